@@ -1,0 +1,46 @@
+# Leyden in a handful of commands. `make` alone lists them.
+PYTHON ?= python3
+CONFIG ?= ppo_fast.yaml
+ARGS ?=
+EXTRAS ?= dev
+
+BIN := .venv/bin
+STAMP := .venv/.installed
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.DEFAULT_GOAL := help
+.PHONY: help setup fit test check learn clean
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "Settings: PYTHON=python3.11  CONFIG=ppo_cartpole.yaml  ARGS=\"--seed_everything 1\"  EXTRAS=dev,gpu"
+
+setup: $(STAMP) ## build .venv with the tested releases (again only after pyproject.toml or constraints.txt changed)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Leyden needs Python 3.11 or newer; name one: make $(MAKECMDGOALS) PYTHON=python3.11")'
+	$(PYTHON) -m venv .venv
+	$(INSTALL) torch
+	$(INSTALL) -e ".[$(EXTRAS)]"
+	@$(INSTALL) -e ".[$(EXTRAS),box2d]" || echo "box2d does not install here: everything but LunarLander and CarRacing works without it."
+	@touch $@
+
+fit: setup ## train: make fit CONFIG=ppo_cartpole.yaml ARGS="--trainer.max_time 00:00:10:00"
+	$(BIN)/python -m app fit --config $(CONFIG) $(ARGS)
+
+test: setup ## run every test but the learning ones
+	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+
+check: setup ## what CI and pre-commit run: format, lint, types, imports, tests
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m pytest -m "not slow"
+
+learn: setup ## run the learning tests: agents must reach their references (hours)
+	$(BIN)/python -m pytest -m slow --timeout 7200 $(ARGS)
+
+clean: ## remove .venv, caches and build leftovers; runs and checkpoints stay
+	rm -rf .venv build *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,129 @@
+"""The program: `python -m app VERB [options]`. One table of verbs; nothing heavy is imported before one is chosen."""
+
+import os
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+from app.errors import nearest, refuse
+from app.security import TRUST_VARIABLE, trusted, why_untrustworthy
+
+VERBS = {
+    "fit": "app.cli:main",
+    "validate": "app.cli:main",
+    "test": "app.cli:main",
+    "predict": "app.cli:main",
+}
+SENTENCES = {
+    "fit": "train an agent",
+    "validate": "evaluate whole greedy episodes as during training",
+    "test": "evaluate a checkpoint and print the statistics",
+    "predict": "write trajectories",
+}
+PACKAGES = ("app", "modules", "datamodules", "callbacks")
+
+
+def main() -> None:
+    """Choose the verb, prepare the command line, and hand over.
+
+    Raises:
+        SystemExit: with code 2 and one sentence when the input is bad.
+    """
+    check_packages()
+    verb = sys.argv[1] if len(sys.argv) > 1 else ""
+    if verb in ("-h", "--help"):
+        print(usage())
+        raise SystemExit(0)
+    if not verb:
+        print(usage(), file=sys.stderr)
+        raise SystemExit(2)
+    if verb not in VERBS:
+        refuse(f"There is no verb `{verb}`: {nearest(verb, VERBS)} Example: python -m app fit --config ppo_fast.yaml")
+    take_trust()
+    sys.argv[1:] = with_configs(sys.argv[1:])
+    module, _, function = VERBS[verb].partition(":")
+    getattr(import_module(module), function)()
+
+
+def usage() -> str:
+    """The verbs on one screen."""
+    rows = "\n".join(f"  {verb:<10}{SENTENCES[verb]}" for verb in VERBS)
+    return (
+        f"python -m app VERB [--config FILE ...] [--key value ...] [--trust MODULE ...]\n\n{rows}\n\n"
+        f"Example: python -m app fit --config ppo_fast.yaml --data.num_envs 64\n"
+        f"Configs: {', '.join(shipped_configs())}\n"
+        "All settings of a verb: python -m app fit --help; what a run would use: add --print_config."
+    )
+
+
+def check_packages() -> None:
+    """Refuse to start when another folder shadows one of our packages, whose names are common ones."""
+    homes = {}
+    for name in PACKAGES:
+        spec = find_spec(name)
+        if spec is None or not spec.submodule_search_locations:
+            refuse(f"The package `{name}` is missing or shadowed by a file of that name: start from another folder.")
+        homes[name] = Path(next(iter(spec.submodule_search_locations))).resolve().parent
+    for name, home in homes.items():
+        if home != homes["app"]:
+            refuse(f"`{name}` was found in {home}, but `app` in {homes['app']}: start from another folder.")
+
+
+def take_trust() -> None:
+    """Move every `--trust MODULE` from the command line to the environment, and open the working directory."""
+    names, rest, tokens = list(trusted()), [], iter(sys.argv)
+    for token in tokens:
+        flag, equals, name = token.partition("=")
+        if flag != "--trust":
+            rest.append(token)
+            continue
+        name = name if equals else next(tokens, "")
+        if reason := why_untrustworthy(name):
+            refuse(reason)
+        names.append(name)
+    if names:
+        os.environ[TRUST_VARIABLE] = ",".join(dict.fromkeys(names))
+    if str(Path.cwd()) not in sys.path and "" not in sys.path:
+        sys.path.append(str(Path.cwd()))
+    sys.argv[:] = rest
+
+
+def with_configs(argv: list[str]) -> list[str]:
+    """The command line with every config name replaced by the file it means."""
+    resolved: list[str] = []
+    for index, token in enumerate(argv):
+        flag, equals, name = token.partition("=")
+        if index and argv[index - 1] in ("-c", "--config"):
+            resolved.append(find_config(token))
+        elif flag == "--config" and equals:
+            resolved.append(f"--config={find_config(name)}")
+        else:
+            resolved.append(token)
+    return resolved
+
+
+def find_config(name: str) -> str:
+    """The file a config name means: in the working directory first, then, for a bare name, among the shipped ones."""
+    shipped = configs_folder() / name
+    if "://" in name:
+        refuse(f"The config `{name}` is a URL: download it, read it, and give the local file.")
+    if Path(name).is_file():
+        return name
+    if name == Path(name).name and shipped.is_file():
+        return str(shipped)
+    refuse(f"There is no config `{name}`, neither here nor in {configs_folder()}: {nearest(name, shipped_configs())}")
+
+
+def configs_folder() -> Path:
+    """The folder of the shipped configs."""
+    return Path(__file__).resolve().parent.parent / "configs"
+
+
+def shipped_configs() -> list[str]:
+    """Names of the shipped configs."""
+    return sorted(path.name for path in configs_folder().glob("*.yaml"))
+
+
+if __name__ == "__main__":
+    main()

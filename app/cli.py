@@ -1,0 +1,219 @@
+"""Lightning's verbs (fit, validate, test, predict) with Leyden's one link, forced settings and checks of bad input."""
+
+import argparse
+import logging
+import re
+import sys
+import warnings
+from pathlib import Path
+from traceback import walk_tb
+from typing import Any, ClassVar, NoReturn
+
+import yaml
+from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning.pytorch import Trainer
+from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI
+from lightning.pytorch.utilities import rank_zero_info
+
+from app.errors import Complaint, explain, refuse
+from app.runs import (
+    Experiment,
+    different_options,
+    experiment_of,
+    find_checkpoint,
+    load_checkpoint,
+    require_same_algorithm,
+    require_same_spaces,
+    require_writable,
+)
+from app.security import restrict_imports, untrusted_environments
+from callbacks.evaluation import RunSummary
+from callbacks.interrupt import Interrupt
+from callbacks.stability import Diverged
+from callbacks.trajectories import Trajectories
+from datamodules.data import EnvironmentData
+from datamodules.types import UsageError
+from modules.algorithm import Algorithm
+
+RANK_ZERO = "lightning.pytorch.utilities.rank_zero"
+"""The logger of Lightning's information."""
+
+TRAINER_DEFAULTS: dict[str, Any] = {
+    "max_epochs": 1,  # one epoch is the run; its length comes from data.total_env_steps
+    "check_val_every_n_epoch": None,  # val_check_interval counts iterations
+    "use_distributed_sampler": False,  # every rank owns its environments: nothing to shard
+}
+"""What a run needs unless its config says otherwise."""
+
+REPLACED_SETTINGS = {
+    "gradient_clip_val": "use `--model.max_grad_norm`",
+    "gradient_clip_algorithm": "use `--model.max_grad_norm`, which clips the global norm",
+    "accumulate_grad_batches": "use fewer `--model.minibatches` (and `--model.max_grad_norm` to clip)",
+}
+"""Trainer settings that cannot act on manual optimisation, and what to use instead."""
+
+CHATTER = re.compile(r"litlogger|litmodels|TPU available|max_epochs=1` reached")
+"""Lightning's information that tells the user nothing to act on."""
+
+NOISE = (
+    r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # Lightning's own, on recent torch
+    r"The '.*' does not have many workers",  # the dataset is the loop: workers would be other loops
+    r"The dirpath has changed from",  # an evaluation saves no checkpoints
+    r"You're resuming from a checkpoint that ended before the epoch ended",  # all state is the collector's
+    r"The number of training batches .* is smaller than the logging interval",  # the last iteration always logs
+    r"Checkpoint directory .* exists and is not empty",
+    r"You called `self.log\(.*no logger configured",  # an evaluation makes no run folder
+)
+"""Warnings that tell the user nothing to act on."""
+
+
+class OneSentenceParser(LightningArgumentParser):
+    """A parser whose every error is one sentence, exit code 2, and no usage dump."""
+
+    complaints: ClassVar[list[Complaint]] = []
+    """What this parser and the parsers of the classes inside said, innermost first."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, allow_abbrev=False, **kwargs)
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        """Remember what an inner parser says; explain what the outermost one says."""
+        parser = getattr(ex, "subcommand_parser", None) or self
+        options = {action.dest: getattr(action, "_typehint", action.type) for action in parser._actions}
+        self.complaints.append(Complaint(options, message))
+        if self.exit_on_error:
+            refuse(explain(self.complaints, sys.argv[1:]))
+        raise argparse.ArgumentError(None, message) from ex
+
+
+class LeydenCLI(LightningCLI):
+    """The command line: any `Algorithm` on any `EnvironmentData`, the data's spaces linked to the model."""
+
+    experiment: Experiment
+    ckpt_path: Path | None = None
+    checkpoint: dict[str, Any]
+
+    def __init__(self) -> None:
+        self.interrupt = Interrupt()
+        super().__init__(
+            Algorithm,
+            EnvironmentData,
+            subclass_mode_model=True,
+            subclass_mode_data=True,
+            auto_configure_optimizers=False,
+            seed_everything_default=1,  # reproducible unless asked otherwise
+            save_config_kwargs={"overwrite": True},
+            trainer_defaults=TRAINER_DEFAULTS | {"callbacks": [self.interrupt, RunSummary(), Trajectories()]},
+            parser_kwargs={"prog": "python -m app"},
+            parser_class=OneSentenceParser,
+        )
+
+    @staticmethod
+    def subcommands() -> dict[str, set[str]]:
+        """Lightning's verbs; `weights_only` is no option, because checkpoints always load that way."""
+        return {verb: {*skip, "weights_only"} for verb, skip in LightningCLI.subcommands().items()}
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Link what the environment shows and takes to the model."""
+        parser.link_arguments("data.spaces", "model.init_args.spaces", apply_on="instantiate")
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: ArgsType) -> None:
+        """Parse, then refuse what is unsafe or without effect before anything is imported or made.
+
+        Raises:
+            UsageError: for an environment of an untrusted module, or a Trainer setting that cannot act.
+        """
+        super().parse_arguments(parser, args)
+        settings = self.config[self.config.subcommand]
+        for env in untrusted_environments(settings.as_dict()):
+            top = env.partition(":")[0].partition(".")[0]
+            raise UsageError(f"The environment `{env}` imports `{top}`: if you trust that code, add `--trust {top}`.")
+        for key, instead in REPLACED_SETTINGS.items():
+            if settings.trainer.get(key) not in (None, 1):
+                raise UsageError(f"`--trainer.{key}` does not act where algorithms step by themselves: {instead}.")
+        self.experiment = experiment_of(settings.trainer.as_dict())
+        if self.config.subcommand == "fit":
+            require_writable(self.experiment.folder)
+            return
+        self.save_config_callback = None
+        if not any(token.startswith("--trainer.logger") for token in sys.argv):
+            settings.trainer.logger = False  # an evaluation makes no run folder of its own
+
+    def _parse_ckpt_path(self) -> None:
+        """Find and check the checkpoint. Unlike Lightning's, never merge its settings: the configuration wins."""
+        verb = self.config.subcommand
+        settings = self.config[verb]
+        if not settings.ckpt_path:
+            return
+        self.ckpt_path = find_checkpoint(settings.ckpt_path, self.experiment)
+        self.checkpoint = load_checkpoint(self.ckpt_path)
+        require_same_algorithm(self.ckpt_path, self.checkpoint, settings.model.class_path)
+        settings.ckpt_path = str(self.ckpt_path)
+        rank_zero_info(f"Checkpoint: {self.ckpt_path}")
+        model = yaml.safe_load(self._parser(verb).dump(settings, skip_validation=True, skip_unset=False))["model"]
+        for key, here, there in different_options(self.checkpoint, model.get("init_args", {})):
+            rank_zero_info(f"model.{key} is {here} here and {there} in the checkpoint; {here} is used.")
+
+    def instantiate_classes(self) -> None:
+        """Make data, model and Trainer; a value that one of them refuses is the user's mistake, not a bug.
+
+        Raises:
+            UsageError: for such a value, in the words of the constructor.
+        """
+        try:
+            super().instantiate_classes()
+        except (ValueError, MisconfigurationException) as error:
+            reason = cause(error)
+            if isinstance(reason, ValueError | MisconfigurationException):
+                raise UsageError(str(reason)) from error
+            raise reason from None
+
+    def instantiate_trainer(self, **kwargs: Any) -> Trainer:
+        """Make the Trainer, after a look at whether the checkpoint belongs to this environment.
+
+        Raises:
+            UsageError: if it was learned in other spaces.
+        """
+        if self.ckpt_path is not None:
+            require_same_spaces(self.ckpt_path, self.checkpoint, self.datamodule.spaces)
+        return super().instantiate_trainer(**kwargs)
+
+    def _prepare_subcommand_kwargs(self, subcommand: str) -> dict[str, Any]:
+        kwargs = {**super()._prepare_subcommand_kwargs(subcommand), "weights_only": True}
+        if subcommand == "test":
+            kwargs["verbose"] = False  # RunSummary prints the table
+        return kwargs
+
+
+def cause(error: BaseException) -> BaseException:
+    """What a constructor raised: the parser, which tries every type of a union, wraps it in errors of its own."""
+    chain = [error]
+    while chain[-1].__cause__ is not None:
+        chain.append(chain[-1].__cause__)
+    for candidate in chain:
+        *_, (frame, _) = walk_tb(candidate.__traceback__)
+        if not str(frame.f_globals.get("__name__")).startswith("jsonargparse"):
+            return candidate
+    return chain[-1]
+
+
+def main() -> None:
+    """Run one of Lightning's verbs from the command line.
+
+    Raises:
+        SystemExit: with one sentence and code 2 when the input is bad, 1 when the weights diverged; with 128 + the
+            signal's number when a signal ended the run. Every other error keeps its traceback.
+    """
+    for message in NOISE:
+        warnings.filterwarnings("ignore", message=message)
+    logging.getLogger(RANK_ZERO).addFilter(lambda record: not CHATTER.search(record.getMessage()))
+    restrict_imports()
+    OneSentenceParser.complaints.clear()
+    try:
+        cli = LeydenCLI()
+    except UsageError as error:
+        refuse(str(error))
+    except Diverged as error:
+        raise SystemExit(str(error)) from None
+    if cli.interrupt.stopped_by is not None:
+        raise SystemExit(128 + cli.interrupt.stopped_by)

@@ -1,0 +1,172 @@
+"""Runs on disk: where an experiment keeps them, which checkpoint `last` and `best` mean, what a checkpoint holds."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any, NamedTuple
+
+import torch
+
+from datamodules.types import UsageError
+
+RUN_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+VALUE_IN_NAME = re.compile(r"-?\d+(?:\.\d+)?(?=(?:-v\d+)?\.ckpt$)")
+
+
+class Experiment(NamedTuple):
+    """Where the runs of one experiment lie: `folder/version`; every version when `version` is None."""
+
+    folder: Path
+    version: str | None
+
+    def runs(self) -> list[Path]:
+        """The experiment's run folders."""
+        if self.version is not None:
+            return [self.folder / self.version]
+        return [path for path in self.folder.iterdir() if path.is_dir()] if self.folder.is_dir() else []
+
+
+def experiment_of(trainer: Mapping[str, Any]) -> Experiment:
+    """The experiment that the Trainer's settings describe, from its first logger.
+
+    Raises:
+        UsageError: if a logger's name or version is not a plain file name.
+    """
+    root = trainer.get("default_root_dir") or os.getcwd()
+    settings = next(_loggers(trainer.get("logger")), {})
+    for key in ("name", "version"):
+        value = settings.get(key)
+        if isinstance(value, str) and value and not RUN_NAME.fullmatch(value):
+            raise UsageError(
+                f"The logger's {key} is `{value}`; use 1 to 64 letters, digits, dots, dashes, underscores."
+            )
+    name = settings.get("name", "lightning_logs")
+    version = settings.get("version")
+    version = f"version_{version}" if isinstance(version, int) else version
+    return Experiment(Path(settings.get("save_dir") or root) / (name or ""), version or None)
+
+
+def _loggers(value: Any) -> Iterator[Mapping[str, Any]]:
+    if isinstance(value, Mapping):
+        yield value.get("init_args") or {}
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        for item in value:
+            yield from _loggers(item)
+
+
+def require_writable(folder: Path) -> None:
+    """Check, without creating anything, that a folder exists or can be made, and written to.
+
+    Raises:
+        UsageError: if it cannot.
+    """
+    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise UsageError(
+            f"The run folder {folder} cannot be made, because {existing} is a file: choose another save_dir."
+        )
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise UsageError(
+            f"The run folder {folder} cannot be written: choose another save_dir, or change its permissions."
+        )
+
+
+def find_checkpoint(wanted: str, experiment: Experiment) -> Path:
+    """The file that `--ckpt_path` means: `last` or `best` of the experiment's newest run that has one, or a path.
+
+    Raises:
+        UsageError: if there is none, or if it is not a local file.
+    """
+    if wanted in ("last", "best"):
+        choose = _last if wanted == "last" else _best
+        found = [path for run in experiment.runs() if (path := choose(run / "checkpoints"))]
+        if not found:
+            raise UsageError(f"There is no `{wanted}` checkpoint in {experiment.folder}: train first, or name a file.")
+        return max(found, key=_saved_at)
+    if "://" in wanted or wanted.startswith("registry:"):
+        raise UsageError(f"The checkpoint `{wanted}` is not a local file: download it and give its path.")
+    if not Path(wanted).is_file():
+        raise UsageError(f"There is no checkpoint `{wanted}`: give a file, or `last` or `best` of this experiment.")
+    return Path(wanted)
+
+
+def _saved_at(path: Path) -> int:
+    return path.stat().st_mtime_ns
+
+
+def _last(folder: Path) -> Path | None:
+    return max(folder.glob("last*.ckpt"), key=_saved_at, default=None)
+
+
+def _best(folder: Path) -> Path | None:
+    """The file whose name carries the highest value, else the one the last checkpoint records as the best."""
+    named = {path: VALUE_IN_NAME.search(path.name) for path in folder.glob("best*.ckpt")}
+    valued = {path: float(match[0]) for path, match in named.items() if match}
+    if valued or named:
+        return max(valued, key=lambda path: (valued[path], _saved_at(path))) if valued else max(named, key=_saved_at)
+    last = _last(folder)
+    states = load_checkpoint(last).get("callbacks", {}).values() if last else ()
+    recorded = [folder / Path(state["best_model_path"]).name for state in states if state.get("best_model_path")]
+    return next((path for path in recorded if path.is_file()), None)
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """The content of a checkpoint, on the CPU: tensors and plain types only, so that loading never runs code.
+
+    Raises:
+        UsageError: if the file holds anything else, or is not a checkpoint.
+    """
+    try:
+        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+    except UnpicklingError:
+        raise UsageError(
+            f"{path} is refused: it is no checkpoint of tensors and plain values, and could run code."
+        ) from None
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+        raise UsageError(f"{path} cannot be read as a checkpoint ({type(error).__name__}).") from None
+    if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
+        raise UsageError(f"{path} is not a checkpoint of this program: it has no weights under `state_dict`.")
+    return checkpoint
+
+
+def require_same_algorithm(path: Path, checkpoint: Mapping[str, Any], class_path: str) -> None:
+    """Check that a checkpoint was written by the configured algorithm.
+
+    Raises:
+        UsageError: if another algorithm wrote it; names both.
+    """
+    wrote = checkpoint.get("hyper_parameters", {}).get("_class_path")
+    if wrote is not None and wrote != class_path:
+        raise UsageError(f"{path} was written by {wrote}, but the model is {class_path}: use that algorithm's config.")
+
+
+def require_same_spaces(path: Path, checkpoint: Mapping[str, Any], spaces: Mapping[str, Any]) -> None:
+    """Check that a checkpoint was learned in the spaces of the configured environment.
+
+    Raises:
+        UsageError: if any part of the spaces differs; names each.
+    """
+    learned = checkpoint.get("spaces") or checkpoint.get("hyper_parameters", {}).get("spaces")
+    if learned is None:
+        return
+    different = [key for key in spaces if _plain(learned.get(key)) != _plain(spaces[key])]
+    if different:
+        parts = "; ".join(f"{key} {learned.get(key)} there, {spaces[key]} here" for key in different)
+        raise UsageError(f"{path} was learned in an environment of other spaces ({parts}): use its environment.")
+
+
+def different_options(checkpoint: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Model options that differ from a checkpoint's: key, value here, value there."""
+    recorded = checkpoint.get("hyper_parameters", {})
+    for key, value in options.items():
+        if key in recorded and key != "spaces" and _plain(recorded[key]) != _plain(value):
+            yield key, value, recorded[key]
+
+
+def _plain(value: Any) -> Any:
+    """Lists for tuples, so that values from YAML and from a checkpoint compare."""
+    if isinstance(value, Mapping):
+        return {key: _plain(child) for key, child in value.items()}
+    return [_plain(child) for child in value] if isinstance(value, list | tuple) else value

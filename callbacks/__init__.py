@@ -1,0 +1,6 @@
+"""What watches and adjusts a run: one Lightning `Callback` a file, attached by its `class_path` in a config.
+
+A callback knows Lightning, `datamodules.types` and `datamodules.joint`, never a concrete algorithm. To add one, write a
+file here (or anywhere importable), give every setting a default in its `__init__`, test that each setting acts, and
+name it under `trainer.callbacks` in a YAML.
+"""

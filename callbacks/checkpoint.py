@@ -1,0 +1,144 @@
+"""Checkpoints: the best by evaluation and the last, written whole, at the boundary of an iteration."""
+
+import operator
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from lightning.fabric.plugins import TorchCheckpointIO
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.utilities import rank_zero_warn
+
+from callbacks.atomic import atomic_file
+from callbacks.stability import Diverged
+from datamodules.types import UsageError
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Writes a checkpoint beside its destination and renames it; reads tensors and plain types of local files only."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        """Replace the file at `path` all at once: a crash, or a full disk, leaves the old one as it was."""
+        with atomic_file(Path(path)) as file:
+            torch.save(checkpoint, file)
+
+    def load_checkpoint(
+        self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        """Load without ever running code from the file, whatever `weights_only` says.
+
+        Raises: UsageError if the path is a URL.
+        """
+        if "://" in str(path):
+            raise UsageError(f"The checkpoint `{path}` is not a local file: download it and give its path.")
+        return torch.load(path, map_location=map_location, weights_only=True)
+
+
+class Checkpoint(ModelCheckpoint):
+    """Keeps the best by evaluation, and `last.ckpt`, in the run folder's `checkpoints/`.
+
+    `last.ckpt` is written after every evaluation, every `every_n_iterations`, after the last iteration, whenever a stop
+    was asked for, and, in a run of one process, when an exception ends the run (not when the weights diverged or a
+    second Ctrl-C cut an iteration in two). A resumed run carries the best score on: only a better one becomes the best.
+    Lightning's own ModelCheckpoint writes `last` only beside a new best, warns at every save of a manual optimisation,
+    and forgets the best score when the folder is another.
+
+    Args:
+        monitor: the tag that decides, one that evaluation logs.
+        mode: max or min.
+        save_top_k: how many of the best to keep.
+        every_n_iterations: between evaluations, save `last` that often; 0 leaves it to the evaluations.
+
+    Attributes:
+        best_evaluation: the values by tag of the evaluation that the best checkpoint had.
+    """
+
+    def __init__(
+        self,
+        monitor: str = "eval/return_mean",
+        mode: Literal["min", "max"] = "max",
+        save_top_k: int = 1,
+        every_n_iterations: int = 0,
+    ):
+        super().__init__(
+            monitor=monitor,
+            mode=mode,
+            save_top_k=save_top_k,
+            save_last=True,
+            auto_insert_metric_name=False,
+            enable_version_counter=False,
+        )
+        self.every_n_iterations = every_n_iterations
+        self.best_evaluation: dict[str, float] = {}
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Find the folder, and let Lightning's file access be the atomic one unless the user chose another."""
+        super().setup(trainer, pl_module, stage)
+        if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:
+            trainer.strategy.checkpoint_io = AtomicCheckpointIO()
+
+    def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Save the best, if this evaluation is, and the last."""
+        if not keeps_checkpoints(trainer):
+            return
+        values = self._monitor_candidates(trainer)
+        score = values.get(str(self.monitor))
+        better = operator.gt if self.mode == "max" else operator.lt
+        if score is not None and (self.best_model_score is None or better(score, self.best_model_score)):
+            self.best_evaluation = {tag: float(value) for tag, value in values.items() if tag.startswith("eval/")}
+        name = str(self.monitor).rpartition("/")[2]
+        self.filename = f"best-env_steps={pl_module.env_steps}-{name}={{{self.monitor}:.2f}}"
+        self._save_topk_checkpoint(trainer, values)
+        self._save_last_checkpoint(trainer, values)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Save the last when it is time, when a stop was asked for, and when the run is complete."""
+        due = self.every_n_iterations > 0 and trainer.global_step % self.every_n_iterations == 0
+        if (due or trainer.should_stop or is_last_iteration(trainer)) and keeps_checkpoints(trainer):
+            self._save_last_checkpoint(trainer, self._monitor_candidates(trainer))
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Nothing: the last iteration saved already, and what is saved here could not be continued."""
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Nothing: the last iteration saved already."""
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Save what was learned until now, if it is worth having and one process can decide that alone."""
+        worthless = isinstance(exception, Diverged | KeyboardInterrupt) or trainer.world_size > 1
+        if worthless or not keeps_checkpoints(trainer) or not trainer.global_step:
+            return
+        try:
+            self._save_last_checkpoint(trainer, self._monitor_candidates(trainer))
+        except Exception as error:  # the exception that ended the run matters more
+            rank_zero_warn(f"The last checkpoint could not be saved: {error}")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Adds the best evaluation."""
+        return super().state_dict() | {"best_evaluation": self.best_evaluation}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Carry the best on while its file still exists, also when this run has a folder of its own."""
+        if Path(state_dict["best_model_path"]).is_file():
+            super().load_state_dict(state_dict | {"dirpath": self.dirpath})
+            self.best_evaluation = state_dict.get("best_evaluation", {})
+
+
+def keeps_checkpoints(trainer: Any) -> bool:
+    """Whether the Trainer is fitting in earnest: no sanity check, no trial with `fast_dev_run`."""
+    return trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking and not trainer.fast_dev_run
+
+
+def is_last_iteration(trainer: Trainer) -> bool:
+    """Whether the batch that has just ended completes the run."""
+    return trainer.is_last_batch or trainer.global_step == trainer.max_steps
+
+
+def run_folder(checkpoint: str | Path | None, otherwise: str) -> Path:
+    """The run folder that a checkpoint lies in: the parent of its `checkpoints/`, else the folder `otherwise`."""
+    folder = Path(checkpoint).parent if checkpoint else Path(otherwise)
+    return folder.parent if checkpoint and folder.name == "checkpoints" else Path(otherwise)

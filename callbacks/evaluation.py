@@ -1,0 +1,110 @@
+"""What a finished run, and a test, leave behind: a summary to read and numbers to keep."""
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.loggers import TensorBoardLogger
+
+from callbacks.atomic import atomic_file
+from callbacks.checkpoint import is_last_iteration, run_folder
+
+STATISTICS = ("mean", "std", "interval", "max")
+"""What may follow the last underscore of an evaluation's tag."""
+
+
+class RunSummary(Callback):
+    """Says at the end of a run where it lies, how good it became and how to replay it; keeps what a test measured.
+
+    After fit: one line, and the hyperparameters with the best evaluation's return as TensorBoard's hp_metric. The last
+    iteration is always evaluated, whatever `trainer.val_check_interval`, so that the best is found among all.
+    After test: a table, and `metrics.json` in the run folder of the checkpoint tested.
+    """
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Let the last iteration be evaluated: Lightning does so when a stop is asked for."""
+        if is_last_iteration(trainer):
+            trainer.should_stop = True
+
+    def on_fit_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Print the summary and log the hyperparameters."""
+        checkpoint = trainer.checkpoint_callback
+        evaluation: dict[str, float] = getattr(checkpoint, "best_evaluation", {})
+        best = getattr(checkpoint, "best_model_path", "") or getattr(checkpoint, "last_model_path", "")
+        if best:
+            pl_module.print(summary(best, evaluation, run_folder(best, trainer.default_root_dir)))
+        score = evaluation.get("eval/return_mean")
+        for logger in trainer.loggers:
+            if isinstance(logger, TensorBoardLogger) and score is not None:
+                settings = flat(trainer.datamodule.hparams) | flat(pl_module.hparams)  # type: ignore[attr-defined]
+                logger.log_hyperparams(settings, {"hp_metric": score}, step=pl_module.env_steps)
+
+    def on_test_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Print the table and write the numbers."""
+        if not trainer.is_global_zero:
+            return
+        values = {tag[5:]: value for tag, value in pl_module.latest.items() if tag.startswith("eval/")}
+        pl_module.print(table(values))
+        path = run_folder(trainer.ckpt_path, trainer.default_root_dir) / "metrics.json"
+        checkpoint = None if trainer.ckpt_path is None else str(trainer.ckpt_path)
+        measured = {name: value if math.isfinite(value) else None for name, value in values.items()}
+        with atomic_file(path) as file:
+            file.write(json.dumps({"checkpoint": checkpoint, **measured}, indent=2).encode() + b"\n")
+        pl_module.print(f"Written to {path}")
+
+
+def summary(best: str, evaluation: Mapping[str, float], folder: Path) -> str:
+    """One line about a finished run."""
+    config = folder / "config.yaml"
+    replay = f"python -m app test --config {config if config.is_file() else '<config>'} --ckpt_path {best}"
+    kind = "best" if evaluation else "last"
+    return f"Run {folder}; {kind} checkpoint {Path(best).name}{scores(evaluation)}; replay: {replay}"
+
+
+def scores(evaluation: Mapping[str, float]) -> str:
+    """The return and the environment's own values of an evaluation, by tag."""
+    if "eval/return_mean" not in evaluation:
+        return ", never evaluated"
+    said = [f"eval/return_mean {evaluation['eval/return_mean']:.2f} ± {evaluation.get('eval/return_std', 0):.2f}"]
+    own = [tag for tag in evaluation if tag.endswith("_mean") and tag not in ("eval/return_mean", "eval/length_mean")]
+    return ", " + ", ".join(said + [f"{tag} {evaluation[tag]:.2f}" for tag in own])
+
+
+def table(values: Mapping[str, float]) -> str:
+    """One row for each quantity of an evaluation: mean, and where measured std, 95 % interval and maximum."""
+    rows, names = [], dict.fromkeys(quantity(name) for name in values)
+    width = max(map(len, names), default=0) + 2
+    for name in names:
+        mean, half = values.get(f"{name}_mean"), values.get(f"{name}_interval")
+        row = f"{values[name]:.0f}" if mean is None else f"{mean:.2f}"
+        row += f" ± {values[f'{name}_std']:.2f}" if f"{name}_std" in values else ""
+        row += (
+            f"   95 % interval [{mean - half:.2f}, {mean + half:.2f}]" if mean is not None and half is not None else ""
+        )
+        row += f"   max {values[f'{name}_max']:.2f}" if f"{name}_max" in values else ""
+        rows.append(f"{name:<{width}}{row}")
+    return "\n".join(rows)
+
+
+def quantity(name: str) -> str:
+    """The quantity that a statistic is of: `return` for `return_std`."""
+    stem, _, statistic = name.rpartition("_")
+    return stem if statistic in STATISTICS else name
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings as one level of plain values under dotted names; what is derived or private is left out."""
+    found: dict[str, Any] = {}
+    for key, value in settings.items():
+        if key == "spaces" or str(key).startswith("_"):
+            continue
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}.")
+        elif isinstance(value, bool | int | float | str):
+            found[f"{prefix}{key}"] = value
+        else:
+            found[f"{prefix}{key}"] = getattr(value, "__qualname__", str(value))
+    return found

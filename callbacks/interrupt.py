@@ -1,0 +1,100 @@
+"""Ctrl-C and SIGTERM, heeded where nothing is torn: at the boundary of an iteration."""
+
+import os
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.trainer.states import TrainerFn
+
+from callbacks.checkpoint import run_folder
+
+WORDS = b"\nStopping after this iteration; Ctrl-C again stops at once, and loses what is not saved.\n"
+
+
+class Interrupt(Callback):
+    """Ends the run after the iteration in which SIGINT or SIGTERM came, and says how to resume it.
+
+    A stop is asked of the Trainer before the checkpoint callback's turn, which saves the last checkpoint; the final
+    evaluation is skipped. A rank that was told to stop stops all. A SIGINT while stopping interrupts at once.
+    Lightning's own treatment of SIGTERM gives way during training and is back afterwards.
+
+    Attributes:
+        stopped_by: the signal that ended the run; None if none did.
+    """
+
+    def __init__(self) -> None:
+        self.stopped_by: signal.Signals | None = None
+        self._received: signal.Signals | None = None
+        self._replaced: dict[signal.Signals, Any] = {}
+        self._says_so = True
+        self._evaluates: int | float = 1.0
+
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
+        """Take the signals over, in the main thread, where Python lets us."""
+        self.stopped_by = self._received = None
+        self._says_so = trainer.is_global_zero
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._replaced[number] = signal.signal(number, self.receive)
+
+    def receive(self, number: int, frame: FrameType | None) -> None:
+        """Remember the signal; called by Python in between any two instructions, so it does no more.
+
+        Raises: KeyboardInterrupt for a SIGINT when a stop is under way already.
+        """
+        if self._received is not None and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        if self._received is None and self._says_so:
+            os.write(2, WORDS)
+        self._received = signal.Signals(number)
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Stop if any rank was told to; the weights and environments are between two iterations here."""
+        self._stop_if_told(trainer)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Stop after the evaluation rather than after one more iteration."""
+        if trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking:
+            self._stop_if_told(trainer)
+
+    def _stop_if_told(self, trainer: Trainer) -> None:
+        number = int(self._received or 0)
+        if trainer.world_size > 1:
+            told = torch.tensor(number, device=trainer.strategy.root_device)
+            number = int(trainer.strategy.reduce(told, reduce_op="max"))
+        if number and self.stopped_by is None:
+            self._received = self.stopped_by = signal.Signals(number)
+            trainer.should_stop = True
+            self._evaluates, trainer.limit_val_batches = trainer.limit_val_batches, 0
+
+    def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Give the signals back; say what was saved and how to go on."""
+        self._give_back()
+        if self.stopped_by is None:
+            return
+        trainer.limit_val_batches = self._evaluates
+        last = getattr(trainer.checkpoint_callback, "last_model_path", "")
+        if not last:
+            pl_module.print(
+                f"Stopped by {self.stopped_by.name}; no checkpoint callback is configured, nothing was saved."
+            )
+            return
+        config = run_folder(last, trainer.default_root_dir) / "config.yaml"
+        shown = config if config.is_file() else "<config>"
+        pl_module.print(
+            f"Stopped by {self.stopped_by.name} after iteration {trainer.global_step}, saved in {last}."
+            f" Resume: python -m app fit --config {shown} --ckpt_path last"
+        )
+
+    def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
+        """Give the signals back."""
+        self._give_back()
+
+    def _give_back(self) -> None:
+        for number, before in self._replaced.items():
+            signal.signal(number, before)
+        self._replaced = {}

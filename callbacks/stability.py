@@ -1,0 +1,42 @@
+"""Stops a run whose numbers are no longer numbers."""
+
+import math
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, Trainer
+
+
+class Diverged(RuntimeError):
+    """Training produced values that are not finite; says where, and what to try."""
+
+
+class Stability(Callback):
+    """Stops the run when a logged `train/` value is not finite, and never lets such weights be saved.
+
+    Looks at values that are on the host already, so it never waits for the device; at the weights only when a
+    checkpoint is about to be written. The last good checkpoint stays as it was.
+
+    Raises: Diverged.
+    """
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Look at what was logged last."""
+        for tag, value in pl_module.latest.items():
+            if tag.startswith("train/") and not math.isfinite(value):
+                raise Diverged(explanation(trainer, f"{tag} is {value}"))
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        """Look at the weights before they replace good ones on the disk."""
+        for name, parameter in pl_module.named_parameters():
+            if not torch.isfinite(parameter).all():
+                raise Diverged(explanation(trainer, f"the weights {name} are not finite"))
+
+
+def explanation(trainer: Trainer, what: str) -> str:
+    """One sentence: what diverged, when, and what to try."""
+    precision = "" if str(trainer.precision).startswith("32") else ", or --trainer.precision 32"
+    return (
+        f"The run diverged by iteration {trainer.global_step}: {what}. The checkpoints written before are intact; try a"
+        f" lower --model.learning_rate, a lower --model.max_grad_norm{precision}."
+    )

@@ -1,0 +1,148 @@
+"""What every DataModule of Leyden shares: the environment, its spaces, evaluation episodes and exact resume."""
+
+from typing import Any, Literal, cast
+
+import torch
+from lightning.pytorch import LightningDataModule
+from lightning.pytorch.utilities import rank_zero_info
+
+from datamodules.collect import Collector
+from datamodules.episodes import EpisodeDataset
+from datamodules.seeds import run_seed, stream_generator, stream_seed
+from datamodules.types import Actor, UsageError, VectorEnv
+from datamodules.vector import make_envs, probe_spaces
+
+Backend = Literal["auto", "device", "sync", "async", "vector"]
+
+
+class EnvironmentData(LightningDataModule):
+    """Environments to learn from and to evaluate on; subclasses say how experience becomes batches.
+
+    Args:
+        env: a Gymnasium id (`CartPole-v1`, `module:Id`) or the dotted path of an environment class.
+        env_kwargs: keyword arguments of the environment.
+        backend: auto | device (on-device tensors) | sync | async (a process each) | vector (the id's own entry point).
+        num_envs: environments on each rank.
+        total_env_steps: the length of the run in environment steps, all ranks together, rounded up to whole iterations.
+        eval_episodes: episodes of an evaluation, all ranks together.
+        eval_greedy: evaluate the policy's mode (True) or sample from it.
+        eval_env_kwargs: changes to `env_kwargs` for evaluation only.
+
+    Raises: UsageError for values that cannot be, and for environments that cannot be made.
+    """
+
+    def __init__(
+        self,
+        env: str,
+        env_kwargs: dict[str, Any] | None = None,
+        backend: Backend = "auto",
+        num_envs: int = 8,
+        total_env_steps: int = 100_000,
+        eval_episodes: int = 32,
+        eval_greedy: bool = True,
+        eval_env_kwargs: dict[str, Any] | None = None,
+    ):
+        super().__init__()
+        self.env, self.env_kwargs, self.backend, self.num_envs = env, env_kwargs or {}, backend, num_envs
+        self.total_env_steps, self.eval_episodes, self.eval_greedy = total_env_steps, eval_episodes, eval_greedy
+        self.eval_env_kwargs = self.env_kwargs | (eval_env_kwargs or {})
+        for name in ("num_envs", "total_env_steps", "eval_episodes"):
+            require_positive(name, getattr(self, name))
+        self.spaces = probe_spaces(env, self.env_kwargs)
+        self.collector: Collector | None = None
+        self._restored: dict[str, Any] | None = None
+        self._eval_envs: VectorEnv | None = None
+
+    @property
+    def steps_per_iteration(self) -> int:
+        """Environment steps one iteration adds, all ranks together."""
+        raise NotImplementedError
+
+    @property
+    def iterations(self) -> int:
+        """Iterations of the whole run."""
+        return -(-self.total_env_steps // self.steps_per_iteration)
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of this run."""
+        return self.trainer.world_size if self.trainer is not None else 1
+
+    @property
+    def _actor(self) -> Actor:
+        assert self.trainer is not None
+        return cast(Actor, self.trainer.lightning_module)
+
+    def make_collector(self, horizon: int) -> Collector:
+        """Environments of this rank and their collector: restored from a checkpoint, else at the start."""
+        assert self.trainer is not None
+        rank, device = self.trainer.global_rank, self.trainer.strategy.root_device
+        envs = make_envs(self.env, self.num_envs, backend=self.backend, env_kwargs=self.env_kwargs, device=device)
+        generator = stream_generator(run_seed(), rank, "action", device)
+        self.collector = Collector(envs, self._actor, horizon, generator)
+        if self._restored is None:
+            self.collector.start(stream_seed(run_seed(), rank, "env"))
+        elif not self.collector.load_state_dict(self._restored):
+            rank_zero_info(f"{self.env} cannot save its state: the resumed run begins new episodes.")
+        return self.collector
+
+    def val_dataloader(self) -> EpisodeDataset:
+        """Evaluation episodes."""
+        return self._episodes(record=False)
+
+    def test_dataloader(self) -> EpisodeDataset:
+        """Evaluation episodes."""
+        return self._episodes(record=False)
+
+    def predict_dataloader(self) -> EpisodeDataset:
+        """Evaluation episodes with their trajectories."""
+        return self._episodes(record=True)
+
+    def _episodes(self, record: bool) -> EpisodeDataset:
+        assert self.trainer is not None
+        episodes = -(-self.eval_episodes // self.world_size)
+        rows = min(self.num_envs, episodes)
+        seed = stream_seed(run_seed(), self.trainer.global_rank, "eval")
+        if self._eval_envs is None:
+            device = self.trainer.strategy.root_device
+            self._eval_envs = make_envs(
+                self.env, rows, backend=self.backend, env_kwargs=self.eval_env_kwargs, device=device
+            )
+        return EpisodeDataset(self._eval_envs, self._actor, episodes, seed=seed, greedy=self.eval_greedy, record=record)
+
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        """Batches are where they belong already."""
+        return batch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Collectors of all ranks; called on every rank when a checkpoint is written."""
+        own = self._restored if self.collector is None else self.collector.state_dict()
+        if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+            return {"ranks": [own]}
+        ranks: list[Any] = [None] * self.world_size
+        torch.distributed.all_gather_object(ranks, own)
+        return {"ranks": ranks}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Keep this rank's part until the environments are made."""
+        ranks = state_dict["ranks"]
+        if len(ranks) != self.world_size:
+            rank_zero_info(f"Resuming {len(ranks)} ranks on {self.world_size}: the environments begin new episodes.")
+            return
+        self._restored = ranks[self.trainer.global_rank] if self.trainer is not None else None
+
+    def teardown(self, stage: str) -> None:
+        """Close the environments."""
+        if self.collector is not None and stage == "fit":
+            self._restored = self.collector.state_dict()  # a checkpoint written after the fit holds it
+            self.collector.envs.close()
+            self.collector = None
+        if self._eval_envs is not None:
+            self._eval_envs.close()
+            self._eval_envs = None
+
+
+def require_positive(name: str, value: int) -> None:
+    """Raises: UsageError unless the value is at least 1."""
+    if value < 1:
+        raise UsageError(f"data.{name} is {value}; it must be at least 1.")

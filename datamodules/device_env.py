@@ -1,0 +1,119 @@
+"""An on-device environment (TensorEnv) as Leyden's VectorEnv: pure functions of a state, and who holds the state."""
+
+import torch
+from torch import Tensor
+
+from datamodules.types import Spaces, State, Step, TensorEnv, UsageError
+
+
+class DeviceEnv:
+    """Holds the states of B rows of a TensorEnv, their randomness, and resets rows in the step that ends them.
+
+    Args:
+        env: the environment's functions.
+        num_envs: environments; rows are `num_envs` times agents.
+        device: where states live and functions run.
+        seed: of the generator that `noise` draws from.
+    """
+
+    phantoms = False
+
+    def __init__(self, env: TensorEnv, num_envs: int, *, device: torch.device, seed: int = 0):
+        self.env, self.num_envs, self.device = env, num_envs, device
+        self.spaces: Spaces = env.spaces
+        self.episode_keys = env.episode_keys
+        self.shortest_truncation = env.shortest_truncation
+        self.rows = num_envs * env.spaces["agents"]
+        self.state: State = {}
+        self.generator = torch.Generator(device=device).manual_seed(seed)
+        self._all_valid = torch.ones(self.rows, dtype=torch.bool, device=device)
+        self._low = torch.tensor(env.spaces["action_low"], device=device)
+        self._high = torch.tensor(env.spaces["action_high"], device=device)
+
+    def reset(self, seed: int | None = None) -> tuple[Tensor, dict[str, Tensor]]:
+        """Start every row anew, from a reseeded generator if a seed is given.
+
+        Returns: observations `[B, *obs]` and masks.
+        """
+        if seed is not None:
+            self.generator.manual_seed(seed)
+        self.state = self.env.initial(self.noise(1)[0])
+        return self.env.observation(self.state), _masks(self.env.info(self.state))
+
+    def noise(self, steps: int) -> Tensor:
+        """Uniforms in [0, 1) for `steps` vector steps, `[steps, B, noise_size]`."""
+        shape = (steps, self.rows, self.env.noise_size)
+        return torch.rand(shape, generator=self.generator, device=self.device)
+
+    def step(self, action: Tensor, noise: Tensor | None = None) -> Step:
+        """Advance every row by one step.
+
+        Args:
+            action: `[B]` or `[B, parts]`, 0-based; continuous actions are clipped to the bounds.
+            noise: one step of what `noise` drew; drawn here when None.
+        """
+        self.state, step = self.advance(self.state, action, self.noise(1)[0] if noise is None else noise)
+        return step
+
+    def advance(self, state: State, action: Tensor, noise: Tensor) -> tuple[State, Step]:
+        """The step as a pure function of the state: what compiled and captured loops call.
+
+        Eagerly on a CPU, work that no row needs is left out; elsewhere shapes and work are static. The results agree:
+        `final_obs` may then be given although no row was truncated, which its definition allows.
+
+        Returns: the state after resets, and the step.
+        """
+        if self.spaces["action_kind"] == "continuous":
+            action = action.clamp(self._low, self._high)
+        last, reward, terminated, truncated = self.env.transition(state, action, noise)
+        ended = terminated | truncated
+        info = self.env.info(last)
+        static = self.device.type != "cpu" or torch.compiler.is_compiling()
+        merged, final_obs = last, None
+        if static or ended.any():
+            merged = self._merged(ended, noise, last, static)
+            info = {**info, **_masks(self.env.info(merged))}
+        if static or truncated.any():
+            final_obs = self.env.observation(last)
+        obs = self.env.observation(merged)
+        return merged, Step(obs, reward, terminated, truncated, final_obs, self._all_valid, info)
+
+    def _merged(self, ended: Tensor, noise: Tensor, last: State, static: bool) -> State:
+        """First states of new episodes where one ended, the last states elsewhere."""
+        if static:
+            first = self.env.initial(noise)
+            return {
+                key: torch.where(ended.view(-1, *[1] * (leaf.dim() - 1)), first[key], leaf)
+                for key, leaf in last.items()
+            }
+        rows = ended.nonzero()[:, 0]
+        first = self.env.initial(noise[rows])
+        return {key: leaf.index_copy(0, rows, first[key]) for key, leaf in last.items()}
+
+    def state_dict(self) -> dict[str, object]:
+        """The state's leaves and the generator's: the run continues exactly."""
+        state = {key: leaf.detach().clone() for key, leaf in self.state.items()}
+        return {"state": state, "generator": self.generator.get_state()}
+
+    def load_state_dict(self, state: dict) -> None:
+        """Continue from `state_dict`, on this device.
+
+        Raises: UsageError if it was saved with another number of rows or on another kind of device.
+        """
+        leaves = {key: leaf.to(self.device, copy=True) for key, leaf in state["state"].items()}
+        rows = {leaf.shape[0] for leaf in leaves.values()}
+        if rows and rows != {self.rows}:
+            raise UsageError(f"The saved environments have {max(rows)} rows and these {self.rows}: keep data.num_envs.")
+        if state["generator"].shape != self.generator.get_state().shape:
+            raise UsageError(
+                f"The environments were saved on another kind of device than {self.device.type}: resume there."
+            )
+        self.state = leaves
+        self.generator.set_state(state["generator"].cpu())
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+def _masks(info: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {key: value for key, value in info.items() if key.endswith("_mask")}

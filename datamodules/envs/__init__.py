@@ -1,0 +1,16 @@
+"""Environments that run on the device: one file each, pure batched functions of a state (a `TensorEnv`).
+
+To add one: write its class in a file of its own, with nothing imported from the other environments, and register it
+below under an id. `python -m app fit --data.env YourId-v0` then runs it on the device, `gymnasium.make` and
+`gymnasium.make_vec` run it anywhere else, and the contract tests find it by themselves. `snake_board` belongs to
+`snake`, and `as_gymnasium` holds the two adapters.
+"""
+
+import gymnasium
+
+gymnasium.register(
+    "Snake-v0",
+    entry_point="datamodules.envs.as_gymnasium:SingleEnv",
+    vector_entry_point="datamodules.envs.as_gymnasium:BatchEnv",
+    kwargs={"tensor_env": "datamodules.envs.snake.Snake"},
+)

@@ -1,0 +1,166 @@
+"""Any Gymnasium vector environment as Leyden's VectorEnv: three autoreset modes in, one kind of Step out."""
+
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from torch import Tensor
+
+from datamodules.spaces import Array, action_writer, observation_reader, spaces_of
+from datamodules.types import Spaces, Step
+
+
+class _Buffers(NamedTuple):
+    """Everything a step brings, in memory that is allocated once and that tensors share."""
+
+    obs: Array
+    reward: Array
+    terminated: Array
+    truncated: Array
+    final_obs: Array
+    valid: Array
+    action_mask: Array
+
+
+class GymnasiumEnv:
+    """Steps a `gymnasium.vector.VectorEnv` with tensors.
+
+    Of the infos only the last observations and an `action_mask` `[B, n]` are read, the latter if resets bring one (and
+    all True where a step brings none). On a CPU the tensors of a step are overwritten by the next one.
+
+    Args:
+        envs: the environments, in whichever autoreset mode `envs.metadata` names (NEXT_STEP where it names none).
+        device: where tensors go.
+        seed: of the first `reset` that is given none.
+        name: the environment, for messages.
+
+    Raises: UsageError for spaces that are not taken.
+    """
+
+    episode_keys: tuple[str, ...] = ()
+    shortest_truncation: int | None = None
+
+    def __init__(self, envs: gym.vector.VectorEnv, *, device: torch.device, seed: int = 0, name: str = "environment"):
+        self.envs, self.device, self.num_envs = envs, device, envs.num_envs
+        self.spaces: Spaces = spaces_of(envs.single_observation_space, envs.single_action_space, name=name)
+        self.mode = AutoresetMode(envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
+        self.phantoms = self.mode is AutoresetMode.NEXT_STEP
+        self._read_obs = observation_reader(envs.single_observation_space)
+        self._write_action = action_writer(envs.single_action_space)
+        self._first_seed: int | None = seed
+        self._masked = False
+        self._ended = np.zeros(self.num_envs, dtype=np.bool_)
+        self._buffers = self._allocated()
+
+    def reset(self, seed: int | None = None) -> tuple[Tensor, dict[str, Tensor]]:
+        """Start every environment anew; seeded the first time and whenever a seed is given.
+
+        Returns: observations `[B, *obs]` and, where the environment brings one, `action_mask` `[B, n]` bool.
+        """
+        seed, self._first_seed = self._first_seed if seed is None else seed, None
+        # Gymnasium's own vector environments take a list, which the signature of their base class does not say.
+        obs, infos = self.envs.reset(seed=None if seed is None else self._seeds(seed))  # type: ignore[arg-type]
+        self._ended[...] = False
+        self._masked = "action_mask" in infos
+        self._buffers.obs[...] = self._read_obs(obs)
+        if self._masked:
+            self._buffers.action_mask[...] = infos["action_mask"]
+        self._tensors = _tensors(self._buffers, self._masked)
+        self._without_final = self._tensors._replace(final_obs=None)
+        step = self._sent(any_truncated=False)
+        return step.obs, step.info
+
+    def noise(self, steps: int) -> None:
+        """None: Gymnasium environments draw their own randomness."""
+
+    def step(self, action: Tensor, noise: Tensor | None = None) -> Step:
+        """Advance every environment by one step.
+
+        Args:
+            action: `[B]` or `[B, parts]`, 0-based and unclipped, on any device.
+            noise: not used.
+        """
+        obs, reward, terminated, truncated, infos = self.envs.step(self._write_action(action.numpy(force=True)))
+        own = self._buffers
+        own.obs[...] = self._read_obs(obs)
+        own.reward[...] = reward
+        own.terminated[...] = terminated
+        own.truncated[...] = truncated
+        if self._masked:
+            own.action_mask[...] = infos.get("action_mask", True)
+        if self.phantoms:
+            self._silence_phantoms()
+        np.logical_or(own.terminated, own.truncated, out=self._ended)
+        any_truncated = False
+        if np.count_nonzero(self._ended):
+            any_truncated = bool(own.truncated.any())
+            self._end_episodes(infos)
+        return self._sent(any_truncated)
+
+    def state_dict(self) -> dict[str, object]:
+        """Empty: a Gymnasium environment cannot be saved in general, so a resumed run begins new episodes."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, object]) -> None:
+        """Nothing to restore; the caller resets."""
+
+    def close(self) -> None:
+        """Release processes and windows."""
+        self.envs.close()
+
+    def _silence_phantoms(self) -> None:
+        """The step after an end only brings the next episode's first observation: not valid, no reward, no end."""
+        own, phantom = self._buffers, self._ended
+        np.logical_not(phantom, out=own.valid)
+        if np.count_nonzero(phantom):
+            own.reward[phantom] = 0.0
+            own.terminated[phantom] = False
+            own.truncated[phantom] = False
+
+    def _end_episodes(self, infos: dict[str, Any]) -> None:
+        """Keep the last observations of truncated rows, and reset ended rows where the environment leaves it to us."""
+        own, ended = self._buffers, self._ended
+        own.final_obs[...] = own.obs
+        if self.mode is AutoresetMode.SAME_STEP and own.truncated.any():
+            own.final_obs[own.truncated] = self._read_obs(np.stack(infos["final_obs"][own.truncated]))
+        elif self.mode is AutoresetMode.DISABLED:
+            first, infos = self.envs.reset(options={"reset_mask": ended.copy()})
+            own.obs[ended] = self._read_obs(first)[ended]
+            if self._masked:
+                own.action_mask[ended] = infos["action_mask"][ended]
+
+    def _sent(self, any_truncated: bool) -> Step:
+        """The buffers as tensors on the device; the same tensors every time on a CPU."""
+        step = self._tensors if any_truncated else self._without_final
+        if self.device.type == "cpu":
+            return step
+        moved = {name: part.to(self.device) for name, part in step._asdict().items() if isinstance(part, Tensor)}
+        return step._replace(**moved, info={key: mask.to(self.device) for key, mask in step.info.items()})
+
+    def _allocated(self) -> _Buffers:
+        rows, spaces = self.num_envs, self.spaces
+        obs_shape, obs_dtype = (rows, *spaces["obs_shape"]), spaces["obs_dtype"]
+        return _Buffers(
+            obs=np.zeros(obs_shape, dtype=obs_dtype),
+            reward=np.zeros(rows, dtype=np.float32),
+            terminated=np.zeros(rows, dtype=np.bool_),
+            truncated=np.zeros(rows, dtype=np.bool_),
+            final_obs=np.zeros(obs_shape, dtype=obs_dtype),
+            valid=np.ones(rows, dtype=np.bool_),
+            action_mask=np.ones((rows, sum(spaces["action_sizes"])), dtype=np.bool_),
+        )
+
+    def _seeds(self, seed: int) -> int | list[int]:
+        """Independent 31-bit seeds, one an environment, or a single one where the environments share a generator."""
+        each = isinstance(self.envs, SyncVectorEnv | AsyncVectorEnv)
+        seeds = np.random.SeedSequence(seed).generate_state(self.num_envs if each else 1) >> 1
+        return seeds.tolist() if each else int(seeds[0])
+
+
+def _tensors(buffers: _Buffers, masked: bool) -> Step:
+    """The buffers as tensors that share their memory."""
+    *parts, mask = map(torch.from_numpy, buffers)
+    obs, reward, terminated, truncated, final_obs, valid = parts
+    return Step(obs, reward, terminated, truncated, final_obs, valid, {"action_mask": mask} if masked else {})

@@ -1,0 +1,102 @@
+"""On-policy data: every batch is collected with the weights as they are, learned from once, and forgotten."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from torch.utils.data import IterableDataset
+
+from datamodules.collect import Collector
+from datamodules.data import Backend, EnvironmentData, require_positive
+from datamodules.types import Rollout, UsageError
+
+
+class Iterations:
+    """One Trainer batch: a sized, lazy sequence of iterations, each collected when it is asked for."""
+
+    def __init__(self, collector: Collector, count: int):
+        self.collector, self.count = collector, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[Rollout]:
+        for _ in range(self.count):
+            yield self.collector.collect()
+
+
+class RolloutDataset(IterableDataset):
+    """An endless source of rollouts that says how many batches make the run.
+
+    It is sized on purpose: Lightning prefetches one batch of an unsized loader, and every rollout would be one update
+    stale. All state lives in the collector, so an iterator can be dropped and made again at any batch.
+    """
+
+    def __init__(self, collector: Collector, iterations: int):
+        self.collector, self.iterations = collector, iterations
+
+    def __len__(self) -> int:
+        """Batches in the run, those before a resume included."""
+        return self.iterations
+
+    def __iter__(self) -> Iterator[Iterations]:
+        """Batches, each to be collected when the training step iterates over it."""
+        while True:
+            yield Iterations(self.collector, 1)
+
+
+class RolloutData(EnvironmentData):
+    """Rollouts of `horizon` steps of `num_envs` environments a rank, for on-policy algorithms.
+
+    Args:
+        env: a Gymnasium id (`CartPole-v1`, `module:Id`) or the dotted path of an environment class.
+        env_kwargs: keyword arguments of the environment.
+        backend: auto | device (on-device tensors) | sync | async (a process each) | vector (the id's own entry point).
+        num_envs: environments on each rank.
+        horizon: steps of every environment in a rollout.
+        total_env_steps: the length of the run in environment steps, all ranks together, rounded up to whole iterations.
+        eval_episodes: episodes of an evaluation, all ranks together.
+        eval_greedy: evaluate the policy's mode (True) or sample from it.
+        eval_env_kwargs: changes to `env_kwargs` for evaluation only.
+
+    Raises: UsageError for values that cannot be, and for environments that cannot be made.
+    """
+
+    def __init__(
+        self,
+        env: str,
+        env_kwargs: dict[str, Any] | None = None,
+        backend: Backend = "auto",
+        num_envs: int = 8,
+        horizon: int = 128,
+        total_env_steps: int = 100_000,
+        eval_episodes: int = 32,
+        eval_greedy: bool = True,
+        eval_env_kwargs: dict[str, Any] | None = None,
+    ):
+        super().__init__(
+            env, env_kwargs, backend, num_envs, total_env_steps, eval_episodes, eval_greedy, eval_env_kwargs
+        )
+        require_positive("horizon", horizon)
+        self.horizon = horizon
+        self.save_hyperparameters()
+
+    @property
+    def rows_per_rollout(self) -> int:
+        """Transitions in one rank's rollout."""
+        return self.horizon * self.num_envs * self.spaces["agents"]
+
+    @property
+    def steps_per_iteration(self) -> int:
+        """Environment steps one iteration adds, all ranks together."""
+        return self.horizon * self.num_envs * self.world_size
+
+    def train_dataloader(self) -> RolloutDataset:
+        """The loop: environments stepped with the module's own policy."""
+        collector = self.make_collector(self.horizon)
+        shortest = collector.envs.shortest_truncation
+        if collector.envs.noise(0) is not None and shortest is not None and self.horizon > shortest:
+            raise UsageError(
+                f"data.horizon is {self.horizon}, but {self.env} can be truncated after {shortest} steps, and an"
+                f" on-device rollout keeps one true last observation a row: set data.horizon to at most {shortest}."
+            )
+        return RolloutDataset(collector, self.iterations)

@@ -1,0 +1,178 @@
+"""Gymnasium's vector environments, in this process or a process each, that neither hang nor hide an error.
+
+Both keep of an environment's info only the last observation and the action mask: Gymnasium batches infos into arrays
+whose dtype and shape the first environment decides, which truncates mixed numbers and fails on ragged arrays. Both
+hand out their own observation array every time: read it before the next call.
+"""
+
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.vector.async_vector_env import _async_worker
+
+PATIENCE = 2.0
+"""Seconds between two looks at the health of silent workers, and the grace they have to end by themselves."""
+
+MakeEnv = Callable[[], gym.Env]
+Infos = dict[str, Any]
+
+
+def _add_kept(infos: Infos, info: Infos, row: int, num_envs: int) -> Infos:
+    """Add what is read of one environment's info: last observations as objects, masks as rows of an all-True array.
+
+    Last observations are copied, because the reset that follows may write into the same array.
+    """
+    if "final_obs" in info:
+        infos.setdefault("final_obs", np.full(num_envs, None, dtype=object))[row] = np.array(info["final_obs"])
+    if "action_mask" in info:
+        mask = np.asarray(info["action_mask"], dtype=np.bool_).ravel()
+        infos.setdefault("action_mask", np.ones((num_envs, mask.size), dtype=np.bool_))[row] = mask
+    return infos
+
+
+class SyncEnvs(SyncVectorEnv):
+    """Environments one after the other in this process, reset in the step that ends their episode."""
+
+    def __init__(self, makers: Sequence[MakeEnv], autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP):
+        super().__init__(makers, copy=False, autoreset_mode=autoreset_mode)
+
+    def _add_info(self, vector_infos: Infos, env_info: Infos, env_num: int) -> Infos:
+        return _add_kept(vector_infos, env_info, env_num, self.num_envs) if env_info else vector_infos
+
+
+class AsyncEnvs(AsyncVectorEnv):
+    """Environments in a process each, reset in the step that ends their episode.
+
+    A worker that dies ends all of them and raises RuntimeError with the environment's number and the exit code, within
+    `PATIENCE`; a worker that raises does the same with its own traceback. Workers ignore Ctrl-C: the run decides.
+
+    Args:
+        name: the environment, for messages.
+    """
+
+    def __init__(
+        self, makers: Sequence[MakeEnv], *, name: str, autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP
+    ):
+        self.name = name
+        self.parent_pipes, self.processes = [], []
+        with self._ends_on_error():
+            super().__init__(makers, copy=False, worker=_work, autoreset_mode=autoreset_mode)
+
+    def reset_async(self, *args: Any, **kwargs: Any) -> None:
+        """Send the resets."""
+        with self._ends_on_error():
+            super().reset_async(*args, **kwargs)
+
+    def reset_wait(self, timeout: float | None = None) -> tuple[Any, Infos]:
+        """Wait for the resets, or for the death of a worker."""
+        with self._ends_on_error():
+            self._wait_for_workers()
+            return super().reset_wait(timeout)
+
+    def step_async(self, actions: Any) -> None:
+        """Send the actions."""
+        with self._ends_on_error():
+            super().step_async(actions)
+
+    def step_wait(self, timeout: float | None = None) -> tuple[Any, Any, Any, Any, Infos]:
+        """Wait for the steps, or for the death of a worker."""
+        with self._ends_on_error():
+            self._wait_for_workers()
+            return super().step_wait(timeout)
+
+    def close_extras(self, timeout: float | None = PATIENCE, terminate: bool = False) -> None:
+        """Ask every worker to close and end those that have not after `timeout` seconds; at once if `terminate`."""
+        if not terminate:
+            for pipe in self.parent_pipes:
+                with suppress(OSError, AttributeError):
+                    pipe.send(("close", None))
+            _join(self.processes, PATIENCE if timeout is None else timeout)
+        for end in (lambda process: process.terminate(), lambda process: process.kill()):
+            for process in self.processes:
+                end(process)
+            _join(self.processes, PATIENCE)
+        for pipe in self.parent_pipes:
+            if pipe is not None:
+                pipe.close()
+
+    def _add_info(self, vector_infos: Infos, env_info: Infos, env_num: int) -> Infos:
+        return _add_kept(vector_infos, env_info, env_num, self.num_envs) if env_info else vector_infos
+
+    def _wait_for_workers(self) -> None:
+        for pipe, process in zip(self.parent_pipes, self.processes, strict=True):
+            while not pipe.poll(PATIENCE):
+                if process.exitcode is not None:
+                    raise EOFError
+
+    @contextmanager
+    def _ends_on_error(self) -> Iterator[None]:
+        try:
+            yield
+        except (EOFError, ConnectionError):
+            message = self._obituary()
+            self.close(terminate=True)
+            raise RuntimeError(message) from None
+        except BaseException:
+            self.close(terminate=True)
+            raise
+
+    def _obituary(self) -> str:
+        """Who died and how; a pipe closes a moment before its process has an exit code."""
+        deadline = time.monotonic() + PATIENCE
+        codes: dict[int, int] = {}
+        while not codes and time.monotonic() < deadline:
+            time.sleep(0.01)
+            codes = {row: each.exitcode for row, each in enumerate(self.processes) if each.exitcode is not None}
+        row, code = next(iter(codes.items()), ("?", "unknown"))
+        return (
+            f"Environment {row} of {self.name} died: its process ended with exit code {code} and no Python error "
+            "(negative codes are signals; -9 is often a lack of memory)."
+        )
+
+
+class _Worker(gym.Wrapper):
+    """An environment in a process of its own.
+
+    What it raises becomes a RuntimeError that any process can read, with the traceback in it. The last observation of
+    an episode is copied, because the reset that follows may write into the same array.
+    """
+
+    def __init__(self, env: gym.Env, row: int):
+        super().__init__(env)
+        self.row = row
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Infos]:
+        try:
+            obs, reward, terminated, truncated, info = self.env.step(action)
+        except Exception:
+            raise self._traced() from None
+        return (np.array(obs) if terminated or truncated else obs), reward, terminated, truncated, info
+
+    def reset(self, **kwargs: Any) -> tuple[Any, Infos]:
+        try:
+            return self.env.reset(**kwargs)
+        except Exception:
+            raise self._traced() from None
+
+    def _traced(self) -> RuntimeError:
+        return RuntimeError(f"Environment {self.row} raised in its own process:\n{traceback.format_exc()}")
+
+
+def _work(row: int, make: MakeEnv, *args: Any) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    _async_worker(row, lambda: _Worker(make(), row), *args)
+
+
+def _join(processes: Sequence[Any], seconds: float) -> None:
+    deadline = time.monotonic() + seconds
+    for process in processes:
+        process.join(max(0.0, deadline - time.monotonic()))

@@ -1,0 +1,227 @@
+"""Algorithm: what every algorithm of Leyden shares. One level of inheritance, never two."""
+
+from collections.abc import Iterable
+from typing import Any, cast
+
+import torch
+from lightning.pytorch import LightningModule
+from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.utilities.types import OptimizerLRScheduler
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from datamodules.joint import Joint
+from datamodules.seeds import run_seed, stream_generator
+from datamodules.types import Decision, Episodes, Metrics, Rollout, Spaces, State, UsageError
+from modules.hparams import described
+from modules.ranks import average_gradients_, gathered, ranks, summed
+from modules.statistics import EvaluationEpisodes, RunningMeans, TrainingEpisodes
+from modules.tick import Tick, reopen
+
+
+class Algorithm(LightningModule):
+    """A LightningModule that acts, and learns from rollouts; subclasses give `act`, `prepare` and `update`.
+
+    One Trainer batch is a sequence of iterations; an iteration collects (when the batch is iterated), prepares, updates
+    and ticks. Optimizers step raw inside `update`; curves go to the loggers against environment steps.
+
+    Args:
+        spaces: what the environment shows and takes; linked from the data on the command line.
+
+    Attributes:
+        env_steps: valid environment steps learned from, all ranks together.
+        updates: optimizer steps made.
+        latest: the values logged last, by tag, for whoever displays them.
+        joints: `prepare` and `update` with their running times, while fitting.
+        raw_optimizers: the optimizers that `update` steps, while fitting.
+        minibatch_generator: this rank's source of permutations, while fitting.
+    """
+
+    joints: dict[str, Joint[..., Any]]
+    raw_optimizers: list[Optimizer]
+    minibatch_generator: torch.Generator
+
+    def __init__(self, spaces: Spaces):
+        super().__init__()
+        self.automatic_optimization = False
+        self.spaces = spaces
+        self.env_steps, self.updates = 0, 0
+        self.latest: dict[str, float] = {}
+        self.joints = {}
+        self.training_means = RunningMeans()
+        self.training_episodes = TrainingEpisodes()
+        self.evaluation_episodes = EvaluationEpisodes()
+        self._rank_state: dict[str, Any] | None = None
+
+    def initial_state(self, batch: int) -> State:
+        """State of the actor at the start of an episode; it is memoryless unless a subclass says otherwise."""
+        return {}
+
+    def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        """Randomness for decisions of leading dimensions `shape`."""
+        raise NotImplementedError
+
+    def act(
+        self,
+        obs: Tensor,
+        state: State,
+        reset: Tensor,
+        *,
+        mask: Tensor | None = None,
+        noise: Tensor | None = None,
+        greedy: bool = False,
+    ) -> tuple[Decision, State]:
+        """Decide for every row (see `datamodules.types.Actor`)."""
+        raise NotImplementedError
+
+    def prepare(self, rollout: Rollout) -> Any:
+        """Returns and targets; called without gradient."""
+        raise NotImplementedError
+
+    def update(self, batch: Any) -> Metrics:
+        """All passes and minibatches over what `prepare` made; metrics are scalar device tensors."""
+        raise NotImplementedError
+
+    def make_optimizers(self) -> list[Optimizer]:
+        """The optimizers that `update` steps."""
+        raise NotImplementedError
+
+    def schedule_(self) -> None:
+        """Set what changes with `progress`, before an update."""
+
+    def absorb_(self, rollout: Rollout) -> None:
+        """Merge a rollout into running statistics, after the update that used the old ones."""
+
+    @property
+    def data(self) -> Any:
+        """The DataModule of this run."""
+        return cast(Any, self.trainer).datamodule
+
+    @property
+    def progress(self) -> float:
+        """Share of the run's iterations that are done, in [0, 1]."""
+        return min(1.0, self.global_step / self.data.iterations)
+
+    def training_step(self, batch: Iterable[Rollout], batch_idx: int) -> None:
+        """Learn from every iteration of the batch."""
+        for rollout in batch:
+            self.schedule_()
+            with torch.no_grad():
+                prepared = self.joints["prepare"](rollout)
+            metrics = self.joints["update"](prepared)
+            self.absorb_(rollout)
+            self.tick(rollout, metrics)
+
+    def tick(self, rollout: Rollout, metrics: Metrics) -> None:
+        """Count the iteration; log when it is time."""
+        steps = rollout.env_steps
+        self.env_steps += steps if ranks() == 1 else int(summed(torch.tensor(steps, device=self.device)))
+        self.training_episodes.update(rollout.episodes)
+        self.training_means.update(metrics)
+        cast(list[Any], self.optimizers())[-1].step()
+        if self.global_step % cast(Any, self.trainer).log_every_n_steps == 0 or self.progress >= 1:
+            self.log_training()
+
+    def step(self, loss: Tensor, optimizer: Optimizer, max_grad_norm: float) -> Tensor:
+        """One raw optimizer step: gradients averaged over ranks and clipped by their global norm, which is returned."""
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        average_gradients_(parameters)
+        norm = nn.utils.clip_grad_norm_(parameters, max_grad_norm)
+        optimizer.step()
+        self.updates += 1
+        torch.clear_autocast_cache()  # autocast would go on with the weights of before the step
+        return norm
+
+    def set_learning_rate_(self, learning_rate: float) -> None:
+        """Of every optimizer that `update` steps."""
+        for optimizer in self.raw_optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate
+
+    def log_training(self) -> None:
+        """Log the metrics' means since the last log, and those of the training episodes."""
+        values = {f"train/{name}": value for name, value in self.training_means.log().items()}
+        values |= {f"rollout/{name}_mean": value for name, value in self.training_episodes.log().items()}
+        self.log_values(values | {"train/learning_rate": float(self.raw_optimizers[0].param_groups[0]["lr"])})
+
+    def log_values(self, values: dict[str, float]) -> None:
+        """Send values by tag to every logger, against environment steps, and keep them in `latest`."""
+        self.latest |= values
+        for logger in self.trainer.loggers:
+            logger.log_metrics(values, step=self.env_steps)
+
+    def validation_step(self, batch: Episodes, batch_idx: int) -> None:
+        """Add whole evaluation episodes."""
+        self.evaluation_episodes.update(batch)
+
+    def on_validation_epoch_end(self) -> None:
+        """Log the evaluation against environment steps; what checkpoints watch goes through Lightning as well."""
+        values = {f"eval/{name}": value for name, value in self.evaluation_episodes.compute().items()}
+        self.evaluation_episodes.reset()
+        self.log_values(values)
+        self.log_dict(values, logger=not self._fitting, sync_dist=ranks() > 1)
+
+    test_step = validation_step
+    on_test_epoch_end = on_validation_epoch_end
+
+    def predict_step(self, batch: Episodes, batch_idx: int) -> Episodes:
+        """Whole episodes with their trajectories, as the dataset played them."""
+        return batch
+
+    @property
+    def _fitting(self) -> bool:
+        return self._trainer is not None and self.trainer.state.fn == TrainerFn.FITTING
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        """The algorithm's optimizers, then `Tick`."""
+        return [*self.make_optimizers(), Tick()]
+
+    def setup(self, stage: str) -> None:
+        """Refuse data of other spaces, and a precision that cannot be had."""
+        spaces = getattr(self.data, "spaces", self.spaces)
+        if spaces != self.spaces:
+            raise UsageError(f"The model was made for spaces {self.spaces}, but the data has {spaces}.")
+        if stage == "fit" and self.trainer.precision == "16-mixed":
+            raise UsageError("trainer.precision 16-mixed is not supported here; use bf16-mixed or 32-true.")
+
+    def on_fit_start(self) -> None:
+        """Make the joints, and what each rank draws for itself, on the module's device."""
+        self.raw_optimizers = [wrapped.optimizer for wrapped in cast(list[Any], self.optimizers())[:-1]]
+        self.joints = {"prepare": Joint(self.prepare, self.device), "update": Joint(self.update, self.device)}
+        self.minibatch_generator = stream_generator(run_seed(), self.global_rank, "minibatch", self.device)
+        if self._rank_state is not None:
+            self.load_rank_state(self._rank_state)
+
+    def rank_state(self) -> dict[str, Any]:
+        """What this rank alone holds, as tensors and plain types."""
+        return {
+            "minibatch": self.minibatch_generator.get_state(),
+            "episodes": self.training_episodes.remembered(),
+            "means": self.training_means.remembered(),
+        }
+
+    def load_rank_state(self, state: dict[str, Any]) -> None:
+        """Continue from `rank_state`."""
+        self.minibatch_generator.set_state(state["minibatch"])
+        self.training_episodes.remember(state["episodes"], self.device)
+        self.training_means.remember(state["means"], self.device)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add spaces, counters and the state of every rank; called on all ranks."""
+        checkpoint["hyper_parameters"] = described(checkpoint.get("hyper_parameters", {}), type(self))
+        checkpoint["spaces"] = self.spaces
+        checkpoint["counters"] = {"env_steps": self.env_steps, "updates": self.updates}
+        if self.joints:
+            checkpoint["ranks"] = gathered(self.rank_state())
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Take back counters and, if the number of ranks is the same, this rank's state."""
+        self.env_steps, self.updates = checkpoint["counters"]["env_steps"], checkpoint["counters"]["updates"]
+        if not self._fitting:
+            return
+        everyone = checkpoint.get("ranks", [])
+        if len(everyone) == ranks():
+            self._rank_state = everyone[self.global_rank]
+        reopen(checkpoint["loops"], self.data.iterations)

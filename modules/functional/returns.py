@@ -1,0 +1,232 @@
+"""Returns, advantages and bootstrapped targets.
+
+Time is the first dimension. `terminated` and `truncated` stay apart in every function: a step that terminated has no
+value after it, also when it was truncated as well; a step that was truncated is followed by `next_value`, the value of
+the true last observation, but never by the next episode's rewards.
+"""
+
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+Series = Float[Tensor, "T B"]
+Flags = Bool[Tensor, "T B"]
+
+
+class Advantages(NamedTuple):
+    """How much better than expected each action was, and what its state's value should have been; both `[T, B]`."""
+
+    advantage: Series
+    target: Series
+
+
+class NStep(NamedTuple):
+    """Discounted rewards of `n` steps and what to bootstrap from; all `[starts, B]`.
+
+    The target is `return_ + discount * next_value.gather(0, last)`.
+
+    return_: the sum of rewards, cut where the episode ended.
+    discount: factor of the value that follows: gamma**(number of steps summed), 0 where the episode terminated.
+    last: the last step summed, an index into time; the value that follows is that of the observation after it.
+    """
+
+    return_: Float[Tensor, "starts B"]
+    discount: Float[Tensor, "starts B"]
+    last: Int[Tensor, "starts B"]
+
+
+@torch.no_grad()
+def gae(
+    reward: Series,
+    value: Series,
+    next_value: Series,
+    terminated: Flags,
+    truncated: Flags,
+    *,
+    gamma: float,
+    lam: float,
+) -> Advantages:
+    """Generalised advantage estimate over a rollout that may hold many episodes.
+
+    A_t = d_t + gamma lam (1 - end_t) A_{t+1},   d_t = r_t + gamma (1 - terminated_t) v(s_{t+1}) - v(s_t)
+
+    Args:
+        reward: r_t, as the environment gave it.
+        value: v(s_t).
+        next_value: v(s_{t+1}) before any reset; for a truncated step the value of the true last observation.
+        terminated: the value after the step is zero.
+        truncated: the sum stops here, the value does not.
+        gamma: discount per env step, in [0, 1].
+        lam: 0 is one-step TD, 1 is Monte Carlo.
+
+    Returns:
+        The advantage, and the lambda-return (advantage + value). No gradient flows through either.
+
+    Raises:
+        ValueError: If gamma or lam is outside [0, 1].
+
+    Source: Schulman et al. 2016, arXiv:1506.02438, eq. 16. The paper has no truncation; ours follows Pardo et al. 2018,
+    arXiv:1712.00378.
+    """
+    _check_unit_interval("gae", gamma=gamma, lam=lam)
+    error = _td_error(reward, value, next_value, terminated, gamma)
+    advantage = _discounted_sum(error, (gamma * lam) * _goes_on(terminated, truncated, value.dtype))
+    return Advantages(advantage, advantage + value)
+
+
+@torch.no_grad()
+def vtrace(
+    log_ratio: Series,
+    reward: Series,
+    value: Series,
+    next_value: Series,
+    terminated: Flags,
+    truncated: Flags,
+    *,
+    gamma: float,
+    lam: float = 1.0,
+    rho_max: float = 1.0,
+    c_max: float = 1.0,
+) -> Advantages:
+    """V-trace: advantages and value targets from data that a slightly different policy collected.
+
+    v_t = v(s_t) + x_t,   x_t = rho_t d_t + gamma lam c_t (1 - end_t) x_{t+1}
+    A_t = rho_t (d_t + gamma lam (1 - end_t) x_{t+1}),   d_t as in `gae`
+
+    with rho_t = min(rho_max, ratio_t) and c_t = min(c_max, ratio_t). Where every ratio is 1 this is `gae`.
+
+    Args:
+        log_ratio: log pi(a_t|s_t) - log mu(a_t|s_t): the learning policy against the one that acted.
+        reward: r_t.
+        value: v(s_t) of the learning policy.
+        next_value: v(s_{t+1}) before any reset; for a truncated step the value of the true last observation.
+        terminated: the value after the step is zero.
+        truncated: the sum stops here, the value does not.
+        gamma: discount per env step, in [0, 1].
+        lam: decay of the trace besides c, in [0, 1].
+        rho_max: bound that decides which policy the target belongs to; infinity gives the learning policy's value.
+        c_max: bound that decides how fast the target is approached, not which one.
+
+    Returns:
+        The policy-gradient advantage and the target v_t. No gradient flows through either.
+
+    Raises:
+        ValueError: If gamma or lam is outside [0, 1], or a bound is not positive.
+
+    Source: Espeholt et al. 2018, arXiv:1802.01561, eq. 1 and section 4.2; lam is remark 2. For lam < 1 the paper leaves
+    the advantage open; ours mixes v(s_{t+1}) and v_{t+1} by lam, so that on-policy it equals `gae`.
+    """
+    _check_unit_interval("vtrace", gamma=gamma, lam=lam)
+    if min(rho_max, c_max) <= 0:
+        raise ValueError(f"vtrace: rho_max is {rho_max} and c_max is {c_max}; both must be positive.")
+    ratio = log_ratio.exp()
+    rho = ratio.clamp(max=rho_max)
+    error = _td_error(reward, value, next_value, terminated, gamma)
+    decay = (gamma * lam) * _goes_on(terminated, truncated, value.dtype)
+    correction = _discounted_sum(rho * error, decay * ratio.clamp(max=c_max))
+    later = torch.cat([correction[1:], torch.zeros_like(correction[:1])])
+    return Advantages(rho * torch.addcmul(error, decay, later), value + correction)
+
+
+@torch.no_grad()
+def n_step_return(reward: Series, terminated: Flags, truncated: Flags, *, gamma: float, steps: int) -> NStep:
+    """Discounted rewards of `steps` consecutive steps, for every start that has that many steps after it.
+
+    R_t = sum_{i<k} gamma^i r_{t+i},   k = min(steps, steps until the episode ends)
+
+    Args:
+        reward: r_t.
+        terminated: the sum stops here and nothing is bootstrapped.
+        truncated: the sum stops here; the value of the true last observation follows, discounted by gamma**k.
+        gamma: discount per env step, in [0, 1].
+        steps: n, in [1, T]. A window of exactly `steps` steps gives one start.
+
+    Returns:
+        Returns, discounts and bootstrap steps of the `T - steps + 1` starts.
+
+    Raises:
+        ValueError: If gamma is outside [0, 1] or steps outside [1, T].
+
+    Source: Sutton and Barto 2018, eq. 7.1; truncation as in Pardo et al. 2018, arXiv:1712.00378.
+    """
+    _check_unit_interval("n_step_return", gamma=gamma)
+    if not 1 <= steps <= reward.shape[0]:
+        raise ValueError(
+            f"n_step_return: steps is {steps}; the series has {reward.shape[0]} steps, so use 1 to that many."
+        )
+    starts = reward.shape[0] - steps + 1
+    return_ = torch.zeros_like(reward[:starts])
+    discount = torch.ones_like(return_)
+    last = torch.arange(-1, starts - 1, device=reward.device)[:, None].repeat(1, reward.shape[1])
+    running = torch.ones_like(terminated[:starts])
+    for step in range(steps):
+        window = slice(step, step + starts)
+        return_ = return_ + torch.where(running, discount * reward[window], 0.0)
+        discount = torch.where(running, (gamma * discount).masked_fill(terminated[window], 0.0), discount)
+        last = last + running
+        running = running & ~(terminated[window] | truncated[window])
+    return NStep(return_, discount, last)
+
+
+def td_target(reward: Float[Tensor, "*N"], next_value: Float[Tensor, "*N"], discount: Float[Tensor, "*N"]) -> Tensor:
+    """Bootstrapped target `[*N]`: y = r + discount v(s').
+
+    Args:
+        reward: one reward, or the `return_` of `n_step_return`.
+        next_value: value of the observation that follows, the true last one where the episode was truncated.
+        discount: `NStep.discount`, or gamma times (not terminated).
+
+    Source: Sutton and Barto 2018, eq. 6.2.
+    """
+    return torch.addcmul(reward, discount, next_value)
+
+
+def double_q_target(
+    reward: Float[Tensor, "*N"],
+    next_q_online: Float[Tensor, "*N actions"],
+    next_q_target: Float[Tensor, "*N actions"],
+    discount: Float[Tensor, "*N"],
+) -> Tensor:
+    """Double Q-learning target `[*N]`: y = r + discount Q_target(s', argmax_a Q_online(s', a)).
+
+    Args:
+        reward: one reward, or the `return_` of `n_step_return`.
+        next_q_online: action values of the next observation by the network that learns.
+        next_q_target: the same by the target network.
+        discount: `NStep.discount`, or gamma times (not terminated).
+
+    Source: van Hasselt et al. 2016, arXiv:1509.06461, eq. 4, the second weights being the target network's.
+    """
+    best = next_q_online.argmax(-1, keepdim=True)
+    return td_target(reward, next_q_target.gather(-1, best).squeeze(-1), discount)
+
+
+def _td_error(reward: Series, value: Series, next_value: Series, terminated: Flags, gamma: float) -> Tensor:
+    """One-step errors d_t; the value after a terminated step is zero, whatever stands there."""
+    return torch.add(reward - value, next_value.masked_fill(terminated, 0.0), alpha=gamma)
+
+
+def _goes_on(terminated: Flags, truncated: Flags, dtype: torch.dtype) -> Tensor:
+    """1 where the episode goes on after the step, 0 where it ended."""
+    return (~(terminated | truncated)).to(dtype)
+
+
+def _discounted_sum(term: Series, decay: Series) -> Tensor:
+    """x_t = term_t + decay_t x_{t+1} from the last step to the first, with x_T = 0; one fused operation a step.
+
+    The rows are stacked at the end, not written into a preallocated tensor: equally fast in eager mode, but a compiler
+    turns every write into a copy of the whole (nine times slower, compilation quadratic in T).
+    """
+    terms, decays = term.unbind(), decay.unbind()
+    rows = [terms[-1]]
+    for t in range(len(terms) - 2, -1, -1):
+        rows.append(torch.addcmul(terms[t], decays[t], rows[-1]))
+    return torch.stack(rows[::-1])
+
+
+def _check_unit_interval(function: str, **factors: float) -> None:
+    for name, factor in factors.items():
+        if not 0.0 <= factor <= 1.0:
+            raise ValueError(f"{function}: {name} is {factor}; it must lie in [0, 1].")

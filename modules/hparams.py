@@ -1,0 +1,56 @@
+"""Hyperparameters as plain data, so that a checkpoint makes its module again with no configuration at hand."""
+
+import functools
+import inspect
+import warnings
+from collections.abc import Mapping
+from types import FrameType, FunctionType
+from typing import Any, cast
+
+from lightning.pytorch import LightningModule
+
+INSTANTIATOR = "lightning.pytorch.cli.instantiate_module"
+"""Lightning's maker of a module from plain data; checkpoints of command-line runs name it too."""
+
+PLAIN = (str, int, float, bool, type(None))
+
+
+def keep_hyperparameters(module: LightningModule) -> None:
+    """`save_hyperparameters` for an `__init__` that takes functions; call it there.
+
+    Bare functions, which no checkpoint can hold, are left out: their defaults apply again.
+    """
+    caller = cast(FrameType, cast(FrameType, inspect.currentframe()).f_back)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Lightning's, about just these functions
+        module.save_hyperparameters(frame=caller)
+    for hparams in (cast(dict[str, Any], module._hparams), cast(dict[str, Any], module._hparams_initial)):
+        for name in [name for name, value in hparams.items() if isinstance(value, FunctionType)]:
+            del hparams[name]
+
+
+def described(hparams: Mapping[str, Any], module: type) -> dict[str, Any]:
+    """The hyperparameters of a module made in Python, in the form that command-line runs save.
+
+    Classes and `functools.partial` of classes become `class_path` and `init_args`. Other functions cannot be described
+    and are left out: their defaults apply, or `load_from_checkpoint` is given them again.
+    """
+    if "_instantiator" in hparams:
+        return dict(hparams)
+    plain = {key: _plain(value) for key, value in hparams.items()}
+    kept = {key: value for key, value in plain.items() if value is not NotImplemented}
+    return {"_class_path": f"{module.__module__}.{module.__qualname__}", **kept, "_instantiator": INSTANTIATOR}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, PLAIN):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): _plain(child) for key, child in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_plain(child) for child in value)
+    if isinstance(value, functools.partial) and isinstance(value.func, type) and not value.args:
+        return {**_plain(value.func), "init_args": _plain(value.keywords)}
+    if isinstance(value, type):
+        return {"class_path": f"{value.__module__}.{value.__qualname__}"}
+    return NotImplemented

@@ -1,0 +1,16 @@
+"""Networks: what turns observations into features, and features into policies and values.
+
+base        the protocol of a network, how to bring your own, and initialisation
+mlp  cnn    memoryless networks: `MLP`, `CNN` for small planes, `NatureCNN` for 84x84 frames
+heads       policies and values from features
+normalize   running statistics of observations and rewards
+
+To add one: a file with an `nn.Module` that satisfies `modules.networks.base.Network`, its name below, and a test in
+`tests/modules/networks`. It imports torch and `modules.functional` only. Your own need not live here: any dotted path
+works as a `class_path`.
+"""
+
+from modules.networks.cnn import CNN, NatureCNN
+from modules.networks.mlp import MLP
+
+__all__ = ["CNN", "MLP", "NatureCNN"]

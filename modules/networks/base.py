@@ -1,0 +1,111 @@
+"""What a network is, and what every network here shares: orthogonal initialisation, activations, memorylessness."""
+
+import math
+from typing import Literal, Protocol, TypeVar
+
+from torch import Tensor, nn
+
+State = dict[str, Tensor]
+Activation = Literal["tanh", "relu", "elu", "gelu", "silu"] | type[nn.Module]
+"""A name, or the class path of an `nn.Module` that needs no arguments, for example `torch.nn.Mish`."""
+
+Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
+
+_ACTIVATIONS: dict[str, type[nn.Module]] = {
+    "tanh": nn.Tanh,
+    "relu": nn.ReLU,
+    "elu": nn.ELU,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+}
+
+
+class Network(Protocol):
+    """Observations to features, step by step, with an explicit state.
+
+    Bring your own: any `nn.Module` with the members below, built as `MyNet(obs_shape, **your_arguments)`, named by its
+    dotted path as a `class_path`. Keep your arguments plain data, so that they survive in a checkpoint.
+
+    features: the number F of features it returns.
+    """
+
+    features: int
+
+    def initial_state(self, batch: int) -> State:
+        """State of `batch` rows at the start of an episode, every leaf `[B, ...]`; `{}` when memoryless."""
+        ...
+
+    def __call__(self, obs: Tensor, state: State, reset: Tensor) -> tuple[Tensor, State]:
+        """Features `[B, F]` and the next state; the arguments stay as they are.
+
+        Args:
+            obs: `[B, *obs_shape]` in the environment's dtype; the network casts and scales.
+            state: what `initial_state` or the last call returned.
+            reset: `[B]` bool; rows where it is True start from `initial_state`, whatever `state` holds.
+        """
+        ...
+
+
+class Memoryless(nn.Module):
+    """A network whose features depend on the present observation only.
+
+    Args:
+        body: `[B, *obs_shape]` to `[B, features]`.
+        features: what `body` returns.
+        scale: multiplies the observation first: 1/255 for pixels in a byte, 1 for binary planes.
+    """
+
+    def __init__(self, body: nn.Module, features: int, scale: float) -> None:
+        super().__init__()
+        self.body = body
+        self.features = features
+        self.scale = scale
+
+    def initial_state(self, batch: int) -> State:
+        """Nothing to remember: `{}`."""
+        return {}
+
+    def forward(self, obs: Tensor, state: State, reset: Tensor) -> tuple[Tensor, State]:
+        """Features `[B, F]` of `obs` `[B, *obs_shape]`, and the state as it came. Integers are cast to the weights."""
+        if not obs.is_floating_point():
+            obs = obs.to(next(self.parameters()).dtype)
+        if self.scale != 1.0:
+            obs = obs * self.scale
+        return self.body(obs), state
+
+
+def orthogonal(layer: Layer, gain: float = math.sqrt(2.0)) -> Layer:
+    """Initialise in place: orthogonal weights times `gain`, bias 0. Returns the layer.
+
+    Source: Saxe et al. 2014, arXiv:1312.6120; the gains are item 2 of Huang et al. 2022, "The 37 implementation details
+    of PPO": sqrt(2) for hidden layers, 0.01 for a policy, 1 for a value.
+    """
+    nn.init.orthogonal_(layer.weight, gain)
+    if layer.bias is not None:
+        nn.init.zeros_(layer.bias)
+    return layer
+
+
+def activation_layer(activation: Activation) -> nn.Module:
+    """A fresh activation layer.
+
+    Raises:
+        ValueError: If the name is unknown.
+    """
+    if not isinstance(activation, str):
+        return activation()
+    if activation not in _ACTIVATIONS:
+        raise ValueError(
+            f"activation is {activation!r}; use one of {', '.join(_ACTIVATIONS)} or the class path of an nn.Module."
+        )
+    return _ACTIVATIONS[activation]()
+
+
+def hidden_layers(inputs: int, hidden: tuple[int, ...], activation: Activation, layer_norm: bool) -> list[nn.Module]:
+    """Fully connected layers of the given widths: Linear, LayerNorm if asked for, activation, and so on."""
+    layers: list[nn.Module] = []
+    for width in hidden:
+        norm = [nn.LayerNorm(width)] if layer_norm else []
+        layers += [orthogonal(nn.Linear(inputs, width)), *norm, activation_layer(activation)]
+        inputs = width
+    return layers

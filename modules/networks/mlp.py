@@ -1,0 +1,37 @@
+"""The fully connected network."""
+
+import math
+
+from torch import nn
+
+from modules.networks.base import Activation, Memoryless, hidden_layers
+
+
+class MLP(Memoryless):
+    """Flattens the observation and passes it through fully connected layers.
+
+    Args:
+        obs_shape: shape of one observation, any number of dimensions.
+        hidden: widths of the layers; the last one is the number of features.
+        activation: after every layer.
+        layer_norm: normalise before every activation, as Q-learning without a target network needs.
+        scale: multiplies the observation first; 1 suits features and binary planes.
+
+    Raises:
+        ValueError: If `hidden` is empty.
+
+    Source: the defaults are those of Schulman et al. 2017, arXiv:1707.06347, section 6.1.
+    """
+
+    def __init__(
+        self,
+        obs_shape: tuple[int, ...],
+        hidden: tuple[int, ...] = (64, 64),
+        activation: Activation = "tanh",
+        layer_norm: bool = False,
+        scale: float = 1.0,
+    ) -> None:
+        if not hidden:
+            raise ValueError("MLP: hidden is empty; give at least one width, for example (64, 64).")
+        layers = hidden_layers(math.prod(obs_shape), tuple(hidden), activation, layer_norm)
+        super().__init__(nn.Sequential(nn.Flatten(), *layers), hidden[-1], scale)

@@ -1,0 +1,138 @@
+"""Running statistics of observations and rewards: frozen in `forward`, merged by `update_` between iterations."""
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+
+class RunningNormalizer(nn.Module):
+    """Shifts and scales by the mean and standard deviation of everything merged so far, then clips.
+
+    y = clamp((x - mean) / sqrt(var + eps), -clip, clip); before the first update y = x.
+
+    Args:
+        shape: of one entry; every element has statistics of its own. `()` for scalars.
+        clip: bound of the result, in standard deviations.
+        eps: added to the variance, in squared units of x.
+
+    Buffers: `mean` and `var` (the population's) `[*shape]` and `count` 0-d, float64; and what `forward` reads of them
+    in the default dtype: `shift`, `scale` and `limit`. All travel in the checkpoint and keep their memory addresses.
+
+    Source: Chan, Golub and LeVeque 1983, doi:10.1080/00031305.1983.10483115, for the merge; items 6 and 7 on
+    continuous actions of Huang et al. 2022, "The 37 implementation details of PPO", for the use.
+    """
+
+    mean: Tensor
+    var: Tensor
+    count: Tensor
+    shift: Tensor
+    scale: Tensor
+    limit: Tensor
+
+    def __init__(self, shape: tuple[int, ...], clip: float = 10.0, eps: float = 1e-8) -> None:
+        super().__init__()
+        self.clip = clip
+        self.eps = eps
+        self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64))
+        self.register_buffer("var", torch.ones(shape, dtype=torch.float64))
+        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("shift", torch.zeros(shape))
+        self.register_buffer("scale", torch.ones(shape))
+        self.register_buffer("limit", torch.full((), torch.inf))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalised and clipped `x` `[..., *shape]`, with the statistics as they are."""
+        return ((x - self.shift) * self.scale).clamp(-self.limit, self.limit)
+
+    @torch.no_grad()
+    def update_(self, x: Tensor, valid: Tensor | None = None) -> None:
+        """Merge the valid entries of `x`, of all ranks, into the statistics.
+
+        Args:
+            x: `[..., *shape]`.
+            valid: `[...]` bool; what stands in the other entries has no effect, NaN included. None counts all.
+        """
+        deviation = x.reshape(-1, *self.mean.shape).double() - self.mean
+        if valid is None:
+            count = torch.full_like(self.count, deviation.shape[0])
+        else:
+            rows = valid.reshape(-1, *[1] * self.mean.dim())
+            deviation, count = torch.where(rows, deviation, 0.0), valid.sum(dtype=torch.float64)
+        self._merge(*_over_ranks(deviation.sum(0), deviation.square().sum(0), count))
+
+    def _merge(self, total: Tensor, squares: Tensor, count: Tensor) -> None:
+        """Merge sums of deviations from the present mean, and of their squares, over `count` entries."""
+        all_count = (self.count + count).clamp(min=1)
+        offset = total / count.clamp(min=1)
+        squares_about_own_mean = squares - total * offset
+        between = offset.square() * (self.count * count / all_count)
+        self.var.copy_(
+            torch.where(count > 0, (self.var * self.count + squares_about_own_mean + between) / all_count, self.var)
+        )
+        self.mean.add_(total / all_count)
+        self.count.add_(count)
+        seen = self.count > 0
+        self.shift.copy_(self.mean)
+        self.scale.copy_(torch.where(seen, (self.var.clamp(min=0) + self.eps).rsqrt(), 1.0))
+        self.limit.copy_(torch.where(seen, self.clip, torch.inf))
+
+
+class RewardScaler(nn.Module):
+    """Divides rewards by the standard deviation of the running discounted return, then clips; the mean stays.
+
+    G_t = gamma (1 - end_{t-1}) G_{t-1} + r_t, y_t = clamp(r_t / sqrt(Var(G) + eps), -clip, clip)
+
+    Args:
+        gamma: discount per env step, in [0, 1].
+        clip: bound of the scaled reward.
+
+    Raises:
+        ValueError: If gamma is outside [0, 1].
+
+    running: G of each row `[B]` after the last update, before its first None. It belongs to this rank's environments,
+        so it is no buffer: whoever resumes them exactly keeps it beside their states.
+
+    Source: Engstrom et al. 2020, arXiv:2005.12729, section 3, "reward scaling".
+    """
+
+    def __init__(self, gamma: float, clip: float = 10.0) -> None:
+        super().__init__()
+        if not 0.0 <= gamma <= 1.0:
+            raise ValueError(f"RewardScaler: gamma is {gamma}; it must lie in [0, 1].")
+        self.gamma = gamma
+        self.returns = RunningNormalizer((), clip)
+        self.running: Tensor | None = None
+
+    def scale(self, reward: Tensor) -> Tensor:
+        """Scaled and clipped rewards `[T, B]`, with the statistics as they are."""
+        return (reward * self.returns.scale).clamp(-self.returns.limit, self.returns.limit)
+
+    @torch.no_grad()
+    def update_(self, reward: Tensor, ended: Tensor, valid: Tensor | None = None) -> None:
+        """Carry the discounted returns through a rollout and merge them into the statistics.
+
+        Args:
+            reward: `[T, B]`, as the environment gave it.
+            ended: `[T, B]` bool, terminated or truncated: the return of the row starts anew after the step.
+            valid: `[T, B]` bool; an invalid step leaves the row's return as it is and is not counted.
+        """
+        running = torch.zeros_like(reward[0], dtype=torch.float64)
+        if self.running is not None and self.running.shape == running.shape:
+            running.copy_(self.running)
+        present = torch.ones_like(ended) if valid is None else valid
+        returns = torch.empty_like(reward, dtype=torch.float64)
+        for t in range(reward.shape[0]):
+            returns[t] = torch.where(present[t], self.gamma * running + reward[t], running)
+            running = returns[t].masked_fill(ended[t], 0.0)
+        self.running = running
+        self.returns.update_(returns, present)
+
+
+def _over_ranks(total: Tensor, squares: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The three sums, added up over all ranks where there are several."""
+    if not (dist.is_available() and dist.is_initialized()):
+        return total, squares, count
+    packed = torch.cat([total.flatten(), squares.flatten(), count.reshape(1)])
+    dist.all_reduce(packed)
+    size = total.numel()
+    return packed[:size].view_as(total), packed[size:-1].view_as(squares), packed[-1]

@@ -1,0 +1,284 @@
+"""Proximal policy optimisation."""
+
+from collections.abc import Callable, Iterable
+from operator import itemgetter
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Adam, Optimizer
+
+from datamodules.types import Decision, Metrics, Rollout, Spaces, State, UsageError
+from modules.algorithm import Algorithm
+from modules.functional.policy import Moments, masked_mean, moments, normalised, ppo_loss
+from modules.functional.returns import gae
+from modules.functional.schedule import Schedule, scheduled
+from modules.functional.value import clipped_value_loss, explained_variance
+from modules.hparams import keep_hyperparameters
+from modules.networks.base import Network
+from modules.networks.heads import ValueHead, policy_head
+from modules.networks.mlp import MLP
+from modules.networks.normalize import RewardScaler, RunningNormalizer
+from modules.ranks import averaged, ranks, summed
+
+METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm")
+
+
+class PPOBatch(NamedTuple):
+    """N transitions to learn from: what was seen and done, what was believed of it, and what it was worth.
+
+    `valid` and `mask` are None where every transition counts and every action was allowed.
+    """
+
+    obs: Tensor
+    action: Tensor
+    log_prob: Tensor
+    value: Tensor
+    advantage: Tensor
+    target: Tensor
+    valid: Tensor | None
+    mask: Tensor | None
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> "PPOBatch":
+        """The same function applied to every column there is."""
+        required = (function(column) for column in self[:6])
+        return PPOBatch(*required, *(None if column is None else function(column) for column in self[6:]))
+
+
+class PPO(Algorithm):
+    """Proximal policy optimisation, clipped form (Schulman et al. 2017, arXiv:1707.06347, eq. 7 and 9).
+
+    The details that decide whether PPO works (Huang et al. 2022, "The 37 implementation details of PPO"), and ours:
+
+    1. Vectorised environments, segments of fixed length that bootstrap across resets.
+    2. Orthogonal initialisation: sqrt 2, the policy head 0.01, the value head 1; biases 0.
+    3. Adam with eps 1e-5.   4. `learning_rate_schedule`, stepped once an iteration.
+    5. GAE; a truncated step bootstraps from the value of the true last observation.
+    6. Minibatches: a fresh permutation every pass, without replacement.
+    7. Advantages normalised per minibatch, over the rows of all ranks.
+    8. Clipped ratio (`clip`, `clip_schedule`).   9. `value_clip`, off by default: it helps little and has a unit.
+    10. Loss = policy + value_weight x value - entropy_weight x entropy; the value loss carries its 1/2.
+    11. Gradients clipped by their global norm (`max_grad_norm`).
+    12. Logged: losses, entropy, approx_kl (k3), clip_fraction, explained_variance, grad_norm, learning_rate.
+    13. Separate networks for policy and value; `shared` makes them one, as for images.
+    14. Continuous actions: state-independent log-std, starting at 0; dimensions independent; the unclipped action is
+        stored, the environment gets it clipped.
+    15. `normalize_obs` and `normalize_reward` (by the running deviation of the discounted return), both clipped at 10;
+        statistics are part of the checkpoint, frozen within an iteration and in evaluation.
+    16. Multi-discrete and binary parts are independent: log-probabilities and entropies add up.
+    17. `target_kl` ends an iteration's passes early, agreed by all ranks, at 1.5 times the target.
+    18. Masked actions have logits of -1e8.   19. Losses and log-probabilities are float32 under any precision.
+    The Atari wrappers and frame stacks (items 14 to 22 there) are the environment's own matter.
+
+    Args:
+        spaces: what the environment shows and takes; on the command line it comes from the data.
+        network: makes a torso from `obs_shape` (a class_path on the command line).
+        shared: one torso for policy and value.
+        optimizer: makes the optimizer from the parameters; its learning rate is `learning_rate`.
+        learning_rate: at the start.   learning_rate_schedule: to 0 over the run, unless constant.
+        gamma: discount per environment step, in [0, 1].   lam: of the GAE, in [0, 1].
+        passes: over each rollout.   minibatches: in each pass; they must divide the rollout's transitions.
+        clip: half-width of the trusted ratio interval.   clip_schedule: to 0 over the run, unless constant.
+        value_clip: half-width of the trusted value interval in units of the (scaled) return; null for none.
+        value_weight, entropy_weight: in the loss.   max_grad_norm: bound on the gradient's global norm.
+        target_kl: in nats; null never stops early.
+        normalize_obs, normalize_reward: by running statistics.
+
+    Raises: UsageError for values that cannot be.
+    """
+
+    def __init__(
+        self,
+        spaces: Spaces,
+        network: Callable[[tuple[int, ...]], nn.Module] = MLP,
+        shared: bool = False,
+        optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] = lambda params: Adam(params, eps=1e-5, fused=True),
+        learning_rate: float = 3e-4,
+        learning_rate_schedule: Schedule = "constant",
+        gamma: float = 0.99,
+        lam: float = 0.95,
+        passes: int = 4,
+        minibatches: int = 4,
+        clip: float = 0.2,
+        clip_schedule: Schedule = "constant",
+        value_clip: float | None = None,
+        value_weight: float = 1.0,
+        entropy_weight: float = 0.0,
+        max_grad_norm: float = 0.5,
+        target_kl: float | None = None,
+        normalize_obs: bool = False,
+        normalize_reward: bool = False,
+    ):
+        super().__init__(spaces)
+        keep_hyperparameters(self)
+        check_values(gamma=gamma, lam=lam, passes=passes, minibatches=minibatches, clip=clip)
+        check_values(learning_rate=learning_rate, max_grad_norm=max_grad_norm)
+        self.optimizer, self.max_grad_norm = optimizer, max_grad_norm
+        self.learning_rate, self.learning_rate_schedule = learning_rate, learning_rate_schedule
+        self.gamma, self.lam, self.passes, self.minibatches = gamma, lam, passes, minibatches
+        self.clip, self.clip_schedule, self.target_kl = clip, clip_schedule, target_kl
+        self.value_clip, self.value_weight, self.entropy_weight = value_clip, value_weight, entropy_weight
+        self.obs_normalizer = RunningNormalizer(spaces["obs_shape"]) if normalize_obs else None
+        self.reward_scaler = RewardScaler(gamma) if normalize_reward else None
+        self.make_networks(network, shared)
+
+    def make_networks(self, network: Callable[[tuple[int, ...]], nn.Module], shared: bool) -> None:
+        """The torsos and the heads on them."""
+        spaces = self.spaces
+        self.network = network(spaces["obs_shape"])
+        self.value_network = None if shared else network(spaces["obs_shape"])
+        features, dimensions = cast(Network, self.network).features, len(spaces["action_low"])
+        self.actor = policy_head(features, spaces["action_kind"], spaces["action_sizes"], dimensions)
+        self.critic = ValueHead(features)
+
+    def setup(self, stage: str) -> None:
+        """Refuse minibatches that do not divide the rollout."""
+        super().setup(stage)
+        transitions = getattr(self.data, "rows_per_rollout", 0)
+        if stage == "fit" and transitions % self.minibatches:
+            near = sorted(divisors(transitions), key=lambda divisor: abs(divisor - self.minibatches))[:4]
+            raise UsageError(
+                f"model.minibatches is {self.minibatches}, which does not divide the rollout's {transitions}"
+                f" transitions (num_envs x horizon): use one of {sorted(near)}."
+            )
+
+    def initial_state(self, batch: int) -> State:
+        """The network's state at the start of an episode."""
+        return cast(Network, self.network).initial_state(batch)
+
+    def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        """What the policy head samples with."""
+        return self.actor.noise(shape, generator)
+
+    def act(
+        self,
+        obs: Tensor,
+        state: State,
+        reset: Tensor,
+        *,
+        mask: Tensor | None = None,
+        noise: Tensor | None = None,
+        greedy: bool = False,
+    ) -> tuple[Decision, State]:
+        """The policy's mode if greedy, else a sample with its log-probability and the state's value."""
+        features, value_features, state = self.features(obs, state, reset)
+        policy = self.actor(features, mask)
+        if greedy:
+            return Decision(policy.mode, {}), state
+        action = policy.sample(noise)
+        return Decision(action, {"log_prob": policy.log_prob(action), "value": self.critic(value_features)}), state
+
+    def features(self, obs: Tensor, state: State, reset: Tensor) -> tuple[Tensor, Tensor, State]:
+        """Features for the policy and for the value, and the network's next state."""
+        if self.obs_normalizer is not None:
+            obs = self.obs_normalizer(obs)
+        features, state = self.network(obs, state, reset)
+        if self.value_network is None:
+            return features, features, state
+        return features, self.value_network(obs, state, reset)[0], state
+
+    def value(self, obs: Tensor) -> Tensor:
+        """v(s) of observations `[N, *obs]`, `[N]`."""
+        return self.critic(self.features(obs, {}, torch.zeros(len(obs), dtype=torch.bool, device=obs.device))[1])
+
+    def prepare(self, rollout: Rollout) -> PPOBatch:
+        """Advantages and value targets of a rollout, flattened to T x B transitions."""
+        value = rollout.extras["value"]
+        reward = rollout.reward if self.reward_scaler is None else self.reward_scaler.scale(rollout.reward)
+        flags = (rollout.terminated, rollout.truncated)
+        advantage, target = gae(reward, value, self.next_value(rollout), *flags, gamma=self.gamma, lam=self.lam)
+        all_valid = rollout.env_steps == rollout.valid.numel()
+        columns = (rollout.obs[:-1], rollout.action, rollout.extras["log_prob"], value, advantage, target)
+        masks = (None if all_valid else rollout.valid, rollout.extras.get("action_mask"))
+        return PPOBatch(*columns, *masks).map(lambda column: column.flatten(0, 1))
+
+    def next_value(self, rollout: Rollout) -> Tensor:
+        """v(s_{t+1}) `[T, B]` before any reset: of the true last observation where the episode was truncated."""
+        value, last = rollout.extras["value"], self.value(rollout.obs[-1])
+        following = torch.cat([value[1:], last.unsqueeze(0), torch.zeros_like(last).unsqueeze(0)])
+        used = rollout.final_index >= 0
+        if used.device.type != "cpu" or used.any():
+            final = self.value(rollout.final_obs.flatten(0, 1)).view_as(rollout.final_index)
+            spare = len(value)
+            following.scatter_(0, torch.where(used, rollout.final_index, spare), final.to(following.dtype))
+        return following[:-1]
+
+    def schedule_(self) -> None:
+        """Learning rate and clip range for the iteration that begins."""
+        self.clip_now = scheduled(self.clip_schedule, self.clip, self.progress)
+        self.set_learning_rate_(scheduled(self.learning_rate_schedule, self.learning_rate, self.progress))
+
+    def absorb_(self, rollout: Rollout) -> None:
+        """Merge the rollout into the normalisers."""
+        if self.obs_normalizer is not None:
+            self.obs_normalizer.update_(rollout.obs[:-1], rollout.valid)
+        if self.reward_scaler is not None:
+            self.reward_scaler.update_(rollout.reward, rollout.terminated | rollout.truncated, rollout.valid)
+
+    def update(self, batch: PPOBatch) -> Metrics:
+        """All passes over the batch, each in fresh minibatches; means of the metrics over them."""
+        transitions = len(batch.advantage)
+        total, count = torch.zeros(len(METRICS), device=self.device), 0
+        for _ in range(self.passes):
+            order = torch.randperm(transitions, generator=self.minibatch_generator, device=self.device)
+            divergence = torch.zeros((), device=self.device)
+            for index in order.view(self.minibatches, -1):
+                measured = self.learn(batch.map(itemgetter(index)))
+                divergence += measured[METRICS.index("approx_kl")]
+                total, count = total + measured, count + 1
+            if self.target_kl is not None and averaged(divergence) > 1.5 * self.target_kl * self.minibatches:
+                break
+        explained = explained_variance(batch.value, batch.target, batch.valid)
+        return dict(zip(METRICS, total / count, strict=True)) | {"explained_variance": explained}
+
+    def learn(self, batch: PPOBatch) -> Tensor:
+        """One optimizer step on one minibatch; the metrics in the order of `METRICS`."""
+        loss, measured = self.loss(batch)
+        norm = self.step(loss, self.raw_optimizers[0], self.max_grad_norm)
+        return torch.stack([*measured, norm]).detach()
+
+    def loss(self, batch: PPOBatch) -> tuple[Tensor, list[Tensor]]:
+        """The objective to descend, and policy loss, value loss, entropy, approximate KL and clip fraction."""
+        features, value_features, _ = self.features(batch.obs, {}, torch.zeros_like(batch.advantage, dtype=torch.bool))
+        policy = self.actor(features, batch.mask)
+        total = Moments(*summed(torch.stack(moments(batch.advantage, batch.valid))).unbind())
+        advantage = normalised(batch.advantage, batch.valid, moments=total)
+        surrogate = ppo_loss(
+            policy.log_prob(batch.action), batch.log_prob, advantage, clip=self.clip_now, valid=batch.valid
+        )
+        value = self.critic(value_features)
+        regression = clipped_value_loss(value, batch.value, batch.target, clip=self.value_clip, valid=batch.valid)
+        entropy = masked_mean(policy.entropy(), batch.valid)
+        loss = surrogate.loss + self.value_weight * regression - self.entropy_weight * entropy
+        if batch.valid is not None:  # means over this rank's valid rows become means over all ranks' valid rows
+            loss = loss * (batch.valid.sum() * ranks() / total.number)
+        return loss, [surrogate.loss, regression, entropy, surrogate.approx_kl, surrogate.clip_fraction]
+
+    def make_optimizers(self) -> list[Optimizer]:
+        """One, over all parameters."""
+        return [self.optimizer(self.parameters())]
+
+    def rank_state(self) -> dict[str, object]:
+        """Adds the running returns of the reward scaler."""
+        running = None if self.reward_scaler is None else self.reward_scaler.running
+        return super().rank_state() | {"running_return": running}
+
+    def load_rank_state(self, state: dict) -> None:
+        """Continue from `rank_state`."""
+        super().load_rank_state(state)
+        if self.reward_scaler is not None and state["running_return"] is not None:
+            self.reward_scaler.running = state["running_return"].to(self.device)
+
+
+def divisors(number: int) -> list[int]:
+    """All divisors of a positive number."""
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
+
+
+def check_values(**values: float) -> None:
+    """Raises: UsageError for a discount outside [0, 1] or another value that is not positive."""
+    for name, value in values.items():
+        if name in ("gamma", "lam") and not 0 <= value <= 1:
+            raise UsageError(f"model.{name} is {value}; it must lie in [0, 1].")
+        if name not in ("gamma", "lam") and value <= 0:
+            raise UsageError(f"model.{name} is {value}; it must be positive.")

@@ -1,0 +1,149 @@
+"""Episode statistics as metrics that ranks merge exactly."""
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torchmetrics import Metric
+
+from datamodules.types import Episodes
+from modules.ranks import averaged
+
+
+class RunningMeans:
+    """Means of named scalars over the iterations since the last log; they stay on the device until then."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self.sums: Tensor | None = None
+        self.iterations = 0
+
+    def update(self, metrics: dict[str, Tensor]) -> None:
+        """Add one iteration's scalars."""
+        values = torch.stack([value.detach().to(torch.float32) for value in metrics.values()])
+        self.names = list(metrics)
+        self.sums = values if self.sums is None else self.sums + values
+        self.iterations += 1
+
+    def log(self) -> dict[str, float]:
+        """The means, over all ranks, and begin anew. Every rank calls this together."""
+        if self.sums is None:
+            return {}
+        means = (averaged(self.sums) / self.iterations).tolist()
+        self.sums, self.iterations = None, 0
+        return dict(zip(self.names, means, strict=True))
+
+    def remembered(self) -> dict[str, Any]:
+        """State for a checkpoint, plain types."""
+        sums = None if self.sums is None else self.sums.tolist()
+        return {"names": self.names, "sums": sums, "iterations": self.iterations}
+
+    def remember(self, state: dict[str, Any], device: torch.device) -> None:
+        """Continue from `remembered`."""
+        self.names, self.iterations = list(state["names"]), state["iterations"]
+        self.sums = None if state["sums"] is None else torch.tensor(state["sums"], device=device)
+
+
+class TrainingEpisodes(Metric):
+    """Means over the training episodes finished since the last log, and over at least the last hundred.
+
+    `update` takes the totals of one rollout and stays on the device. What was logged before is remembered on the host,
+    in groups, newest last, so that a log with few new episodes reaches back over whole groups until it has enough.
+    """
+
+    full_state_update = False
+    at_least = 100
+    totals: Tensor
+
+    def __init__(self) -> None:
+        super().__init__(sync_on_compute=True)
+        self.add_state("totals", torch.zeros(0, dtype=torch.float64), dist_reduce_fx="sum")
+        self.names: list[str] = []
+        self.groups: list[list[float]] = []
+        self.new: list[float] = []
+
+    def update(self, episodes: dict[str, Tensor]) -> None:
+        """Add the totals (`Rollout.episodes`) of one rollout."""
+        values = torch.stack(list(episodes.values()))
+        self.names = list(episodes)
+        self.totals = self.totals + values if self.totals.numel() else values
+
+    def compute(self) -> dict[str, float]:
+        """Means by name (`return`, `length`, what the environment reports); empty before the first episode ended."""
+        self.new = self.totals.tolist() if self.totals.numel() else []
+        groups = [*self.groups, self.new] if self.new else self.groups
+        count, totals = 0.0, [0.0] * len(self.names)
+        for group in reversed(groups):
+            if count >= self.at_least:
+                break
+            count += group[0]
+            totals = [total + value for total, value in zip(totals, group, strict=True)]
+        if not count:
+            return {}
+        return {name: total / count for name, total in zip(self.names[1:], totals[1:], strict=True)}
+
+    def log(self) -> dict[str, float]:
+        """Means as of now; what was new becomes the newest group. Every rank calls this together."""
+        means = self.compute()
+        if self.new and self.new[0]:
+            self.groups.append(self.new)
+        while len(self.groups) > 1 and sum(group[0] for group in self.groups[1:]) >= self.at_least:
+            del self.groups[0]
+        self.reset()
+        return means
+
+    def remembered(self) -> dict[str, Any]:
+        """State for a checkpoint, plain types: names, groups, and what is not logged yet on this rank."""
+        return {"names": self.names, "groups": self.groups, "totals": self.totals.tolist()}
+
+    def remember(self, state: dict[str, Any], device: torch.device) -> None:
+        """Continue from `remembered`."""
+        self.names, self.groups = list(state["names"]), [list(group) for group in state["groups"]]
+        self.totals = torch.tensor(state["totals"], dtype=torch.float64, device=device)
+
+
+class EvaluationEpisodes(Metric):
+    """Mean, standard deviation and 95 % interval over whole evaluation episodes of all ranks."""
+
+    full_state_update = False
+    returns: list[Tensor]
+    lengths: list[Tensor]
+    values: list[Tensor]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("returns", [], dist_reduce_fx="cat")
+        self.add_state("lengths", [], dist_reduce_fx="cat")
+        self.add_state("values", [], dist_reduce_fx="cat")
+        self.keys: list[str] = []
+
+    def update(self, episodes: Episodes) -> None:
+        """Add whole episodes."""
+        self.keys = list(episodes.info)
+        self.returns.append(episodes.return_)
+        self.lengths.append(episodes.length.to(torch.float64))
+        if self.keys:
+            self.values.append(torch.stack([episodes.info[key] for key in self.keys], dim=1))
+
+    def compute(self) -> dict[str, float]:
+        """`return_mean`, `_std`, `_interval` (half its width), `length_mean`, `episodes`; mean and max of the rest."""
+        returns, lengths = _joined(self.returns), _joined(self.lengths)
+        count = returns.numel()
+        std = float(returns.std()) if count > 1 else 0.0
+        result = {
+            "return_mean": float(returns.mean()),
+            "return_std": std,
+            "return_interval": 1.96 * std / math.sqrt(count),
+            "length_mean": float(lengths.mean()),
+            "episodes": float(count),
+        }
+        if self.keys:
+            values = _joined(self.values)
+            result |= {f"{key}_mean": float(values[:, i].mean()) for i, key in enumerate(self.keys)}
+            result |= {f"{key}_max": float(values[:, i].max()) for i, key in enumerate(self.keys)}
+        return result
+
+
+def _joined(parts: list[Tensor] | Tensor) -> Tensor:
+    return parts if isinstance(parts, Tensor) else torch.cat(parts)

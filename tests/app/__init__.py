@@ -1,0 +1,1 @@
+"""Tests of the verbs, one file a module of `app`."""

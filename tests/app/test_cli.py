@@ -1,0 +1,103 @@
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+
+from tests.app.conftest import Outcome, Run
+
+
+def fit(run: Run, *words: str) -> Outcome:
+    return run("fit", "--config", "small.yaml", *words)
+
+
+def test_fit_links_spaces_and_writes_config_and_checkpoints(run: Run, folder: Path) -> None:
+    outcome = fit(run)
+
+    version = folder / "runs" / "small" / "version_0"
+    assert outcome.code == 0
+    assert (version / "checkpoints" / "last.ckpt").is_file()
+    assert yaml.safe_load((version / "config.yaml").read_text())["seed_everything"] == 1
+    assert torch.load(version / "checkpoints" / "last.ckpt", weights_only=True)["spaces"]["obs_shape"] == (4,)
+
+
+def test_print_config_shows_short_forms_and_later_words_win(run: Run) -> None:
+    outcome = fit(
+        run, "--model.learning_rate", "1e-3", "--data.num_envs", "64", "--data.num_envs", "65", "--print_config"
+    )
+
+    config = yaml.safe_load(outcome.out)
+    assert config["model"]["init_args"]["learning_rate"] == 1e-3
+    assert config["data"]["init_args"]["num_envs"] == 65
+    assert config["trainer"]["max_epochs"] == 1
+
+
+def test_an_option_on_the_command_line_wins_over_the_checkpoints_aloud(
+    run: Run, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "lightning.pytorch")
+    fit(run)
+
+    outcome = fit(run, "--ckpt_path", "last", "--model.learning_rate", "0.5")
+
+    resumed = yaml.safe_load((folder / "runs" / "small" / "version_1" / "config.yaml").read_text())
+    assert outcome.code == 0
+    assert resumed["model"]["init_args"]["learning_rate"] == 0.5
+    assert "model.learning_rate is 0.5 here and 0.01 in the checkpoint; 0.5 is used." in caplog.messages
+
+
+@pytest.mark.parametrize("wanted", ["last", "best"])
+def test_an_evaluation_makes_no_run_folder(run: Run, folder: Path, wanted: str) -> None:
+    fit(run)
+    before = set(folder.rglob("*"))
+
+    outcome = run("test", "--config", "small.yaml", "--ckpt_path", wanted)
+
+    assert outcome.code == 0
+    assert {path.name for path in set(folder.rglob("*")) - before} == {"metrics.json"}
+
+
+def test_a_checkpoint_of_another_algorithm_is_refused_with_both_names(run: Run) -> None:
+    fit(run)
+
+    outcome = fit(run, "--ckpt_path", "last", "--model", "tests.app.stand_in.Runner")
+
+    assert outcome.code == 2
+    assert "stand_in.Walker" in outcome.err and "stand_in.Runner" in outcome.err
+
+
+def test_a_checkpoint_of_other_spaces_is_refused_with_both_shapes(run: Run) -> None:
+    fit(run)
+
+    outcome = fit(run, "--ckpt_path", "last", "--data.env", "Wide-v0")
+
+    assert (outcome.code, "obs_shape (4,) there, (9,) here" in outcome.err) == (2, True)
+
+
+REFUSED = {
+    "a value the data refuses": (["--data.num_envs", "0"], "data.num_envs is 0; it must be at least 1."),
+    "a value the model refuses": (["--model.passes", "0"], "model.passes is 0; it must be at least 1."),
+    "Trainer clipping": (["--trainer.gradient_clip_val", "0.5"], "use `--model.max_grad_norm`"),
+    "Trainer accumulation": (["--trainer.accumulate_grad_batches", "2"], "`--model.max_grad_norm`"),
+    "a run name that leaves the folder": (["--trainer.logger.name", "../up"], "The logger's name is `../up`"),
+    "a run folder below a file": (["--trainer.logger.save_dir", "small.yaml"], "is a file"),
+    "no run to resume": (["--ckpt_path", "last"], "There is no `last` checkpoint in runs/small"),
+    "an unknown strategy": (["--trainer.strategy", "fast"], "invalid strategy name"),
+}
+
+
+@pytest.mark.parametrize(("words", "sentence"), REFUSED.values(), ids=REFUSED)
+def test_a_bad_value_is_one_sentence(run: Run, words: list[str], sentence: str) -> None:
+    outcome = fit(run, *words)
+
+    assert outcome.code == 2
+    assert sentence in outcome.err.splitlines()[-1]
+    assert "Traceback" not in outcome.err
+
+
+def test_a_real_bug_keeps_its_traceback(run: Run) -> None:
+    with pytest.raises(RuntimeError, match="a real bug") as bug:
+        fit(run, "--model.passes", "13")
+
+    assert bug.traceback[-1].path.name == "stand_in.py"

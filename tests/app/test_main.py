@@ -1,0 +1,94 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from app.__main__ import VERBS, find_config, take_trust, with_configs
+from tests.app.conftest import Run
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def python(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run([sys.executable, *words], cwd=cwd, env=environ, capture_output=True, text=True, timeout=60)
+
+
+def test_without_a_verb_the_verbs_and_one_example_are_shown(run: Run) -> None:
+    outcome = run()
+
+    assert outcome.code == 2
+    assert all(verb in outcome.err for verb in VERBS)
+    assert "Example: python -m app fit --config" in outcome.err
+
+
+def test_a_wrong_verb_names_the_nearest(run: Run) -> None:
+    outcome = run("fti")
+
+    assert (outcome.code, "did you mean `fit`?" in outcome.err) == (2, True)
+
+
+def test_a_missing_config_names_the_nearest_or_lists_the_shipped_ones(run: Run) -> None:
+    outcome = run("fit", "--config", "smalll.yaml")
+
+    assert outcome.code == 2
+    assert outcome.err.count("\n") == 1
+    assert outcome.err.startswith("There is no config `smalll.yaml`")
+
+
+def test_a_bare_config_name_means_the_working_directory_first_then_the_shipped_configs(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = folder / "shipped"
+    shipped.mkdir()
+    (shipped / "small.yaml").touch()
+    (shipped / "other.yaml").touch()
+    monkeypatch.setattr("app.__main__.configs_folder", lambda: shipped)
+
+    assert find_config("small.yaml") == "small.yaml"
+    assert find_config("other.yaml") == str(shipped / "other.yaml")
+
+
+def test_every_way_to_write_a_config_is_resolved(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("app.__main__.find_config", lambda name: f"found/{name}")
+
+    assert with_configs(["fit", "-c", "a", "--config", "b", "--config=c", "--model.config", "d"]) == [
+        "fit", "-c", "found/a", "--config", "found/b", "--config=found/c", "--model.config", "d",
+    ]  # fmt: skip
+
+
+def test_a_config_from_the_internet_is_refused(run: Run) -> None:
+    assert "is a URL" in run("fit", "--config", "https://example.org/ppo.yaml").err
+
+
+def test_trust_may_stand_anywhere_and_leaves_the_command_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["app", "fit", "--trust", "mine", "--model.a", "1", "--trust=yours.envs"])
+
+    take_trust()
+
+    assert sys.argv == ["app", "fit", "--model.a", "1"]
+    assert os.environ["LEYDEN_TRUST"] == "tests,mine,yours.envs"
+
+
+@pytest.mark.parametrize("name", ["os", "subprocess", "builtins", "jsonargparse", "my_module.py/", ""])
+def test_trust_is_for_modules_of_the_user_only(run: Run, name: str) -> None:
+    assert run("fit", "--trust", name).code == 2
+
+
+def test_a_folder_that_shadows_a_package_is_named(tmp_path: Path) -> None:
+    (tmp_path / "modules").mkdir()
+    (tmp_path / "modules" / "__init__.py").touch()
+
+    outcome = python("-m", "app", "fit", cwd=tmp_path)
+
+    assert outcome.returncode == 2
+    assert str(tmp_path) in outcome.stderr and str(ROOT) in outcome.stderr
+    assert "Traceback" not in outcome.stderr
+
+
+def test_nothing_heavy_is_imported_before_a_verb_is_chosen(tmp_path: Path) -> None:
+    outcome = python("-c", "import sys, app.__main__; print({'torch', 'lightning'} & set(sys.modules))", cwd=tmp_path)
+
+    assert outcome.stdout.strip() == "set()"

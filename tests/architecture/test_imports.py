@@ -1,0 +1,70 @@
+"""Who may import whom: the contracts of pyproject.toml, and what each package may take from outside."""
+
+import ast
+import sys
+import tomllib
+
+import pytest
+from importlinter.cli import lint_imports
+
+from tests.architecture.source import FOLDERS, PACKAGES, ROOT, imported, python_files, tree, where
+
+OUTSIDE = {
+    "modules/functional": {"jaxtyping", "torch"},
+    "modules/networks": {"jaxtyping", "torch"},
+    "modules": {"jaxtyping", "lightning", "torch", "torchmetrics"},
+    "datamodules": {"gymnasium", "jaxtyping", "lightning", "numpy", "torch"},
+    "callbacks": {"lightning", "numpy", "pynvml", "rich", "torch", "tqdm"},
+}
+
+
+def test_import_contracts_hold(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(ROOT)
+
+    exit_code = lint_imports(config_filename="pyproject.toml", no_cache=True)
+
+    assert exit_code == 0, capsys.readouterr().out
+
+
+@pytest.mark.parametrize("folder", OUTSIDE)
+def test_packages_take_only_what_the_design_allows_from_outside(folder: str) -> None:
+    allowed = OUTSIDE[folder] | set(PACKAGES) | sys.stdlib_module_names
+
+    strangers = {
+        f"{where(path)} imports {name}"
+        for path in python_files(folder)
+        for name in imported(path)
+        if name.split(".")[0] not in allowed
+    }
+
+    assert not strangers, f"{folder} may import {sorted(OUTSIDE[folder])} from outside: {sorted(strangers)}"
+
+
+def test_imports_are_absolute() -> None:
+    relative = [
+        where(path, node.lineno)
+        for path in python_files(*FOLDERS)
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.ImportFrom) and node.level
+    ]
+
+    assert not relative, f"name the package: {relative}"
+
+
+def test_the_program_and_the_data_never_import_tests() -> None:
+    importing = [where(path) for path in python_files(*PACKAGES) if any(n.startswith("tests.") for n in imported(path))]
+
+    assert not importing
+
+
+def test_every_algorithm_stands_in_the_contract_that_keeps_algorithms_apart() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ]
+    layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
+
+    algorithms = {
+        path.stem for path in (ROOT / "modules").glob("*.py") if "modules.algorithm.Algorithm" in imported(path)
+    }
+
+    assert algorithms <= set(layers[0].replace("(", "").replace(")", "").split(" | ")), "add it to pyproject.toml"

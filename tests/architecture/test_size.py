@@ -1,0 +1,50 @@
+"""Files stay under 300 lines and functions under 40; both numbers may only ever go down."""
+
+import ast
+
+from tests.architecture.source import FOLDERS, python_files, tree, where
+
+FILE_LINES = 300
+FUNCTION_LINES = 40
+
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def code_lines(function: Function) -> int:
+    """Lines from `def` to the end of the body, without the docstring."""
+    end = function.end_lineno or function.lineno
+    docstring = 0
+    if ast.get_docstring(function) is not None:
+        first = function.body[0]
+        docstring = (first.end_lineno or first.lineno) - first.lineno + 1
+    return end - function.lineno + 1 - docstring
+
+
+def test_files_are_under_300_lines() -> None:
+    lengths = {where(path): len(path.read_text(encoding="utf-8").splitlines()) for path in python_files(*FOLDERS)}
+
+    too_long = {place: lines for place, lines in lengths.items() if lines >= FILE_LINES}
+
+    assert not too_long, f"split these files along their meaning: {too_long}"
+
+
+def test_functions_are_under_40_lines() -> None:
+    lengths = {
+        f"{where(path, node.lineno)} {node.name}": code_lines(node)
+        for path in python_files(*FOLDERS)
+        for node in ast.walk(tree(path))
+        if isinstance(node, Function)
+    }
+
+    too_long = {place: lines for place, lines in lengths.items() if lines >= FUNCTION_LINES}
+
+    assert not too_long, f"give a step of these functions its own name: {too_long}"
+
+
+def test_a_docstring_does_not_count_toward_its_function() -> None:
+    body = '\n    """One.\n\n    Two.\n    """\n    return 1\n'
+
+    function = ast.parse(f"def f():{body}").body[0]
+
+    assert isinstance(function, ast.FunctionDef)
+    assert code_lines(function) == 2

@@ -1,0 +1,142 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Callback
+
+from callbacks.checkpoint import Checkpoint
+from callbacks.interrupt import Interrupt
+
+ROOT = Path(__file__).resolve().parents[2]
+
+TWO_RANKS = """
+import os, signal
+from lightning.pytorch import Callback, Trainer
+from callbacks.checkpoint import Checkpoint
+from callbacks.evaluation import RunSummary
+from callbacks.interrupt import Interrupt
+from datamodules.rollout import RolloutData
+from modules.ppo import PPO
+
+class OneRankIsTold(Callback):
+    def on_train_batch_start(self, trainer, *_):
+        if trainer.global_rank == 1 and trainer.global_step == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+data = RolloutData("CartPole-v1", num_envs=2, horizon=8, total_env_steps=640)
+trainer = Trainer(
+    accelerator="cpu", strategy="ddp", devices=2, max_epochs=1, logger=False, val_check_interval=2,
+    check_val_every_n_epoch=None, num_sanity_val_steps=0, enable_progress_bar=False, use_distributed_sampler=False,
+    callbacks=[OneRankIsTold(), interrupt := Interrupt(), RunSummary(), Checkpoint()],
+)
+trainer.fit(PPO(data.spaces, passes=1, minibatches=2), data)
+line = f"rank {trainer.global_rank} stopped by {interrupt.stopped_by.name} at {trainer.global_step}"
+os.write(1, line.encode())
+"""
+
+
+class Sends(Callback):
+    """Sends signals to this process while an iteration, or an evaluation, is under way."""
+
+    def __init__(self, *signals: signal.Signals, iteration: int = 2, evaluation: bool = False) -> None:
+        self.signals, self.iteration, self.evaluation = signals, iteration, evaluation
+
+    def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
+        if trainer.global_step == self.iteration and not self.evaluation:
+            self.send()
+
+    def on_validation_start(self, trainer: Any, *_: Any) -> None:
+        if trainer.global_step == self.iteration and self.evaluation:
+            self.send()
+
+    def send(self) -> None:
+        for number in self.signals:
+            os.kill(os.getpid(), number)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_after_the_iteration_it_came_in(
+    make_run: Any, capfd: pytest.CaptureFixture[str], number: signal.Signals
+) -> None:
+    interrupt = Interrupt()
+
+    run = make_run(Sends(number), interrupt, Checkpoint(), iterations=100).fit()
+
+    last = run.folder / "checkpoints" / "last.ckpt"
+    assert interrupt.stopped_by == number
+    assert torch.load(last, weights_only=True)["global_step"] == run.trainer.global_step == 3
+    assert f"Stopped by {number.name} after iteration 3, saved in {last}. Resume:" in capfd.readouterr().out
+
+
+def test_no_final_evaluation_follows_a_signal(make_run: Any) -> None:
+    evaluations: list[int] = []
+
+    class Counts(Callback):
+        def on_validation_start(self, trainer: Any, *_: Any) -> None:
+            evaluations.append(trainer.global_step)
+
+    run = make_run(Sends(signal.SIGINT, iteration=3), Counts(), Interrupt(), Checkpoint(), iterations=100).fit()
+
+    assert evaluations == [2]
+    assert run.trainer.limit_val_batches == 1.0
+
+
+def test_a_signal_during_an_evaluation_stops_after_it(make_run: Any) -> None:
+    run = make_run(Sends(signal.SIGINT, evaluation=True), Interrupt(), Checkpoint(), iterations=100).fit()
+
+    assert run.trainer.global_step == 2
+    assert sorted(path.name[:4] for path in (run.folder / "checkpoints").iterdir()) == ["best", "last"]
+
+
+@pytest.mark.parametrize("evaluation", [False, True])
+def test_an_interrupted_run_resumed_equals_one_that_was_not(make_run: Any, evaluation: bool) -> None:
+    straight = make_run(Checkpoint(), iterations=6, env="Snake-v0", version="straight")
+    start = {name: value.clone() for name, value in straight.module.state_dict().items()}
+    signals = Sends(signal.SIGINT, evaluation=evaluation)
+    broken = make_run(signals, Interrupt(), Checkpoint(), iterations=6, env="Snake-v0")
+    broken.module.load_state_dict(start)
+
+    straight.fit()
+    broken.fit()
+    resumed = make_run(Checkpoint(), iterations=6, env="Snake-v0", version="resumed")
+    resumed.fit(broken.folder / "checkpoints" / "last.ckpt")
+
+    assert resumed.trainer.global_step == straight.trainer.global_step == 6
+    weights = zip(straight.module.state_dict().values(), resumed.module.state_dict().values(), strict=True)
+    assert all(torch.equal(one, other) for one, other in weights)
+
+
+def test_a_second_ctrl_c_stops_at_once_and_keeps_the_last_whole_checkpoint(make_run: Any) -> None:
+    run = make_run(Sends(signal.SIGINT, signal.SIGINT, iteration=3), Interrupt(), Checkpoint(), iterations=100)
+
+    with pytest.raises(SystemExit):
+        run.fit()
+
+    assert torch.load(run.folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == 2
+
+
+def test_the_signals_are_given_back(make_run: Any) -> None:
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+
+    make_run(Sends(signal.SIGTERM), Interrupt()).fit()
+
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_a_rank_that_stops_early_stops_all(tmp_path: Path) -> None:
+    script = tmp_path / "two_ranks.py"
+    script.write_text(TWO_RANKS, encoding="utf-8")
+
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, str(script)], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=100
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert all(f"rank {rank} stopped by SIGTERM at 3" in done.stdout for rank in (0, 1))
+    assert torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == 3

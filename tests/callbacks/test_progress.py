@@ -1,0 +1,60 @@
+import io
+import re
+import sys
+from typing import Any
+
+import pytest
+
+from callbacks.progress import Progress
+
+
+class Terminal(io.StringIO):
+    """A standard output that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_without_a_terminal_it_prints_whole_lines(make_run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(Progress(line_every_s=0), iterations=4, enable_progress_bar=True).fit()
+
+    lines = [line for line in capsys.readouterr().out.splitlines() if "env steps" in line]
+
+    assert len(lines) == 5
+    assert re.search(r"^ 50%  64 of 128 env steps, [\d,]+/s, .*left$", lines[1])
+    assert re.search(r"^100%  128 of 128 env steps, .*eval [\d.]+, .*in all$", lines[-1])
+    assert "\r" not in "".join(lines)
+
+
+def test_a_short_run_prints_one_line_at_its_end(make_run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(Progress(), iterations=4, enable_progress_bar=True).fit()
+
+    assert capsys.readouterr().out.count("env steps") == 1
+
+
+def test_on_a_terminal_one_bar_is_redrawn_in_place(make_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+
+    make_run(Progress(refresh_every_s=0), iterations=4, enable_progress_bar=True).fit()
+
+    assert terminal.getvalue().count("\n") == 1
+    assert "100%|" in terminal.getvalue().rpartition("\r")[2]
+
+
+def test_it_refreshes_no_more_often_than_asked(make_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stdout", terminal)
+
+    make_run(Progress(refresh_every_s=60), iterations=20, limit_val_batches=0, enable_progress_bar=True).fit()
+
+    assert terminal.getvalue().count("of 640 env steps") <= 2
+
+
+def test_disabled_it_shows_nothing(make_run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress(line_every_s=0)
+    progress.disable()
+
+    make_run(progress, enable_progress_bar=True).fit()
+
+    assert "env steps" not in capsys.readouterr().out

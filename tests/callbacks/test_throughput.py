@@ -1,0 +1,57 @@
+import time
+from typing import Any
+
+import pytest
+from lightning.pytorch import Callback
+
+from callbacks.throughput import Throughput
+
+
+class SlowEvaluation(Callback):
+    def on_validation_epoch_start(self, *_: Any) -> None:
+        time.sleep(0.2)
+
+
+def shares(values: dict[str, float]) -> dict[str, float]:
+    return {tag: value for tag, value in values.items() if tag.endswith("_share")}
+
+
+def test_shares_of_the_wall_clock_add_up_to_one(make_run: Any) -> None:
+    run = make_run(Throughput()).fit()
+
+    found = shares(run.module.latest)
+
+    names = ("collect", "prepare", "update", "eval", "other")
+    assert set(found) == {f"time/{name}_share" for name in names}
+    assert sum(found.values()) == pytest.approx(1)
+    assert found["time/collect_share"] > 0 and found["time/update_share"] > 0
+
+
+def test_evaluation_takes_its_share_and_no_speed(make_run: Any) -> None:
+    run = make_run(Throughput(), SlowEvaluation(), iterations=4, log_every_n_steps=4, val_check_interval=2)
+    begun = time.perf_counter()
+
+    run.fit()
+
+    logged = run.module.latest
+    assert logged["time/eval_share"] > 0.5
+    assert logged["time/env_steps_per_s"] > 2 * run.module.env_steps / (time.perf_counter() - begun)
+
+
+class Counted(Throughput):
+    """Remembers the iterations it logged at."""
+
+    def __init__(self) -> None:
+        self.logged_at: list[int] = []
+
+    def measure(self, trainer: Any, pl_module: Any) -> dict[str, float]:
+        self.logged_at.append(trainer.global_step)
+        return super().measure(trainer, pl_module)
+
+
+def test_it_logs_as_often_as_the_trainer_and_at_the_end(make_run: Any) -> None:
+    throughput = Counted()
+
+    make_run(throughput, iterations=5, log_every_n_steps=2, limit_val_batches=0).fit()
+
+    assert throughput.logged_at == [2, 4, 5]

@@ -1,0 +1,131 @@
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+
+import datamodules.envs
+from datamodules.types import State, TensorEnv
+
+METHODS = ("initial", "transition", "observation", "info")
+
+
+def tensor_envs() -> list[type]:
+    """Every class of `datamodules.envs` that is written as a TensorEnv."""
+    modules = [
+        importlib.import_module(f"datamodules.envs.{found.name}")
+        for found in pkgutil.iter_modules(datamodules.envs.__path__)
+    ]
+    classes = [value for module in modules for value in vars(module).values() if inspect.isclass(value)]
+    found = {value for value in classes if value.__module__.startswith("datamodules.envs.")}
+    return sorted(
+        (value for value in found if all(hasattr(value, name) for name in METHODS)), key=lambda value: value.__name__
+    )
+
+
+def actions(env: TensorEnv, rows: int) -> Tensor:
+    spaces = env.spaces
+    if spaces["action_kind"] == "continuous":
+        low, high = torch.tensor(spaces["action_low"]), torch.tensor(spaces["action_high"])
+        return low + (high - low) * torch.rand(rows, len(low))
+    parts = torch.stack([torch.randint(size, (rows,)) for size in spaces["action_sizes"]], 1)
+    return parts.squeeze(1) if spaces["action_kind"] == "discrete" else parts
+
+
+def copied(state: State) -> State:
+    return {name: leaf.clone() for name, leaf in state.items()}
+
+
+def same(first: State, second: State) -> bool:
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+
+
+every_env = pytest.mark.parametrize("make", tensor_envs())
+
+
+@every_env
+@pytest.mark.parametrize("rows", [1, 7])
+def test_shapes_and_dtypes(make: Callable[[], TensorEnv], rows: int):
+    env = make()
+    state = env.initial(torch.rand(rows, env.noise_size))
+    state, reward, terminated, truncated = env.transition(state, actions(env, rows), torch.rand(rows, env.noise_size))
+    obs, info = env.observation(state), env.info(state)
+    assert all(leaf.shape[0] == rows for leaf in state.values())
+    assert obs.shape == (rows, *env.spaces["obs_shape"]) and obs.dtype == getattr(torch, env.spaces["obs_dtype"])
+    assert (reward.shape, reward.dtype) == ((rows,), torch.float32)
+    assert terminated.shape == truncated.shape == (rows,) and terminated.dtype == truncated.dtype == torch.bool
+    assert all(info[name].shape == (rows,) for name in env.episode_keys)
+    assert all(name in env.episode_keys or info[name].dtype == torch.bool for name in info)
+
+
+@every_env
+def test_a_state_keeps_its_shapes_and_dtypes(make: Callable[[], TensorEnv]):
+    env = make()
+    first = env.initial(torch.rand(5, env.noise_size))
+    after, *_ = env.transition(first, actions(env, 5), torch.rand(5, env.noise_size))
+    form = [{name: (leaf.shape, leaf.dtype) for name, leaf in state.items()} for state in (first, after)]
+    assert form[0] == form[1]
+
+
+@every_env
+def test_arguments_are_left_as_they_were(make: Callable[[], TensorEnv]):
+    env, action, noise = make(), actions(make(), 64), torch.rand(64, make().noise_size)
+    state = env.initial(noise)
+    before, action_before, noise_before = copied(state), action.clone(), noise.clone()
+    after, *_ = env.transition(state, action, noise)
+    env.observation(state), env.info(state)
+    assert same(state, before) and torch.equal(action, action_before) and torch.equal(noise, noise_before)
+    final = copied(after)
+    env.transition(after, action, noise)
+    assert same(after, final)
+
+
+@every_env
+def test_equal_noise_gives_equal_episodes(make: Callable[[], TensorEnv]):
+    noise, action = torch.rand(40, 16, make().noise_size), torch.stack([actions(make(), 16) for _ in range(40)])
+    ends = []
+    for env in (make(), make()):
+        state = env.initial(noise[0])
+        for step in range(1, 40):
+            state, *outcome = env.transition(state, action[step], noise[step])
+        ends.append((state, outcome))
+    assert same(ends[0][0], ends[1][0])
+    assert all(torch.equal(first, second) for first, second in zip(ends[0][1], ends[1][1], strict=True))
+
+
+@every_env
+def test_rows_do_not_feel_one_another(make: Callable[[], TensorEnv]):
+    env = make()
+    noise, action = torch.rand(30, 8, env.noise_size), torch.stack([actions(env, 8) for _ in range(30)])
+    state, alone = env.initial(noise[0]), env.initial(noise[0, 3:4])
+    for step in range(1, 30):
+        state, *_ = env.transition(state, action[step], noise[step])
+        alone, *_ = env.transition(alone, action[step, 3:4], noise[step, 3:4])
+    assert same({name: leaf[3:4] for name, leaf in state.items()}, alone)
+
+
+@every_env
+def test_nothing_is_truncated_before_the_shortest_truncation(make: Callable[[], TensorEnv]):
+    env = make()
+    state = env.initial(torch.rand(32, env.noise_size))
+    for _ in range(min((env.shortest_truncation or 50) - 1, 300)):
+        state, _, terminated, truncated = env.transition(state, actions(env, 32), torch.rand(32, env.noise_size))
+        assert not (truncated & ~terminated).any()
+
+
+@every_env
+def test_compiles_to_one_graph_with_equal_results(make: Callable[[], TensorEnv]):
+    env = make()
+    noise, action = torch.rand(2, 16, env.noise_size), actions(env, 16)
+
+    def step(noise: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        state, reward, *_ = env.transition(env.initial(noise[0]), action, noise[1])
+        return env.observation(state), reward
+
+    compiled = torch.compile(step, backend="aot_eager", fullgraph=True)
+    assert all(
+        torch.equal(first, second) for first, second in zip(step(noise, action), compiled(noise, action), strict=True)
+    )

@@ -1,0 +1,1 @@
+"""Tests of where data comes from, one file a module of `datamodules`."""

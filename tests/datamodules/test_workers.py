@@ -1,0 +1,81 @@
+import multiprocessing
+import os
+import signal
+import time
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from datamodules.gymnasium_env import GymnasiumEnv
+from datamodules.workers import AsyncEnvs, SyncEnvs
+from tests.datamodules.counting import Counting, Dying, Raising, transitions
+
+NOTHING = torch.zeros(2, dtype=torch.int64)
+
+
+def workers(*makers) -> GymnasiumEnv:
+    return GymnasiumEnv(AsyncEnvs(makers, name="Counting"), device=torch.device("cpu"))
+
+
+@pytest.fixture(autouse=True)
+def no_orphans():
+    yield
+    assert multiprocessing.active_children() == []
+
+
+def test_async_and_sync_give_the_same_transitions():
+    makers = [partial(Counting, length=3, end="truncated", reuse=True), partial(Counting, length=2)]
+    envs = workers(*makers)
+    expected = transitions(GymnasiumEnv(SyncEnvs(makers), device=torch.device("cpu")), 12)
+    assert transitions(envs, 12) == expected
+    envs.close()
+
+
+def test_a_worker_that_dies_is_named_with_its_exit_code_within_seconds():
+    envs = workers(Counting, Dying)
+    envs.reset(0)
+    envs.step(NOTHING)
+    start = time.monotonic()
+    with pytest.raises(RuntimeError, match=r"Environment 1 of Counting died.*exit code 9 "):
+        envs.step(NOTHING)
+    assert time.monotonic() - start < 5
+
+
+def test_a_worker_that_was_killed_is_named():
+    envs = workers(Counting, Counting)
+    envs.reset(0)
+    os.kill(envs.envs.processes[0].pid, signal.SIGKILL)
+    with pytest.raises(RuntimeError, match=r"Environment 0 of Counting died.*exit code -9 "):
+        envs.step(NOTHING)
+
+
+def test_a_worker_that_raises_shows_its_own_traceback():
+    envs = workers(Counting, Raising)
+    envs.reset(0)
+    envs.step(NOTHING)
+    with pytest.raises(RuntimeError, match=r"(?s)Environment 1 raised.*counting\.py.*UnreadableError: the second step"):
+        envs.step(NOTHING)
+
+
+def test_close_ends_a_worker_that_is_stuck():
+    class Stuck(Counting):
+        def step(self, action):
+            time.sleep(60)
+
+    envs = AsyncEnvs([Stuck], name="Stuck")
+    envs.reset()
+    envs.step_async(np.zeros(1, dtype=np.int64))
+    start = time.monotonic()
+    envs.close(timeout=0.5)
+    assert time.monotonic() - start < 5
+
+
+def test_workers_ignore_ctrl_c():
+    envs = workers(Counting, Counting)
+    envs.reset(0)
+    for process in envs.envs.processes:
+        os.kill(process.pid, signal.SIGINT)
+    assert envs.step(NOTHING).reward.tolist() == [1, 1]
+    envs.close()

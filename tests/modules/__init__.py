@@ -1,0 +1,1 @@
+"""Tests of what learns, one file a module of `modules`."""

@@ -1,0 +1,1 @@
+"""Tests of the networks, one file a module of `modules.networks`."""
