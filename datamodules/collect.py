@@ -1,16 +1,36 @@
 """The Collector: the only code that steps an environment to learn from it."""
 
+from typing import Any, NamedTuple, cast
+
 import torch
 from torch import Tensor
 
 from datamodules.joint import Joint
-from datamodules.types import Actor, Rollout, State, Step, VectorEnv
+from datamodules.types import Actor, PureVectorEnv, Rollout, State, Step, VectorEnv
+
+
+class Live(NamedTuple):
+    """What goes on from one step to the next, every leaf `[B, ...]`.
+
+    obs, masks: what to act on.   actor: the policy's state.   envs: the environments', where they are made of tensors.
+    reset: rows where an episode begins.   return_, length: of running episodes, as far as earlier rollouts saw them.
+    """
+
+    obs: Tensor
+    masks: State
+    actor: State
+    envs: State
+    reset: Tensor
+    return_: Tensor
+    length: Tensor
 
 
 class Collector:
     """Steps B environment rows with an actor for T steps at a time, into storage that is allocated once.
 
-    The rollout it returns is a view of that storage: learn from it before collecting the next one.
+    The rollout it returns is a view of that storage: learn from it before collecting the next one. Where the
+    environment is made of tensors, a step is a pure function of `Live` and noise, and a rollout a sequence of them, so
+    that either can be compiled, and the whole captured.
 
     Args:
         envs: the environments, not yet reset.
@@ -19,134 +39,166 @@ class Collector:
         generator: source of the actor's noise, on the device of `envs`.
     """
 
+    live: Live
+
     def __init__(self, envs: VectorEnv, actor: Actor, horizon: int, generator: torch.Generator):
         self.envs, self.actor, self.horizon, self.generator = envs, actor, horizon, generator
+        self.pure = cast(PureVectorEnv, envs) if envs.pure else None
         self.rows = envs.num_envs * envs.spaces["agents"]
-        self.joint = Joint(self._collect, envs.device)
-        self._storage: dict[str, Tensor] = {}
-        self._final_index = torch.full((1, self.rows), -1, device=envs.device)
+        self.joint = Joint(self.roll, envs.device, name="collect", parts=[(self, "advance")] if self.pure else [])
+        self.storage: dict[str, Tensor] = {}
+        self._steps = torch.arange(horizon, device=envs.device)
+        self._slots: State = {}
         self._final_obs: Tensor | None = None
-        self._static = envs.noise(0) is not None and envs.device.type != "cpu"
+        self._final_index = torch.full((1, self.rows), -1, device=envs.device)
 
     def start(self, seed: int) -> None:
         """Begin every episode anew."""
-        self._obs, self._masks = self.envs.reset(seed)
-        self._state = self.actor.initial_state(self.rows)
-        self._reset = torch.ones(self.rows, dtype=torch.bool, device=self.envs.device)
-        self._return = torch.zeros(self.rows, dtype=torch.float64, device=self.envs.device)
-        self._length = torch.zeros(self.rows, dtype=torch.int64, device=self.envs.device)
+        obs, masks = self.envs.reset(seed)
+        reset = torch.ones(self.rows, dtype=torch.bool, device=self.envs.device)
+        return_ = torch.zeros(self.rows, dtype=torch.float64, device=self.envs.device)
+        actor = self.actor.initial_state(self.rows)
+        self.live = Live(
+            obs, masks, actor, self.pure.state if self.pure else {}, reset, return_, return_.to(torch.int64)
+        )
 
     @torch.no_grad()
     def collect(self) -> Rollout:
         """One rollout of `horizon` steps, with the actor as it is now."""
-        rollout = self.joint()
-        torch.clear_autocast_cache()
-        return rollout
-
-    def _collect(self) -> Rollout:
-        before, storage = self._state, self._storage
         noise = self.actor.noise((self.horizon, self.rows), self.generator)
         env_noise = self.envs.noise(self.horizon)
+        if not self.storage:
+            self._allocate(noise)
+        self.live, episodes = self.joint(self.live, noise, env_noise)
+        if self.pure:
+            self.pure.state = self.live.envs
+        torch.clear_autocast_cache()
+        return self._rollout(episodes)
+
+    def roll(self, live: Live, noise: Tensor, env_noise: Tensor | None) -> tuple[Live, dict[str, Tensor]]:
+        """T steps into storage: what is live afterwards, and the totals of the episodes that ended."""
         self._final_index.fill_(-1)
-        self._store("obs", 0, self._obs, length=self.horizon + 1)
+        self.storage["obs"][0] = live.obs
+        for name, leaf in live.actor.items():
+            self.storage["state/" + name].copy_(leaf)
         for t in range(self.horizon):
-            self._store("reset", t, self._reset)
-            self._store_all("extras/", t, self._masks)
-            decision, self._state = self.actor.act(
-                storage["obs"][t], self._state, self._reset, mask=self._masks.get("action_mask"), noise=noise[t]
-            )
-            step = self.envs.step(decision.action, None if env_noise is None else env_noise[t])
-            self._store("action", t, decision.action)
-            self._store_all("extras/", t, decision.extras)
-            self._store_step(t, step)
-        self._obs = storage["obs"][self.horizon]
-        return self._rollout(before)
+            env_draw = live.reset if env_noise is None else env_noise[t]
+            live = self.advance(live, noise[t], env_draw, self._steps[t], self._row(t), self._slots)
+        if self.pure and self._final_obs is not None:
+            self._final_obs[0] = self.pure.observation(self._slots)
+        return self._with_totals(live)
 
-    def _store(self, name: str, t: int, value: Tensor, length: int | None = None) -> None:
-        if name not in self._storage:
-            shape = (length or self.horizon, *value.shape)
-            self._storage[name] = torch.empty(shape, dtype=value.dtype, device=value.device)
-        self._storage[name][t] = value
-
-    def _store_all(self, prefix: str, t: int, values: dict[str, Tensor]) -> None:
-        for name, value in values.items():
-            self._store(prefix + name, t, value)
-
-    def _store_step(self, t: int, step: Step) -> None:
-        self._store("obs", t + 1, step.obs)
-        for name in ("reward", "terminated", "truncated", "valid"):
-            self._store(name, t, getattr(step, name))
-        self._store_all("episode/", t, {key: step.info[key] for key in self.envs.episode_keys})
-        self._masks = {name: value for name, value in step.info.items() if name.endswith("_mask")}
-        self._reset = step.terminated | step.truncated
+    def advance(
+        self, live: Live, noise: Tensor, env_noise: Tensor, t: Tensor, row: dict[str, Tensor], slots: State
+    ) -> Live:
+        """One step, written into `row`; truncated rows leave their last state in `slots`."""
+        mask = live.masks.get("action_mask")
+        decision, actor = self.actor.act(live.obs, live.actor, live.reset, mask=mask, noise=noise)
+        before = {"reset": live.reset, "action": decision.action, **_under("extras/", decision.extras | live.masks)}
+        for name, value in before.items():
+            row[name].copy_(value)
+        if self.pure:
+            envs, step, last = self.pure.advance(live.envs, decision.action, env_noise)
+            self._keep_state(t, step, last, slots)
+        else:
+            envs, step = live.envs, self.envs.step(decision.action)
+            self._keep_obs(t, step)
+        info = {name: value for name, value in step.info.items() if not name.endswith("_mask")}
+        after = {name: getattr(step, name) for name in ("obs", "reward", "terminated", "truncated", "valid")}
+        for name, value in {**after, **_under("episode/", info)}.items():
+            row[name].copy_(value)
+        masks = {name: value for name, value in step.info.items() if name.endswith("_mask")}
+        reset = step.terminated | step.truncated
         if self.envs.phantoms:
-            self._reset |= ~step.valid
-        if step.final_obs is not None:
-            self._keep_final(t, step.final_obs, step.truncated & ~step.terminated)
+            reset = reset | ~step.valid
+        obs = step.obs if self.pure else row["obs"]
+        return Live(obs, masks, actor, envs, reset, live.return_, live.length)
 
-    def _keep_final(self, t: int, final_obs: Tensor, truncated: Tensor) -> None:
-        """Keep the true last observations of truncated rows: one slot a row on the device path, else as needed."""
-        if self._final_obs is None:
-            self._final_obs = torch.zeros((1, *final_obs.shape), dtype=final_obs.dtype, device=final_obs.device)
-        if self._static:
-            keep = truncated.view(-1, *[1] * (final_obs.dim() - 1))
-            torch.where(keep, final_obs, self._final_obs[0], out=self._final_obs[0])
-            self._final_index[0].masked_fill_(truncated, t)
+    def _row(self, t: int) -> dict[str, Tensor]:
+        """Where step t is written: the observation that it leads to comes one place later."""
+        columns = {name: value[t] for name, value in self.storage.items() if not name.startswith("state/")}
+        return columns | {"obs": self.storage["obs"][t + 1]}
+
+    def _keep_state(self, t: Tensor, step: Step, last: State, slots: State) -> None:
+        """One slot a row: the horizon is at most the shortest truncation."""
+        truncated = step.truncated & ~step.terminated
+        eager = self.envs.device.type == "cpu" and not torch.compiler.is_compiling()
+        if eager and not truncated.any():
             return
-        rows = truncated.nonzero()[:, 0]
+        for name, leaf in last.items():
+            keep = truncated.view(-1, *[1] * (leaf.dim() - 1))
+            slots[name].copy_(torch.where(keep, leaf, slots[name]))
+        self._final_index[0].copy_(torch.where(truncated, t, self._final_index[0]))
+
+    def _keep_obs(self, t: Tensor, step: Step) -> None:
+        """As many slots a row as its truncations need."""
+        if step.final_obs is None:
+            return
+        if self._final_obs is None:
+            self._final_obs = torch.zeros_like(step.final_obs).unsqueeze(0)
+        rows = (step.truncated & ~step.terminated).nonzero()[:, 0]
         slots = (self._final_index[:, rows] >= 0).sum(0)
         if rows.numel() and int(slots.max()) == self._final_index.shape[0]:
             self._final_obs = torch.cat([self._final_obs, torch.zeros_like(self._final_obs)])
             self._final_index = torch.cat([self._final_index, torch.full_like(self._final_index, -1)])
-        self._final_obs[slots, rows] = final_obs[rows]
+        self._final_obs[slots, rows] = step.final_obs[rows]
         self._final_index[slots, rows] = t
 
-    def _rollout(self, before: State) -> Rollout:
-        storage = self._storage
-        if self._final_obs is None:
-            self._final_obs = torch.zeros_like(storage["obs"][:1])
+    def _allocate(self, noise: Tensor) -> None:
+        """Storage for every column, in the shapes and dtypes that one decision and one state show."""
+        live, device = self.live, self.envs.device
+        mask = live.masks.get("action_mask")
+        decision, _ = self.actor.act(live.obs, live.actor, live.reset, mask=mask, noise=noise[0])
+        columns = {"reset": live.reset, "action": decision.action, "reward": torch.zeros(self.rows, device=device)}
+        columns |= dict.fromkeys(("terminated", "truncated", "valid"), live.reset)
+        columns |= _under("extras/", decision.extras | live.masks)
+        if self.pure:
+            info = self.pure.info(live.envs)
+            columns |= _under("episode/", {key: info[key] for key in self.envs.episode_keys})
+            self._slots = {name: leaf.clone() for name, leaf in live.envs.items()}
+            self._final_obs = torch.zeros_like(live.obs).unsqueeze(0)
+        self.storage = {name: _column(self.horizon, value) for name, value in columns.items()}
+        self.storage |= {"state/" + name: torch.empty_like(leaf) for name, leaf in live.actor.items()}
+        self.storage["obs"] = _column(self.horizon + 1, live.obs)
+
+    def _rollout(self, episodes: dict[str, Tensor]) -> Rollout:
+        storage = self.storage
+        plain = ("obs", "action", "reward", "terminated", "truncated", "valid", "reset")
         return Rollout(
-            **{
-                name: storage[name] for name in ("obs", "action", "reward", "terminated", "truncated", "valid", "reset")
-            },
-            final_obs=self._final_obs,
+            **{name: storage[name] for name in plain},
+            final_obs=torch.zeros_like(storage["obs"][:1]) if self._final_obs is None else self._final_obs,
             final_index=self._final_index,
-            state=before,
+            state={name[6:]: value for name, value in storage.items() if name.startswith("state/")},
             extras={name[7:]: value for name, value in storage.items() if name.startswith("extras/")},
-            episodes=self._episode_totals(),
+            episodes=episodes,
             env_steps=int(storage["valid"].sum()) if self.envs.phantoms else self.horizon * self.rows,
         )
 
-    def _episode_totals(self) -> dict[str, Tensor]:
+    def _with_totals(self, live: Live) -> tuple[Live, dict[str, Tensor]]:
         """Totals over the episodes that ended, from running sums: what ended episodes share out telescopes."""
-        storage = self._storage
+        storage = self.storage
         ended = (storage["terminated"] | storage["truncated"]) & storage["valid"]
-        reward = storage["reward"].to(torch.float64).cumsum(0)
-        length = storage["valid"].cumsum(0)
-        steps = torch.arange(1, self.horizon + 1, device=ended.device).unsqueeze(1)
-        last = (ended * steps).amax(0)
-        any_ended = last > 0
+        reward, length = storage["reward"].to(torch.float64).cumsum(0), storage["valid"].cumsum(0)
+        last = (ended * (self._steps + 1).unsqueeze(1)).amax(0)
         index = (last - 1).clamp(min=0).unsqueeze(0)
         reward_last, length_last = reward.gather(0, index)[0], length.gather(0, index)[0]
         totals = {
-            "count": ended.sum().to(torch.float64),
-            "return": ((self._return + reward_last) * any_ended).sum(),
-            "length": ((self._length + length_last) * any_ended).sum().to(torch.float64),
+            "count": ended.sum(),
+            "return": ((live.return_ + reward_last) * (last > 0)).sum(),
+            "length": ((live.length + length_last) * (last > 0)).sum(),
         }
-        for key in self.envs.episode_keys:
-            totals[key] = (storage["episode/" + key] * ended).sum().to(torch.float64)
-        self._return = reward[-1] + torch.where(any_ended, -reward_last, self._return)
-        self._length = length[-1] + torch.where(any_ended, -length_last, self._length)
-        return totals
+        totals |= {key: (storage["episode/" + key] * ended).sum() for key in self.envs.episode_keys}
+        return_ = reward[-1] + torch.where(last > 0, -reward_last, live.return_)
+        length = length[-1] + torch.where(last > 0, -length_last, live.length)
+        return live._replace(return_=return_, length=length), {key: x.double() for key, x in totals.items()}
 
-    def state_dict(self) -> dict[str, object]:
+    def state_dict(self) -> dict[str, Any]:
         """Everything that makes the next rollout the same as without the interruption; tensors and plain types."""
-        names = ("_obs", "_masks", "_state", "_reset", "_return", "_length")
         envs = self.envs.state_dict()
-        live = {name: _cloned(getattr(self, name)) for name in names} if envs else {}
+        live = {name: _cloned(value) for name, value in self.live._asdict().items() if name != "envs"} if envs else {}
         return {"generator": self.generator.get_state(), "envs": envs, "live": live}
 
-    def load_state_dict(self, state: dict) -> bool:
+    def load_state_dict(self, state: dict[str, Any]) -> bool:
         """Continue from `state_dict`, on the device of the environments.
 
         Returns: False where the environments could not be saved: their episodes have begun anew.
@@ -156,12 +208,20 @@ class Collector:
             self.start(int(torch.randint(2**31, (1,), generator=self.generator, device=self.generator.device)))
             return False
         self.envs.load_state_dict(state["envs"])
-        for name, value in state["live"].items():
-            setattr(self, name, _cloned(value, self.envs.device))
+        live = {name: _cloned(value, self.envs.device) for name, value in state["live"].items()}
+        self.live = Live(**live, envs=self.pure.state if self.pure else {})
         return True
 
 
-def _cloned(value: Tensor | State, device: torch.device | None = None) -> Tensor | State:
+def _under(prefix: str, values: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {prefix + name: value for name, value in values.items()}
+
+
+def _column(length: int, value: Tensor) -> Tensor:
+    return torch.empty((length, *value.shape), dtype=value.dtype, device=value.device)
+
+
+def _cloned(value: Any, device: torch.device | None = None) -> Any:
     if isinstance(value, dict):
-        return {name: tensor.detach().clone().to(device) for name, tensor in value.items()}
-    return value.detach().clone().to(device)
+        return {name: _cloned(child, device) for name, child in value.items()}
+    return value.detach().to(device=device or value.device, copy=True)

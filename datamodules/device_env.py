@@ -16,6 +16,7 @@ class DeviceEnv:
         seed: of the generator that `noise` draws from.
     """
 
+    pure = True
     phantoms = False
 
     def __init__(self, env: TensorEnv, num_envs: int, *, device: torch.device, seed: int = 0):
@@ -52,31 +53,35 @@ class DeviceEnv:
             action: `[B]` or `[B, parts]`, 0-based; continuous actions are clipped to the bounds.
             noise: one step of what `noise` drew; drawn here when None.
         """
-        self.state, step = self.advance(self.state, action, self.noise(1)[0] if noise is None else noise)
-        return step
+        self.state, step, last = self.advance(self.state, action, self.noise(1)[0] if noise is None else noise)
+        return step._replace(final_obs=self.env.observation(last)) if step.truncated.any() else step
 
-    def advance(self, state: State, action: Tensor, noise: Tensor) -> tuple[State, Step]:
+    def advance(self, state: State, action: Tensor, noise: Tensor) -> tuple[State, Step, State]:
         """The step as a pure function of the state: what compiled and captured loops call.
 
-        Eagerly on a CPU, work that no row needs is left out; elsewhere shapes and work are static. The results agree:
-        `final_obs` may then be given although no row was truncated, which its definition allows.
+        Eagerly on a CPU, work that no row needs is left out; elsewhere shapes and work are static. The results agree.
 
-        Returns: the state after resets, and the step.
+        Returns: the state after resets, the step (its `final_obs` is None), and the state before resets.
         """
         if self.spaces["action_kind"] == "continuous":
             action = action.clamp(self._low, self._high)
         last, reward, terminated, truncated = self.env.transition(state, action, noise)
         ended = terminated | truncated
-        info = self.env.info(last)
+        info, merged = self.env.info(last), last
         static = self.device.type != "cpu" or torch.compiler.is_compiling()
-        merged, final_obs = last, None
         if static or ended.any():
             merged = self._merged(ended, noise, last, static)
             info = {**info, **_masks(self.env.info(merged))}
-        if static or truncated.any():
-            final_obs = self.env.observation(last)
         obs = self.env.observation(merged)
-        return merged, Step(obs, reward, terminated, truncated, final_obs, self._all_valid, info)
+        return merged, Step(obs, reward, terminated, truncated, None, self._all_valid, info), last
+
+    def observation(self, state: State) -> Tensor:
+        """Observations `[B, *obs]` of states."""
+        return self.env.observation(state)
+
+    def info(self, state: State) -> dict[str, Tensor]:
+        """What states report: `episode_keys` and masks."""
+        return self.env.info(state)
 
     def _merged(self, ended: Tensor, noise: Tensor, last: State, static: bool) -> State:
         """First states of new episodes where one ended, the last states elsewhere."""

@@ -42,6 +42,8 @@ class GymnasiumEnv:
     episode_keys: tuple[str, ...] = ()
     shortest_truncation: int | None = None
 
+    pure = False
+
     def __init__(self, envs: gym.vector.VectorEnv, *, device: torch.device, seed: int = 0, name: str = "environment"):
         self.envs, self.device, self.num_envs = envs, device, envs.num_envs
         self.spaces: Spaces = spaces_of(envs.single_observation_space, envs.single_action_space, name=name)

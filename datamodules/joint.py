@@ -1,54 +1,169 @@
-"""A joint: one of the three seams of an iteration (collect, prepare, update), as a function that knows its own cost."""
+"""A joint: one of the three seams of an iteration (collect, prepare, update), with its cost and its compiled form."""
 
 import time
-from collections.abc import Callable
-from typing import Generic, ParamSpec, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Generic, Literal, TypeVar
 
 import torch
+from lightning.pytorch.utilities import rank_zero_warn
+from torch import Tensor
+from torch.utils import _pytree as pytree
 
-Arguments = ParamSpec("Arguments")
+Mode = Literal["off", "default", "reduce-overhead", "max-autotune", "graph"]
 Result = TypeVar("Result")
 
 
-class Joint(Generic[Arguments, Result]):
-    """A function called once an iteration, and the time it has taken.
+class Joint(Generic[Result]):
+    """A function called once or a few times an iteration: timed, and run eagerly, compiled, or as one CUDA graph.
 
-    On a CUDA device the time is measured by events, so that calling a joint never waits for the device; `seconds` does,
-    once, when somebody wants to know.
+    In mode `graph` the parts are compiled and the whole function is captured, at its first call: what it reads stays
+    at the addresses it had then, so arguments that come from elsewhere later are copied there first, and the results
+    are overwritten by the next call. What cannot be compiled or captured runs as it can; one warning says why.
+    On a CUDA device the time is measured by events, so that calling a joint never waits for the device.
 
     Args:
-        function: what is called.
+        function: of tensors in any nesting of tuples and dictionaries; no randomness, no wish to see a value.
         device: where its work runs.
+        name: what to call it in a warning.
+        parts: (owner, attribute) of the functions inside that `torch.compile` takes, each as one graph.
+        owned: the tensors that the function changes for good: put back after the calls that warm a capture up.
     """
 
-    def __init__(self, function: Callable[Arguments, Result], device: torch.device):
-        self.function = function
-        self.device = device
+    def __init__(
+        self,
+        function: Callable[..., Result],
+        device: torch.device,
+        *,
+        name: str = "joint",
+        parts: Sequence[tuple[Any, str]] = (),
+        owned: Callable[[], Iterable[Tensor]] = tuple,
+    ):
+        self.function, self.device, self.name, self.parts, self.owned = function, device, name, parts, owned
+        self.mode: Mode = "off"
+        self.compiled = False
+        self.first_call_seconds = 0.0
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._ready = False
         self._seconds = 0.0
         self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
 
-    def __call__(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        """Call the function and add to its time."""
-        if self.device.type == "cuda":
-            return self._timed_on_device(*args, **kwargs)
-        start = time.perf_counter()
-        result = self.function(*args, **kwargs)
-        self._seconds += time.perf_counter() - start
-        return result
+    @property
+    def in_force(self) -> str:
+        """What really happens at a call: graph, graph of compiled parts, compiled, or eager."""
+        if self._graph is not None:
+            return "compiled, one CUDA graph" if self.compiled else "one CUDA graph"
+        return "compiled" if self.compiled else "eager"
 
-    def _timed_on_device(self, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        result = self.function(*args, **kwargs)
-        end.record()
-        self._events.append((start, end))
+    def __call__(self, *args: Any) -> Result:
+        """Call the function and add to its time."""
+        if not self._ready:
+            return self._first(args)
+        if self.device.type == "cuda":
+            start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            start.record()
+            result = self._run(args)
+            end.record()
+            self._events.append((start, end))
+            return result
+        began = time.perf_counter()
+        result = self._run(args)
+        self._seconds += time.perf_counter() - began
         return result
 
     def seconds(self) -> float:
-        """Seconds spent since this was last asked."""
+        """Seconds spent since this was last asked; the first call, which may compile, is not counted."""
         if self._events:
             self._events[-1][1].synchronize()
             self._seconds += sum(start.elapsed_time(end) for start, end in self._events) / 1e3
             self._events.clear()
         spent, self._seconds = self._seconds, 0.0
         return spent
+
+    def _run(self, args: tuple[Any, ...]) -> Result:
+        if self._graph is None:
+            return self.function(*args)
+        self._copy_in(args)
+        self._graph.replay()
+        return self._results
+
+    def _first(self, args: tuple[Any, ...]) -> Result:
+        """Take the fastest form that works."""
+        began = time.perf_counter()
+        saved = [(tensor, tensor.clone()) for tensor in self.owned()] if self.mode != "off" else []
+        for compiled, captured in _attempts(self.mode, bool(self.parts)):
+            try:
+                if compiled:
+                    self._compile()
+                if captured:
+                    self._capture(args, saved)
+                result = self._run(args)
+                break
+            except Exception as error:
+                if not (compiled or captured):
+                    raise
+                self._give_up(error, compiled, captured)
+                _put_back(saved, self.owned())
+        self._ready = True
+        self.first_call_seconds = time.perf_counter() - began
+        return result
+
+    def _compile(self) -> None:
+        mode = "default" if self.mode == "graph" else self.mode
+        for owner, attribute in self.parts:
+            function = getattr(owner, attribute)
+            setattr(owner, attribute, torch.compile(function, mode=mode, fullgraph=True, dynamic=False))
+        self.compiled = bool(self.parts)
+
+    def _capture(self, args: tuple[Any, ...], saved: list[tuple[Tensor, Tensor]]) -> None:
+        self._inputs = _tensors(args)
+        stream = torch.cuda.Stream(self.device)
+        stream.wait_stream(torch.cuda.current_stream(self.device))
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                self.function(*args)
+        torch.cuda.current_stream(self.device).wait_stream(stream)
+        _put_back(saved, self.owned())
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self._results = self.function(*args)
+        self._graph = graph
+
+    def _copy_in(self, args: tuple[Any, ...]) -> None:
+        pairs = [(old, new) for old, new in zip(self._inputs, _tensors(args), strict=True) if _differ(old, new)]
+        if pairs:
+            torch._foreach_copy_([old for old, _ in pairs], [new for _, new in pairs])
+
+    def _give_up(self, error: Exception, compiled: bool, captured: bool) -> None:
+        self._graph, self.compiled = None, False
+        if compiled:
+            for owner, attribute in self.parts:
+                owner.__dict__.pop(attribute, None)
+        what = "compiled" if compiled and not captured else "captured as a CUDA graph" if captured else "run"
+        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        rank_zero_warn(f"{self.name} cannot be {what} ({reason}): it goes on without, which costs speed only.")
+
+
+def _attempts(mode: Mode, has_parts: bool) -> list[tuple[bool, bool]]:
+    """(compiled, captured) from the fastest form to the one that always works."""
+    captured = [(True, True)] * has_parts + [(False, True)] if mode == "graph" else []
+    compiled = [(True, False)] if mode not in ("off", "graph") and has_parts else []
+    return [*captured, *compiled, (False, False)]
+
+
+def _put_back(saved: list[tuple[Tensor, Tensor]], owned: Iterable[Tensor]) -> None:
+    """Undo what warming up changed; tensors that it made (an optimizer's state) begin at zero."""
+    known = {id(tensor) for tensor, _ in saved}
+    with torch.no_grad():
+        for tensor, value in saved:
+            tensor.copy_(value)
+        for tensor in owned:
+            if id(tensor) not in known:
+                tensor.zero_()
+
+
+def _tensors(args: Any) -> list[Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor)]
+
+
+def _differ(old: Tensor, new: Tensor) -> bool:
+    return old is not new and old.data_ptr() != new.data_ptr()

@@ -94,7 +94,7 @@ class RolloutData(EnvironmentData):
         """The loop: environments stepped with the module's own policy."""
         collector = self.make_collector(self.horizon)
         shortest = collector.envs.shortest_truncation
-        if collector.envs.noise(0) is not None and shortest is not None and self.horizon > shortest:
+        if collector.envs.pure and shortest is not None and self.horizon > shortest:
             raise UsageError(
                 f"data.horizon is {self.horizon}, but {self.env} can be truncated after {shortest} steps, and an"
                 f" on-device rollout keeps one true last observation a row: set data.horizon to at most {shortest}."

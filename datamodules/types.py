@@ -144,6 +144,7 @@ class VectorEnv(Protocol):
     episode_keys: names of the scalars an episode reports in `Step.info`.
     shortest_truncation: fewest steps after which an episode can be truncated; None when unknown.
     phantoms: whether a step can have `valid` False.
+    pure: whether it is a `PureVectorEnv`.
     """
 
     spaces: Spaces
@@ -152,6 +153,7 @@ class VectorEnv(Protocol):
     episode_keys: tuple[str, ...]
     shortest_truncation: int | None
     phantoms: bool
+    pure: bool
 
     def reset(self, seed: int | None = None) -> tuple[Tensor, dict[str, Tensor]]:
         """Start every environment anew: observations `[B, *obs]` and the masks that belong to them."""
@@ -175,6 +177,27 @@ class VectorEnv(Protocol):
 
     def close(self) -> None:
         """Release processes and windows."""
+        ...
+
+
+class PureVectorEnv(VectorEnv, Protocol):
+    """A VectorEnv made of tensors: its step is also a pure function, which can be compiled and captured.
+
+    state: of all rows, as the last `reset` or `step` left it.
+    """
+
+    state: State
+
+    def advance(self, state: State, action: Tensor, noise: Tensor) -> tuple[State, Step, State]:
+        """From one state to the next: the state after resets, the step without `final_obs`, the state before resets."""
+        ...
+
+    def observation(self, state: State) -> Tensor:
+        """Observations `[B, *obs]` of states."""
+        ...
+
+    def info(self, state: State) -> dict[str, Tensor]:
+        """What states report: `episode_keys` and masks."""
         ...
 
 

@@ -32,12 +32,12 @@ class Algorithm(LightningModule):
         env_steps: valid environment steps learned from, all ranks together.
         updates: optimizer steps made.
         latest: the values logged last, by tag, for whoever displays them.
-        joints: `prepare` and `update` with their running times, while fitting.
+        joints: `prepare` and `update`, which can be compiled and know their running times, while fitting.
         raw_optimizers: the optimizers that `update` steps, while fitting.
         minibatch_generator: this rank's source of permutations, while fitting.
     """
 
-    joints: dict[str, Joint[..., Any]]
+    joints: dict[str, Joint[Any]]
     raw_optimizers: list[Optimizer]
     minibatch_generator: torch.Generator
 
@@ -86,6 +86,10 @@ class Algorithm(LightningModule):
         """The optimizers that `update` steps."""
         raise NotImplementedError
 
+    def make_joints(self) -> dict[str, Joint[Any]]:
+        """`prepare`, and under `update` what `update` calls for the work itself."""
+        raise NotImplementedError
+
     def schedule_(self) -> None:
         """Set what changes with `progress`, before an update."""
 
@@ -108,7 +112,7 @@ class Algorithm(LightningModule):
             self.schedule_()
             with torch.no_grad():
                 prepared = self.joints["prepare"](rollout)
-            metrics = self.joints["update"](prepared)
+            metrics = self.update(prepared)
             self.absorb_(rollout)
             self.tick(rollout, metrics)
 
@@ -130,21 +134,38 @@ class Algorithm(LightningModule):
         average_gradients_(parameters)
         norm = nn.utils.clip_grad_norm_(parameters, max_grad_norm)
         optimizer.step()
-        self.updates += 1
         torch.clear_autocast_cache()  # autocast would go on with the weights of before the step
         return norm
 
     def set_learning_rate_(self, learning_rate: float) -> None:
-        """Of every optimizer that `update` steps."""
-        for optimizer in self.raw_optimizers:
-            for group in optimizer.param_groups:
+        """Of every optimizer that `update` steps; in place where a captured update reads it."""
+        for group in self._groups():
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(learning_rate)
+            else:
                 group["lr"] = learning_rate
+
+    def make_capturable_(self) -> None:
+        """Let the optimizers run inside a CUDA graph: learning rates and step counts as tensors."""
+        for group in self._groups():
+            group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32, device=self.device)
+            if "capturable" in group:
+                group["capturable"] = True
+
+    def _groups(self) -> list[dict[str, Any]]:
+        return [group for optimizer in self.raw_optimizers for group in optimizer.param_groups]
+
+    def owned_tensors(self) -> list[Tensor]:
+        """What updates change for good: parameters and the optimizers' states."""
+        states = [state for optimizer in self.raw_optimizers for state in optimizer.state.values()]
+        tensors = [value for state in states for value in state.values() if isinstance(value, Tensor)]
+        return [*self.parameters(), *tensors]
 
     def log_training(self) -> None:
         """Log the metrics' means since the last log, and those of the training episodes."""
         values = {f"train/{name}": value for name, value in self.training_means.log().items()}
         values |= {f"rollout/{name}_mean": value for name, value in self.training_episodes.log().items()}
-        self.log_values(values | {"train/learning_rate": float(self.raw_optimizers[0].param_groups[0]["lr"])})
+        self.log_values(values | {"train/learning_rate": float(self._groups()[0]["lr"])})
 
     def log_values(self, values: dict[str, float]) -> None:
         """Send values by tag to every logger, against environment steps, and keep them in `latest`."""
@@ -189,7 +210,7 @@ class Algorithm(LightningModule):
     def on_fit_start(self) -> None:
         """Make the joints, and what each rank draws for itself, on the module's device."""
         self.raw_optimizers = [wrapped.optimizer for wrapped in cast(list[Any], self.optimizers())[:-1]]
-        self.joints = {"prepare": Joint(self.prepare, self.device), "update": Joint(self.update, self.device)}
+        self.joints = self.make_joints()
         self.minibatch_generator = stream_generator(run_seed(), self.global_rank, "minibatch", self.device)
         if self._rank_state is not None:
             self.load_rank_state(self._rank_state)

@@ -1,15 +1,17 @@
 """Proximal policy optimisation."""
 
 from collections.abc import Callable, Iterable
-from operator import itemgetter
-from typing import NamedTuple, cast
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
-from datamodules.types import Decision, Metrics, Rollout, Spaces, State, UsageError
+from datamodules.joint import Joint
+from datamodules.types import Decision, Metrics, Rollout, Spaces, State
 from modules.algorithm import Algorithm
+from modules.checks import check_divides, check_values
 from modules.functional.policy import Moments, masked_mean, moments, normalised, ppo_loss
 from modules.functional.returns import gae
 from modules.functional.schedule import Schedule, scheduled
@@ -134,13 +136,8 @@ class PPO(Algorithm):
     def setup(self, stage: str) -> None:
         """Refuse minibatches that do not divide the rollout."""
         super().setup(stage)
-        transitions = getattr(self.data, "rows_per_rollout", 0)
-        if stage == "fit" and transitions % self.minibatches:
-            near = sorted(divisors(transitions), key=lambda divisor: abs(divisor - self.minibatches))[:4]
-            raise UsageError(
-                f"model.minibatches is {self.minibatches}, which does not divide the rollout's {transitions}"
-                f" transitions (num_envs x horizon): use one of {sorted(near)}."
-            )
+        if stage == "fit":
+            check_divides(self.minibatches, getattr(self.data, "rows_per_rollout", self.minibatches))
 
     def initial_state(self, batch: int) -> State:
         """The network's state at the start of an episode."""
@@ -160,52 +157,55 @@ class PPO(Algorithm):
         noise: Tensor | None = None,
         greedy: bool = False,
     ) -> tuple[Decision, State]:
-        """The policy's mode if greedy, else a sample with its log-probability and the state's value."""
-        features, value_features, state = self.features(obs, state, reset)
+        """The policy's mode if greedy, else a sample with its log-probability. Values wait for `prepare`."""
+        features, state = self.network(self.normalized(obs), state, reset)
         policy = self.actor(features, mask)
         if greedy:
             return Decision(policy.mode, {}), state
         action = policy.sample(noise)
-        return Decision(action, {"log_prob": policy.log_prob(action), "value": self.critic(value_features)}), state
+        return Decision(action, {"log_prob": policy.log_prob(action)}), state
 
-    def features(self, obs: Tensor, state: State, reset: Tensor) -> tuple[Tensor, Tensor, State]:
-        """Features for the policy and for the value, and the network's next state."""
-        if self.obs_normalizer is not None:
-            obs = self.obs_normalizer(obs)
-        features, state = self.network(obs, state, reset)
-        if self.value_network is None:
-            return features, features, state
-        return features, self.value_network(obs, state, reset)[0], state
+    def normalized(self, obs: Tensor) -> Tensor:
+        """Observations as the networks see them."""
+        return obs if self.obs_normalizer is None else self.obs_normalizer(obs)
 
     def value(self, obs: Tensor) -> Tensor:
         """v(s) of observations `[N, *obs]`, `[N]`."""
-        return self.critic(self.features(obs, {}, torch.zeros(len(obs), dtype=torch.bool, device=obs.device))[1])
+        network = self.network if self.value_network is None else self.value_network
+        reset = torch.zeros(len(obs), dtype=torch.bool, device=obs.device)
+        return self.critic(network(self.normalized(obs), {}, reset)[0])
 
     def prepare(self, rollout: Rollout) -> PPOBatch:
         """Advantages and value targets of a rollout, flattened to T x B transitions."""
-        value = rollout.extras["value"]
+        values = self.value(rollout.obs.flatten(0, 1)).view(rollout.obs.shape[:2])
+        value = values[:-1]
         reward = rollout.reward if self.reward_scaler is None else self.reward_scaler.scale(rollout.reward)
         flags = (rollout.terminated, rollout.truncated)
-        advantage, target = gae(reward, value, self.next_value(rollout), *flags, gamma=self.gamma, lam=self.lam)
+        advantage, target = gae(reward, value, self.next_value(rollout, values), *flags, gamma=self.gamma, lam=self.lam)
         all_valid = rollout.env_steps == rollout.valid.numel()
         columns = (rollout.obs[:-1], rollout.action, rollout.extras["log_prob"], value, advantage, target)
         masks = (None if all_valid else rollout.valid, rollout.extras.get("action_mask"))
         return PPOBatch(*columns, *masks).map(lambda column: column.flatten(0, 1))
 
-    def next_value(self, rollout: Rollout) -> Tensor:
-        """v(s_{t+1}) `[T, B]` before any reset: of the true last observation where the episode was truncated."""
-        value, last = rollout.extras["value"], self.value(rollout.obs[-1])
-        following = torch.cat([value[1:], last.unsqueeze(0), torch.zeros_like(last).unsqueeze(0)])
+    def next_value(self, rollout: Rollout, values: Tensor) -> Tensor:
+        """v(s_{t+1}) `[T, B]` before any reset, from v(s_0) to v(s_T): of the true last observation where truncated."""
         used = rollout.final_index >= 0
-        if used.device.type != "cpu" or used.any():
-            final = self.value(rollout.final_obs.flatten(0, 1)).view_as(rollout.final_index)
-            spare = len(value)
-            following.scatter_(0, torch.where(used, rollout.final_index, spare), final.to(following.dtype))
+        if used.device.type == "cpu" and not used.any():
+            return values[1:]
+        final = self.value(rollout.final_obs.flatten(0, 1)).view_as(rollout.final_index)
+        spare = len(values) - 1
+        following = torch.cat([values[1:], torch.zeros_like(values[:1])])
+        following.scatter_(0, torch.where(used, rollout.final_index, spare), final.to(following.dtype))
         return following[:-1]
+
+    def on_fit_start(self) -> None:
+        """Adds the clip range as a tensor, which a captured update reads."""
+        self.clip_now = torch.zeros((), device=self.device)
+        super().on_fit_start()
 
     def schedule_(self) -> None:
         """Learning rate and clip range for the iteration that begins."""
-        self.clip_now = scheduled(self.clip_schedule, self.clip, self.progress)
+        self.clip_now.fill_(scheduled(self.clip_schedule, self.clip, self.progress))
         self.set_learning_rate_(scheduled(self.learning_rate_schedule, self.learning_rate, self.progress))
 
     def absorb_(self, rollout: Rollout) -> None:
@@ -215,21 +215,39 @@ class PPO(Algorithm):
         if self.reward_scaler is not None:
             self.reward_scaler.update_(rollout.reward, rollout.terminated | rollout.truncated, rollout.valid)
 
+    def make_joints(self) -> dict[str, Joint[Any]]:
+        """Prepare, and one pass of the update."""
+        parts = [(self, "loss")]
+        update = Joint(self.run_pass, self.device, name="update", parts=parts, owned=self.owned_tensors)
+        return {"prepare": Joint(self.prepare, self.device, name="prepare"), "update": update}
+
     def update(self, batch: PPOBatch) -> Metrics:
         """All passes over the batch, each in fresh minibatches; means of the metrics over them."""
-        transitions = len(batch.advantage)
-        total, count = torch.zeros(len(METRICS), device=self.device), 0
+        measured: list[Tensor] = []
         for _ in range(self.passes):
-            order = torch.randperm(transitions, generator=self.minibatch_generator, device=self.device)
-            divergence = torch.zeros((), device=self.device)
-            for index in order.view(self.minibatches, -1):
-                measured = self.learn(batch.map(itemgetter(index)))
-                divergence += measured[METRICS.index("approx_kl")]
-                total, count = total + measured, count + 1
-            if self.target_kl is not None and averaged(divergence) > 1.5 * self.target_kl * self.minibatches:
+            order = self.shuffled(len(batch.advantage))
+            measured.append(self.joints["update"](batch, order).clone())
+            self.updates += self.minibatches
+            divergence = measured[-1][METRICS.index("approx_kl")]
+            if self.target_kl is not None and averaged(divergence) > 1.5 * self.target_kl:
                 break
+        means = torch.stack(measured).mean(0)
         explained = explained_variance(batch.value, batch.target, batch.valid)
-        return dict(zip(METRICS, total / count, strict=True)) | {"explained_variance": explained}
+        return dict(zip(METRICS, means.unbind(), strict=True)) | {"explained_variance": explained}
+
+    def shuffled(self, transitions: int) -> Tensor | None:
+        """A fresh permutation, one minibatch a row; None where a single minibatch holds everything anyway."""
+        if self.minibatches == 1:
+            return None
+        order = torch.randperm(transitions, generator=self.minibatch_generator, device=self.device)
+        return order.view(self.minibatches, -1)
+
+    def run_pass(self, batch: PPOBatch, order: Tensor | None) -> Tensor:
+        """One optimizer step on each minibatch; means of the metrics in the order of `METRICS`."""
+        if order is None:
+            return self.learn(batch)
+        rows = [self.learn(batch.map(partial(torch.index_select, dim=0, index=rows))) for rows in order]
+        return torch.stack(rows).mean(0)
 
     def learn(self, batch: PPOBatch) -> Tensor:
         """One optimizer step on one minibatch; the metrics in the order of `METRICS`."""
@@ -239,7 +257,10 @@ class PPO(Algorithm):
 
     def loss(self, batch: PPOBatch) -> tuple[Tensor, list[Tensor]]:
         """The objective to descend, and policy loss, value loss, entropy, approximate KL and clip fraction."""
-        features, value_features, _ = self.features(batch.obs, {}, torch.zeros_like(batch.advantage, dtype=torch.bool))
+        reset = torch.zeros_like(batch.advantage, dtype=torch.bool)
+        obs = self.normalized(batch.obs)
+        features, _ = self.network(obs, {}, reset)
+        value_features = features if self.value_network is None else self.value_network(obs, {}, reset)[0]
         policy = self.actor(features, batch.mask)
         total = Moments(*summed(torch.stack(moments(batch.advantage, batch.valid))).unbind())
         advantage = normalised(batch.advantage, batch.valid, moments=total)
@@ -268,17 +289,3 @@ class PPO(Algorithm):
         super().load_rank_state(state)
         if self.reward_scaler is not None and state["running_return"] is not None:
             self.reward_scaler.running = state["running_return"].to(self.device)
-
-
-def divisors(number: int) -> list[int]:
-    """All divisors of a positive number."""
-    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
-
-
-def check_values(**values: float) -> None:
-    """Raises: UsageError for a discount outside [0, 1] or another value that is not positive."""
-    for name, value in values.items():
-        if name in ("gamma", "lam") and not 0 <= value <= 1:
-            raise UsageError(f"model.{name} is {value}; it must lie in [0, 1].")
-        if name not in ("gamma", "lam") and value <= 0:
-            raise UsageError(f"model.{name} is {value}; it must be positive.")

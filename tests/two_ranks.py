@@ -23,7 +23,7 @@ class Witness(Callback):
         self.lines: list[dict[str, Any]] = []
 
     def on_train_batch_end(self, trainer: lightning.Trainer, pl_module: Any, *_: Any) -> None:
-        storage = trainer.datamodule.collector._storage
+        storage = trainer.datamodule.collector.storage
         seen = {"actions": storage["action"].flatten().tolist(), "obs": float(storage["obs"].sum())}
         counters = {"global_step": trainer.global_step, "env_steps": pl_module.env_steps}
         self.lines.append({**seen, **counters, "weights": weights_hash(pl_module), "latest": dict(pl_module.latest)})

@@ -37,8 +37,8 @@ class Spy(PPO):
 
     def loss(self, batch: PPOBatch) -> Any:
         if self.first:
-            features = self.features(batch.obs, {}, torch.zeros(len(batch.obs), dtype=torch.bool))
-            self.first_ratio.append((self.actor(features[0]).log_prob(batch.action) - batch.log_prob).exp())
+            features, _ = self.network(self.normalized(batch.obs), {}, torch.zeros(len(batch.obs), dtype=torch.bool))
+            self.first_ratio.append((self.actor(features).log_prob(batch.action) - batch.log_prob).exp())
             self.first = False
         return super().loss(batch)
 

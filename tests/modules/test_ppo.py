@@ -151,9 +151,8 @@ def rollout_with_truncations(slots: list[list[int]]) -> Rollout:
     index = torch.tensor(slots)
     zeros, false = torch.zeros(4, 2), torch.zeros(4, 2, dtype=torch.bool)
     final = torch.full((*index.shape, 1), 7.0)
-    value = torch.arange(8.0).view(4, 2)
     parts = {"reward": zeros, "terminated": false, "truncated": false, "valid": ~false, "reset": false}
-    extras = {"value": value, "log_prob": zeros}
+    extras = {"log_prob": zeros}
     return Rollout(
         torch.zeros(5, 2, 1), zeros.long(), **parts, final_obs=final, final_index=index, state={}, extras=extras,
         episodes={}, env_steps=8,
@@ -164,9 +163,9 @@ def test_next_value_is_that_of_the_true_last_observation_in_every_used_slot() ->
     data = RolloutData(f"{__name__}.Endless", num_envs=2, horizon=4)
     model = PPO(data.spaces)
     model.value = lambda obs: obs[:, 0]  # type: ignore[method-assign]
-    rollout = rollout_with_truncations([[1, -1], [3, 0]])
-    expected = torch.tensor([[2.0, 7.0], [7.0, 5.0], [6.0, 7.0], [7.0, 0.0]])
-    assert torch.equal(model.next_value(rollout), expected)
+    rollout, values = rollout_with_truncations([[1, -1], [3, 0]]), torch.arange(10.0).view(5, 2)
+    expected = torch.tensor([[2.0, 7.0], [7.0, 5.0], [6.0, 7.0], [7.0, 9.0]])
+    assert torch.equal(model.next_value(rollout, values), expected)
 
 
 def test_a_run_needs_no_logger_and_no_checkpoint(tmp_path: Path) -> None:

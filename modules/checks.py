@@ -1,0 +1,27 @@
+"""What algorithms refuse, in one sentence each."""
+
+from datamodules.types import UsageError
+
+
+def divisors(number: int) -> list[int]:
+    """All divisors of a positive number."""
+    return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
+
+
+def check_values(**values: float) -> None:
+    """Raises: UsageError for a discount outside [0, 1] or another value that is not positive."""
+    for name, value in values.items():
+        if name in ("gamma", "lam") and not 0 <= value <= 1:
+            raise UsageError(f"model.{name} is {value}; it must lie in [0, 1].")
+        if name not in ("gamma", "lam") and value <= 0:
+            raise UsageError(f"model.{name} is {value}; it must be positive.")
+
+
+def check_divides(minibatches: int, transitions: int) -> None:
+    """Raises: UsageError unless the minibatches divide the rollout, with the nearest numbers that would."""
+    if transitions % minibatches:
+        near = sorted(divisors(transitions), key=lambda divisor: abs(divisor - minibatches))[:4]
+        raise UsageError(
+            f"model.minibatches is {minibatches}, which does not divide the rollout's {transitions} transitions"
+            f" (num_envs x horizon): use one of {sorted(near)}."
+        )
