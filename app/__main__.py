@@ -14,12 +14,14 @@ VERBS = {
     "validate": "app.cli:main",
     "test": "app.cli:main",
     "predict": "app.cli:main",
+    "monitor": "app.monitor:main",
 }
 SENTENCES = {
     "fit": "train an agent",
     "validate": "evaluate whole greedy episodes as during training",
     "test": "evaluate a checkpoint and print the statistics",
     "predict": "write trajectories",
+    "monitor": "watch a run and the machine in a terminal",
 }
 PACKAGES = ("app", "modules", "datamodules", "callbacks")
 

@@ -54,19 +54,19 @@ class Curves:
         return max((curve.last[0] for curve in self.by_tag.values()), default=0)
 
     @property
-    def written_at(self) -> float:
-        """When the run last wrote, in seconds since the epoch; 0 if its files are gone."""
+    def written_at(self) -> float | None:
+        """When the run last wrote, in seconds since the epoch; None if its files are gone."""
         try:
-            return max((path.stat().st_mtime for path in self.run.glob(EVENT_FILES)), default=0.0)
+            return max((path.stat().st_mtime for path in self.run.glob(EVENT_FILES)), default=None)
         except OSError:
-            return 0.0
+            return None
 
     def groups(self) -> dict[str, dict[str, Curve]]:
         """The curves by group, then by name: `train/policy_loss` is `policy_loss` of `train`."""
         grouped: dict[str, dict[str, Curve]] = {}
         for tag, curve in self.by_tag.items():
-            group, _, name = tag.rpartition("/") if tag.count("/") < 2 else tag.partition("/")
-            grouped.setdefault(group or "other", {})[name] = curve
+            group, slash, name = tag.partition("/")
+            grouped.setdefault(group if slash else "other", {})[name if slash else tag] = curve
         return grouped
 
 

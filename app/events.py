@@ -14,10 +14,16 @@ from typing import Any, BinaryIO, NamedTuple
 EVENT_FILES = "events.out.tfevents.*"
 """The names of event files."""
 
-EVENT_STEP, EVENT_SUMMARY = 2, 5
-SUMMARY_VALUE = 1
-VALUE_TAG, VALUE_SIMPLE, VALUE_TENSOR = 1, 2, 8
-TENSOR_DTYPE, TENSOR_CONTENT, TENSOR_FLOATS, TENSOR_DOUBLES = 1, 4, 5, 6
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+"""Wire types. A field's key is its number, shifted by three bits, and its wire type."""
+
+EVENT_STEP, EVENT_SUMMARY = 2 << 3 | VARINT, 5 << 3 | BYTES
+SUMMARY_VALUE = 1 << 3 | BYTES
+VALUE_TAG, VALUE_SIMPLE, VALUE_TENSOR = 1 << 3 | BYTES, 2 << 3 | FIXED32, 8 << 3 | BYTES
+TENSOR_DTYPE = 1 << 3 | VARINT
+TENSOR_CONTENTS = (4 << 3 | BYTES, 5 << 3 | BYTES, 6 << 3 | BYTES)
+"""Where a tensor keeps its numbers: as raw content, as floats or as doubles."""
+
 FORMATS = {1: "<f", 2: "<d"}
 """How a tensor's only number is stored, by its dtype."""
 
@@ -46,22 +52,22 @@ class EventFile:
         A record that is only half written yet is left for the next read; one that is damaged is passed over.
         """
         with self.path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
             file.seek(self.offset)
-            while (record := next_record(file)) is not None:
-                self.offset = file.tell()
+            while (record := next_record(file, size - self.offset)) is not None:
+                self.offset += HEADER + len(record) + FOOTER
                 try:
                     yield from scalars(record)
                 except (ValueError, IndexError, struct.error):
                     continue
 
 
-def next_record(file: BinaryIO) -> bytes | None:
-    """The next record, or None where no whole one follows."""
-    header = file.read(HEADER)
-    if len(header) < HEADER:
+def next_record(file: BinaryIO, available: int) -> bytes | None:
+    """The next record, or None if the `available` bytes hold no whole one."""
+    if available < HEADER:
         return None
-    (length,) = struct.unpack_from("<Q", header)
-    if length + FOOTER > os.fstat(file.fileno()).st_size - file.tell():
+    (length,) = struct.unpack_from("<Q", file.read(HEADER))
+    if available < HEADER + length + FOOTER:
         return None
     return file.read(length + FOOTER)[:-FOOTER]
 
@@ -73,12 +79,12 @@ def scalars(event: bytes) -> list[Scalar]:
         ValueError, IndexError, struct.error: if it is no event.
     """
     step, summaries = 0, []
-    for number, content in fields(event):
-        if number == EVENT_STEP:
+    for key, content in fields(event):
+        if key == EVENT_STEP:
             step = content
-        elif number == EVENT_SUMMARY:
+        elif key == EVENT_SUMMARY:
             summaries.append(content)
-    values = [dict(fields(value)) for summary in summaries for n, value in fields(summary) if n == SUMMARY_VALUE]
+    values = [dict(fields(value)) for summary in summaries for key, value in fields(summary) if key == SUMMARY_VALUE]
     found = [(value[VALUE_TAG].decode(), number_of(value)) for value in values if VALUE_TAG in value]
     return [Scalar(tag, step, number) for tag, number in found if number is not None]
 
@@ -88,7 +94,7 @@ def number_of(value: dict[int, Any]) -> float | None:
     if VALUE_SIMPLE in value:
         return float(struct.unpack("<f", value[VALUE_SIMPLE])[0])
     tensor = dict(fields(value.get(VALUE_TENSOR, b"")))
-    stored = next((tensor[n] for n in (TENSOR_CONTENT, TENSOR_FLOATS, TENSOR_DOUBLES) if n in tensor), b"")
+    stored = next((tensor[key] for key in TENSOR_CONTENTS if key in tensor), b"")
     form = FORMATS.get(tensor.get(TENSOR_DTYPE, 0))
     if form is None or len(stored) != struct.calcsize(form):
         return None
@@ -96,7 +102,7 @@ def number_of(value: dict[int, Any]) -> float | None:
 
 
 def fields(message: bytes) -> Iterator[tuple[int, Any]]:
-    """Number and content of every field of a message: an int for a varint, else the raw bytes.
+    """Key and content of every field of a message: an int for a varint, else the raw bytes.
 
     Raises:
         ValueError, IndexError: if it is no message.
@@ -104,18 +110,18 @@ def fields(message: bytes) -> Iterator[tuple[int, Any]]:
     position = 0
     while position < len(message):
         key, position = varint(message, position)
-        number, wire = key >> 3, key & 7
-        if wire == 0:
+        wire = key & 7
+        if wire == VARINT:
             content, position = varint(message, position)
-            yield number, content
+            yield key, content
             continue
-        if wire == 2:
+        if wire == BYTES:
             size, position = varint(message, position)
-        elif wire in (1, 5):
-            size = 8 if wire == 1 else 4
+        elif wire in (FIXED32, FIXED64):
+            size = 4 if wire == FIXED32 else 8
         else:
-            raise ValueError(f"wire type {wire}")
-        yield number, message[position : position + size]
+            raise ValueError(f"there is no wire type {wire}")
+        yield key, message[position : position + size]
         position += size
 
 

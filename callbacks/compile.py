@@ -2,6 +2,7 @@
 
 from typing import Any, Literal
 
+import torch
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.utilities import rank_zero_info
 
@@ -20,6 +21,26 @@ class Compile(Callback):
         self, mode: Literal["auto", "off", "default", "reduce-overhead", "max-autotune", "graph"] = "auto"
     ) -> None:
         self.mode = mode
+        self._stream: torch.cuda.Stream | None = None
+
+    def _leave_default_stream(self, device: torch.device) -> None:
+        """Train on a stream of its own: what autograd remembers of the default one could not be captured."""
+        stream = torch.cuda.Stream(device)
+        stream.wait_stream(torch.cuda.current_stream(device))
+        torch.cuda.set_stream(stream)
+        self._stream = stream
+
+    def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Go back to the default stream."""
+        if self._stream is not None:
+            default = torch.cuda.default_stream(self._stream.device)
+            default.wait_stream(self._stream)
+            torch.cuda.set_stream(default)
+            self._stream = None
+
+    def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
+        """Go back to the default stream."""
+        self.on_train_end(trainer, pl_module)
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Tell the joints; where graphs are impossible say so and compile instead."""
@@ -33,5 +54,6 @@ class Compile(Callback):
             mode = "default"
         if mode == "graph":
             pl_module.make_capturable_()
+            self._leave_default_stream(trainer.strategy.root_device)
         for joint in joints(trainer, pl_module).values():
             joint.mode = mode

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from datamodules.joint import Joint
-from datamodules.types import Actor, PureVectorEnv, Rollout, State, Step, VectorEnv
+from datamodules.types import Actor, PureVectorEnv, Rollout, Scalars, State, Step, VectorEnv
 
 
 class Live(NamedTuple):
@@ -75,7 +75,7 @@ class Collector:
         torch.clear_autocast_cache()
         return self._rollout(episodes)
 
-    def roll(self, live: Live, noise: Tensor, env_noise: Tensor | None) -> tuple[Live, dict[str, Tensor]]:
+    def roll(self, live: Live, noise: Tensor, env_noise: Tensor | None) -> tuple[Live, Tensor]:
         """T steps into storage: what is live afterwards, and the totals of the episodes that ended."""
         self._final_index.fill_(-1)
         self.storage["obs"][0] = live.obs
@@ -161,7 +161,7 @@ class Collector:
         self.storage |= {"state/" + name: torch.empty_like(leaf) for name, leaf in live.actor.items()}
         self.storage["obs"] = _column(self.horizon + 1, live.obs)
 
-    def _rollout(self, episodes: dict[str, Tensor]) -> Rollout:
+    def _rollout(self, episodes: Tensor) -> Rollout:
         storage = self.storage
         plain = ("obs", "action", "reward", "terminated", "truncated", "valid", "reset")
         return Rollout(
@@ -170,11 +170,11 @@ class Collector:
             final_index=self._final_index,
             state={name[6:]: value for name, value in storage.items() if name.startswith("state/")},
             extras={name[7:]: value for name, value in storage.items() if name.startswith("extras/")},
-            episodes=episodes,
+            episodes=Scalars(("count", "return", "length", *self.envs.episode_keys), episodes),
             env_steps=int(storage["valid"].sum()) if self.envs.phantoms else self.horizon * self.rows,
         )
 
-    def _with_totals(self, live: Live) -> tuple[Live, dict[str, Tensor]]:
+    def _with_totals(self, live: Live) -> tuple[Live, Tensor]:
         """Totals over the episodes that ended, from running sums: what ended episodes share out telescopes."""
         storage = self.storage
         ended = (storage["terminated"] | storage["truncated"]) & storage["valid"]
@@ -182,15 +182,15 @@ class Collector:
         last = (ended * (self._steps + 1).unsqueeze(1)).amax(0)
         index = (last - 1).clamp(min=0).unsqueeze(0)
         reward_last, length_last = reward.gather(0, index)[0], length.gather(0, index)[0]
-        totals = {
-            "count": ended.sum(),
-            "return": ((live.return_ + reward_last) * (last > 0)).sum(),
-            "length": ((live.length + length_last) * (last > 0)).sum(),
-        }
-        totals |= {key: (storage["episode/" + key] * ended).sum() for key in self.envs.episode_keys}
+        totals = [
+            ended.sum(),
+            ((live.return_ + reward_last) * (last > 0)).sum(),
+            ((live.length + length_last) * (last > 0)).sum(),
+            *((storage["episode/" + key] * ended).sum() for key in self.envs.episode_keys),
+        ]
         return_ = reward[-1] + torch.where(last > 0, -reward_last, live.return_)
         length = length[-1] + torch.where(last > 0, -length_last, live.length)
-        return live._replace(return_=return_, length=length), {key: x.double() for key, x in totals.items()}
+        return live._replace(return_=return_, length=length), torch.stack([total.double() for total in totals])
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that makes the next rollout the same as without the interruption; tensors and plain types."""

@@ -1,5 +1,6 @@
 """A joint: one of the three seams of an iteration (collect, prepare, update), with its cost and its compiled form."""
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, Literal, TypeVar
@@ -7,7 +8,8 @@ from typing import Any, Generic, Literal, TypeVar
 import torch
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
-from torch.utils import _pytree as pytree
+
+log = logging.getLogger(__name__)
 
 Mode = Literal["off", "default", "reduce-overhead", "max-autotune", "graph"]
 Result = TypeVar("Result")
@@ -16,9 +18,10 @@ Result = TypeVar("Result")
 class Joint(Generic[Result]):
     """A function called once or a few times an iteration: timed, and run eagerly, compiled, or as one CUDA graph.
 
-    In mode `graph` the parts are compiled and the whole function is captured, at its first call: what it reads stays
-    at the addresses it had then, so arguments that come from elsewhere later are copied there first, and the results
-    are overwritten by the next call. What cannot be compiled or captured runs as it can; one warning says why.
+    In mode `graph` the parts are compiled and the whole function is captured, at its first call (the current stream may
+    not be the default one): what it reads stays at the addresses it had then, so arguments that come from elsewhere
+    later are copied there first, and the results are overwritten by the next call. What cannot be compiled or captured
+    runs as it can; one warning says why.
     On a CUDA device the time is measured by events, so that calling a joint never waits for the device.
 
     Args:
@@ -116,22 +119,19 @@ class Joint(Generic[Result]):
 
     def _capture(self, args: tuple[Any, ...], saved: list[tuple[Tensor, Tensor]]) -> None:
         self._inputs = _tensors(args)
-        stream = torch.cuda.Stream(self.device)
-        stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(stream):
-            for _ in range(2):
-                self.function(*args)
-        torch.cuda.current_stream(self.device).wait_stream(stream)
+        for _ in range(3):
+            self.function(*args)
         _put_back(saved, self.owned())
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self.device)
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             self._results = self.function(*args)
         self._graph = graph
 
     def _copy_in(self, args: tuple[Any, ...]) -> None:
         pairs = [(old, new) for old, new in zip(self._inputs, _tensors(args), strict=True) if _differ(old, new)]
-        if pairs:
-            torch._foreach_copy_([old for old, _ in pairs], [new for _, new in pairs])
+        for dtype in dict.fromkeys(old.dtype for old, _ in pairs):
+            alike = [(old, new) for old, new in pairs if old.dtype == dtype]
+            torch._foreach_copy_([old for old, _ in alike], [new for _, new in alike])
 
     def _give_up(self, error: Exception, compiled: bool, captured: bool) -> None:
         self._graph, self.compiled = None, False
@@ -139,7 +139,9 @@ class Joint(Generic[Result]):
             for owner, attribute in self.parts:
                 owner.__dict__.pop(attribute, None)
         what = "compiled" if compiled and not captured else "captured as a CUDA graph" if captured else "run"
-        reason = str(error).strip().split("\n")[0] or type(error).__name__
+        root = _root(error)
+        log.debug("%s fell back", self.name, exc_info=root)
+        reason = f"{type(root).__name__}: {root}".strip().split("\n")[0]
         rank_zero_warn(f"{self.name} cannot be {what} ({reason}): it goes on without, which costs speed only.")
 
 
@@ -161,8 +163,19 @@ def _put_back(saved: list[tuple[Tensor, Tensor]], owned: Iterable[Tensor]) -> No
                 tensor.zero_()
 
 
-def _tensors(args: Any) -> list[Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(args) if isinstance(leaf, Tensor)]
+def _tensors(value: Any) -> list[Tensor]:
+    """All tensors in nested tuples and dictionaries; a dictionary's by key, since its order may change."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = [value[key] for key in sorted(value)]
+    return [tensor for child in value for tensor in _tensors(child)] if isinstance(value, tuple | list) else []
+
+
+def _root(error: BaseException) -> BaseException:
+    """The first of a chain of errors: ending a broken capture raises one of its own."""
+    before = error.__cause__ or error.__context__
+    return error if before is None else _root(before)
 
 
 def _differ(old: Tensor, new: Tensor) -> bool:

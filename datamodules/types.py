@@ -19,8 +19,12 @@ class UsageError(ValueError):
 State = dict[str, Tensor]
 """Flat dictionary of tensors with leading dimension B; empty when memoryless."""
 
-Metrics = dict[str, Tensor]
-"""Named scalar tensors on the learner's device."""
+
+class Scalars(NamedTuple):
+    """Named numbers in one tensor `[len(names)]` on the device, so that adding them up costs one operation."""
+
+    names: tuple[str, ...]
+    values: Tensor
 
 
 class Spaces(TypedDict):
@@ -77,7 +81,7 @@ class Rollout(NamedTuple):
         `final_index` is the step t each belongs to, -1 in unused slots.
     state: the actor's state before t=0.   extras: `{name: [T, B, ...]}` from the decisions, and masks.
     episodes: totals over the episodes that ended in this rollout: `count`, `return`, `length` and the environment's
-        `episode_keys`, each a float64 scalar.   env_steps: the number of valid steps, known on the host.
+        `episode_keys`, float64.   env_steps: the number of valid steps, known on the host.
     """
 
     obs: Tensor
@@ -91,7 +95,7 @@ class Rollout(NamedTuple):
     final_index: Tensor
     state: State
     extras: dict[str, Tensor]
-    episodes: dict[str, Tensor]
+    episodes: Scalars
     env_steps: int
 
 

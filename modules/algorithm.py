@@ -12,7 +12,7 @@ from torch.optim import Optimizer
 
 from datamodules.joint import Joint
 from datamodules.seeds import run_seed, stream_generator
-from datamodules.types import Decision, Episodes, Metrics, Rollout, Spaces, State, UsageError
+from datamodules.types import Decision, Episodes, Rollout, Scalars, Spaces, State, UsageError
 from modules.hparams import described
 from modules.ranks import average_gradients_, gathered, ranks, summed
 from modules.statistics import EvaluationEpisodes, RunningMeans, TrainingEpisodes
@@ -52,6 +52,7 @@ class Algorithm(LightningModule):
         self.training_episodes = TrainingEpisodes()
         self.evaluation_episodes = EvaluationEpisodes()
         self._rank_state: dict[str, Any] | None = None
+        self._learning_rate: float | None = None
 
     def initial_state(self, batch: int) -> State:
         """State of the actor at the start of an episode; it is memoryless unless a subclass says otherwise."""
@@ -78,8 +79,8 @@ class Algorithm(LightningModule):
         """Returns and targets; called without gradient."""
         raise NotImplementedError
 
-    def update(self, batch: Any) -> Metrics:
-        """All passes and minibatches over what `prepare` made; metrics are scalar device tensors."""
+    def update(self, batch: Any) -> Scalars:
+        """All passes and minibatches over what `prepare` made; metrics stay on the device."""
         raise NotImplementedError
 
     def make_optimizers(self) -> list[Optimizer]:
@@ -116,7 +117,7 @@ class Algorithm(LightningModule):
             self.absorb_(rollout)
             self.tick(rollout, metrics)
 
-    def tick(self, rollout: Rollout, metrics: Metrics) -> None:
+    def tick(self, rollout: Rollout, metrics: Scalars) -> None:
         """Count the iteration; log when it is time."""
         steps = rollout.env_steps
         self.env_steps += steps if ranks() == 1 else int(summed(torch.tensor(steps, device=self.device)))
@@ -127,10 +128,15 @@ class Algorithm(LightningModule):
             self.log_training()
 
     def step(self, loss: Tensor, optimizer: Optimizer, max_grad_norm: float) -> Tensor:
-        """One raw optimizer step: gradients averaged over ranks and clipped by their global norm, which is returned."""
+        """One raw optimizer step: gradients averaged over ranks and clipped by their global norm, which is returned.
+
+        Gradients are asked for rather than accumulated: a CUDA graph can hold that whatever stream came before, and
+        under DDP no hook reacts to it.
+        """
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
+        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            parameter.grad = gradient
         average_gradients_(parameters)
         norm = nn.utils.clip_grad_norm_(parameters, max_grad_norm)
         optimizer.step()
@@ -140,10 +146,11 @@ class Algorithm(LightningModule):
     def set_learning_rate_(self, learning_rate: float) -> None:
         """Of every optimizer that `update` steps; in place where a captured update reads it."""
         for group in self._groups():
-            if isinstance(group["lr"], Tensor):
-                group["lr"].fill_(learning_rate)
-            else:
+            if not isinstance(group["lr"], Tensor):
                 group["lr"] = learning_rate
+            elif learning_rate != self._learning_rate:
+                group["lr"].fill_(learning_rate)
+        self._learning_rate = learning_rate
 
     def make_capturable_(self) -> None:
         """Let the optimizers run inside a CUDA graph: learning rates and step counts as tensors."""

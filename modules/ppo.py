@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
 from datamodules.joint import Joint
-from datamodules.types import Decision, Metrics, Rollout, Spaces, State
+from datamodules.types import Decision, Rollout, Scalars, Spaces, State
 from modules.algorithm import Algorithm
 from modules.checks import check_divides, check_values
 from modules.functional.policy import Moments, masked_mean, moments, normalised, ppo_loss
@@ -23,7 +23,7 @@ from modules.networks.mlp import MLP
 from modules.networks.normalize import RewardScaler, RunningNormalizer
 from modules.ranks import averaged, ranks, summed
 
-METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm")
+METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm", "explained_variance")
 
 
 class PPOBatch(NamedTuple):
@@ -200,12 +200,13 @@ class PPO(Algorithm):
 
     def on_fit_start(self) -> None:
         """Adds the clip range as a tensor, which a captured update reads."""
-        self.clip_now = torch.zeros((), device=self.device)
+        self.clip_now = torch.tensor(self.clip, device=self.device)
         super().on_fit_start()
 
     def schedule_(self) -> None:
         """Learning rate and clip range for the iteration that begins."""
-        self.clip_now.fill_(scheduled(self.clip_schedule, self.clip, self.progress))
+        if self.clip_schedule != "constant":
+            self.clip_now.fill_(scheduled(self.clip_schedule, self.clip, self.progress))
         self.set_learning_rate_(scheduled(self.learning_rate_schedule, self.learning_rate, self.progress))
 
     def absorb_(self, rollout: Rollout) -> None:
@@ -221,19 +222,18 @@ class PPO(Algorithm):
         update = Joint(self.run_pass, self.device, name="update", parts=parts, owned=self.owned_tensors)
         return {"prepare": Joint(self.prepare, self.device, name="prepare"), "update": update}
 
-    def update(self, batch: PPOBatch) -> Metrics:
+    def update(self, batch: PPOBatch) -> Scalars:
         """All passes over the batch, each in fresh minibatches; means of the metrics over them."""
-        measured: list[Tensor] = []
+        total, passes = torch.zeros(len(METRICS), device=self.device), 0
         for _ in range(self.passes):
             order = self.shuffled(len(batch.advantage))
-            measured.append(self.joints["update"](batch, order).clone())
+            measured = self.joints["update"](batch, order)
+            total, passes = total.add_(measured), passes + 1
             self.updates += self.minibatches
-            divergence = measured[-1][METRICS.index("approx_kl")]
+            divergence = measured[METRICS.index("approx_kl")]
             if self.target_kl is not None and averaged(divergence) > 1.5 * self.target_kl:
                 break
-        means = torch.stack(measured).mean(0)
-        explained = explained_variance(batch.value, batch.target, batch.valid)
-        return dict(zip(METRICS, means.unbind(), strict=True)) | {"explained_variance": explained}
+        return Scalars(METRICS, total / passes)
 
     def shuffled(self, transitions: int) -> Tensor | None:
         """A fresh permutation, one minibatch a row; None where a single minibatch holds everything anyway."""
@@ -244,13 +244,16 @@ class PPO(Algorithm):
 
     def run_pass(self, batch: PPOBatch, order: Tensor | None) -> Tensor:
         """One optimizer step on each minibatch; means of the metrics in the order of `METRICS`."""
-        if order is None:
-            return self.learn(batch)
-        rows = [self.learn(batch.map(partial(torch.index_select, dim=0, index=rows))) for rows in order]
-        return torch.stack(rows).mean(0)
+        explained = explained_variance(batch.value, batch.target, batch.valid)
+        index = [None] if order is None else order.unbind()
+        steps = [
+            self.learn(batch if rows is None else batch.map(partial(torch.index_select, dim=0, index=rows)))
+            for rows in index
+        ]
+        return torch.cat([torch.stack(steps).mean(0), explained.unsqueeze(0)])
 
     def learn(self, batch: PPOBatch) -> Tensor:
-        """One optimizer step on one minibatch; the metrics in the order of `METRICS`."""
+        """One optimizer step on one minibatch; its metrics, all of `METRICS` but the last."""
         loss, measured = self.loss(batch)
         norm = self.step(loss, self.raw_optimizers[0], self.max_grad_norm)
         return torch.stack([*measured, norm]).detach()

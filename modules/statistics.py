@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from datamodules.types import Episodes
+from datamodules.types import Episodes, Scalars
 from modules.ranks import averaged
 
 
@@ -19,11 +19,10 @@ class RunningMeans:
         self.sums: Tensor | None = None
         self.iterations = 0
 
-    def update(self, metrics: dict[str, Tensor]) -> None:
+    def update(self, metrics: Scalars) -> None:
         """Add one iteration's scalars."""
-        values = torch.stack([value.detach().to(torch.float32) for value in metrics.values()])
-        self.names = list(metrics)
-        self.sums = values if self.sums is None else self.sums + values
+        self.names = list(metrics.names)
+        self.sums = metrics.values.clone() if self.sums is None else self.sums.add_(metrics.values)
         self.iterations += 1
 
     def log(self) -> dict[str, float]:
@@ -63,11 +62,10 @@ class TrainingEpisodes(Metric):
         self.groups: list[list[float]] = []
         self.new: list[float] = []
 
-    def update(self, episodes: dict[str, Tensor]) -> None:
+    def update(self, episodes: Scalars) -> None:
         """Add the totals (`Rollout.episodes`) of one rollout."""
-        values = torch.stack(list(episodes.values()))
-        self.names = list(episodes)
-        self.totals = self.totals + values if self.totals.numel() else values
+        self.names = list(episodes.names)
+        self.totals = self.totals + episodes.values if self.totals.numel() else episodes.values.clone()
 
     def compute(self) -> dict[str, float]:
         """Means by name (`return`, `length`, what the environment reports); empty before the first episode ended."""

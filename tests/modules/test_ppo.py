@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from datamodules.rollout import RolloutData
-from datamodules.types import Rollout, UsageError
+from datamodules.types import Rollout, Scalars, UsageError
 from modules.networks import MLP
 from modules.ppo import PPO
 from tests.training import cartpole_data, fitted, small_ppo, snake_data, trainer, weights_hash
@@ -155,7 +155,7 @@ def rollout_with_truncations(slots: list[list[int]]) -> Rollout:
     extras = {"log_prob": zeros}
     return Rollout(
         torch.zeros(5, 2, 1), zeros.long(), **parts, final_obs=final, final_index=index, state={}, extras=extras,
-        episodes={}, env_steps=8,
+        episodes=Scalars((), zeros), env_steps=8,
     )  # fmt: skip
 
 

@@ -1,0 +1,144 @@
+"""`python -m app monitor`: a run's curves and the machine, live in a terminal, without Torch or Lightning."""
+
+import argparse
+import math
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NoReturn
+
+from rich.columns import Columns
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from app.curves import Curve, Curves, sparkline
+from app.errors import nearest, refuse
+from app.events import EVENT_FILES
+from app.load import MachineLoad
+
+DEFAULT_ROOT = Path("runs")
+GROUPS = ("rollout", "train", "eval", "time", "gpu")
+"""Shown in this order; others follow."""
+
+NAME_WIDTH, VALUE_WIDTH, CURVE_WIDTH, STEPS_WIDTH = 18, 10, 18, 9
+"""Of a table's columns, in characters: two tables stand side by side in 120."""
+
+
+class PlainParser(argparse.ArgumentParser):
+    """A parser whose every error is one sentence, exit code 2, and no usage dump."""
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse."""
+        refuse(f"{message[:1].upper()}{message[1:]} (`python -m app monitor --help` shows the options).")
+
+
+def main() -> None:
+    """Show a run until Ctrl-C, or once.
+
+    Raises:
+        SystemExit: with code 2 and one sentence when the input is bad.
+    """
+    options = parsed(sys.argv[2:])
+    curves, load, console = Curves(find_run(options.run)), MachineLoad(), Console(markup=False, highlight=False)
+    try:
+        if options.once:
+            console.print(picture(curves, load))
+        elif not console.is_terminal:
+            watch(curves, load, options.interval, console.print)
+        else:
+            with Live(console=console, auto_refresh=False) as live:
+                watch(curves, load, options.interval, lambda shown: live.update(shown, refresh=True))
+    except KeyboardInterrupt:
+        return
+
+
+def parsed(words: list[str]) -> argparse.Namespace:
+    """The options that follow the verb.
+
+    Raises:
+        SystemExit: with code 2 and one sentence when one is wrong.
+    """
+    parser = PlainParser("python -m app monitor", description="Show a run's curves and the machine, live.")
+    parser.add_argument("run", nargs="?", metavar="RUN", help="a run's folder, or one above it: its newest run (runs)")
+    parser.add_argument("--interval", type=float, default=5.0, help="seconds between looks (5)")
+    parser.add_argument("--once", action="store_true", help="look once and end")
+    options = parser.parse_args(words)
+    if not 0 < options.interval < math.inf:
+        refuse(f"`--interval` is {options.interval:g}; give the seconds between two looks, above 0.")
+    return options
+
+
+def find_run(named: str | None) -> Path:
+    """The run folder that is meant: the folder itself, else the run below it that wrote last.
+
+    Raises:
+        SystemExit: with code 2 and one sentence when there is none.
+    """
+    folder = DEFAULT_ROOT if named is None else Path(named)
+    if named is not None and not folder.is_dir():
+        siblings = [path.name for path in folder.parent.glob("[!.]*") if path.is_dir()]
+        refuse(f"There is no folder `{named}`: {nearest(folder.name, siblings)}")
+    if next(folder.glob(EVENT_FILES), None) is not None:
+        return folder
+    files = sorted(folder.rglob(EVENT_FILES), key=lambda path: path.stat().st_mtime_ns)
+    if not files:
+        where = f"in `{folder}`" if folder.is_dir() else "here (no folder `runs`)"
+        refuse(
+            f"There is no run {where}: start one with `python -m app fit --config ppo_fast.yaml`, or name its folder."
+        )
+    return files[-1].parent
+
+
+def watch(curves: Curves, load: MachineLoad, interval: float, show: Callable[[RenderableType], None]) -> NoReturn:
+    """Show picture after picture, `interval` seconds apart."""
+    while True:
+        show(picture(curves, load))
+        time.sleep(interval)
+
+
+def picture(curves: Curves, load: MachineLoad) -> RenderableType:
+    """What there is to see now."""
+    curves.refresh()
+    written_at = curves.written_at
+    written = "gone" if written_at is None else f"written {duration(time.time() - written_at)} ago"
+    head = Text(f"{curves.run}  {curves.env_steps:,} env steps, {written}", style="bold")
+    groups = curves.groups()
+    if not groups:
+        return Group(head, *load.lines(), "No metrics yet.")
+    ordered = sorted(groups, key=lambda group: (GROUPS.index(group) if group in GROUPS else len(GROUPS), group))
+    tables = [table(group, groups[group]) for group in ordered]
+    return Group(head, *load.lines(), Columns(tables))
+
+
+def table(group: str, by_name: Mapping[str, Curve]) -> Table:
+    """One group of curves: name, last value, course, and the env steps of the last value."""
+    rows = Table(box=None, padding=(0, 1, 0, 0))
+    rows.add_column(group, width=NAME_WIDTH, header_style="bold cyan", no_wrap=True)
+    rows.add_column("last", width=VALUE_WIDTH, justify="right", header_style="dim")
+    rows.add_column("", width=CURVE_WIDTH, style="green")
+    rows.add_column("env steps", width=STEPS_WIDTH, justify="right", style="dim", header_style="dim")
+    for name, curve in by_name.items():
+        step, value = curve.last
+        rows.add_row(name, number(value), sparkline(curve.points, CURVE_WIDTH), count(step))
+    return rows
+
+
+def number(value: float) -> str:
+    """A value in at most ten characters."""
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.4g}"
+
+
+def count(steps: int) -> str:
+    """Env steps in at most nine characters."""
+    return f"{steps:,}" if steps < 1e7 else f"{steps / 1e6:,.1f} M"
+
+
+def duration(seconds: float) -> str:
+    """Seconds in the unit that reads best."""
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
