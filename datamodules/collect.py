@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from datamodules.joint import Joint
-from datamodules.types import Actor, PureVectorEnv, Rollout, Scalars, State, Step, VectorEnv
+from datamodules.types import Actor, Decision, PureVectorEnv, Rollout, Scalars, State, Step, VectorEnv
 
 
 class Live(NamedTuple):
@@ -47,7 +47,7 @@ class Collector:
         self.rows = envs.num_envs * envs.spaces["agents"]
         self.joint = Joint(self.roll, envs.device, name="collect", parts=[(self, "advance")] if self.pure else [])
         self.storage: dict[str, Tensor] = {}
-        self._steps = torch.arange(horizon, device=envs.device)
+        self.steps = torch.arange(horizon, device=envs.device)
         self._slots: State = {}
         self._final_obs: Tensor | None = None
         self._final_index = torch.full((1, self.rows), -1, device=envs.device)
@@ -77,44 +77,56 @@ class Collector:
 
     def roll(self, live: Live, noise: Tensor, env_noise: Tensor | None) -> tuple[Live, Tensor]:
         """T steps into storage: what is live afterwards, and the totals of the episodes that ended."""
+        self.begin(live)
+        for t in range(self.horizon):
+            env_draw = live.reset if env_noise is None else env_noise[t]
+            live = self.advance(live, noise[t], env_draw, self.steps[t], self.row(t), self._slots)
+        if self.pure and self._final_obs is not None:
+            self._final_obs[0] = self.pure.observation(self._slots)
+        return self.with_totals(live)
+
+    def begin(self, live: Live) -> None:
+        """Write what a rollout starts from."""
         self._final_index.fill_(-1)
         self.storage["obs"][0] = live.obs
         for name, leaf in live.actor.items():
             self.storage["state/" + name].copy_(leaf)
-        for t in range(self.horizon):
-            env_draw = live.reset if env_noise is None else env_noise[t]
-            live = self.advance(live, noise[t], env_draw, self._steps[t], self._row(t), self._slots)
-        if self.pure and self._final_obs is not None:
-            self._final_obs[0] = self.pure.observation(self._slots)
-        return self._with_totals(live)
 
     def advance(
         self, live: Live, noise: Tensor, env_noise: Tensor, t: Tensor, row: dict[str, Tensor], slots: State
     ) -> Live:
         """One step, written into `row`; truncated rows leave their last state in `slots`."""
-        mask = live.masks.get("action_mask")
-        decision, actor = self.actor.act(live.obs, live.actor, live.reset, mask=mask, noise=noise)
-        before = {"reset": live.reset, "action": decision.action, **_under("extras/", decision.extras | live.masks)}
-        for name, value in before.items():
-            row[name].copy_(value)
+        decision, actor = self.decide(live, noise, row)
         if self.pure:
             envs, step, last = self.pure.advance(live.envs, decision.action, env_noise)
             self._keep_state(t, step, last, slots)
         else:
             envs, step = live.envs, self.envs.step(decision.action)
-            self._keep_obs(t, step)
-        info = {name: value for name, value in step.info.items() if not name.endswith("_mask")}
-        after = {name: getattr(step, name) for name in ("obs", "reward", "terminated", "truncated", "valid")}
-        for name, value in {**after, **_under("episode/", info)}.items():
-            row[name].copy_(value)
-        masks = {name: value for name, value in step.info.items() if name.endswith("_mask")}
-        reset = step.terminated | step.truncated
-        if self.envs.phantoms:
-            reset = reset | ~step.valid
+            self.keep_obs(t, step)
+        masks, reset = self.record(step, row)
         obs = step.obs if self.pure else row["obs"]
         return Live(obs, masks, actor, envs, reset, live.return_, live.length)
 
-    def _row(self, t: int) -> dict[str, Tensor]:
+    def decide(self, live: Live, noise: Tensor, row: dict[str, Tensor]) -> tuple[Decision, State]:
+        """Ask the actor, and write what it saw and chose."""
+        mask = live.masks.get("action_mask")
+        decision, actor = self.actor.act(live.obs, live.actor, live.reset, mask=mask, noise=noise)
+        columns = {"reset": live.reset, "action": decision.action, **_under("extras/", decision.extras | live.masks)}
+        for name, value in columns.items():
+            row[name].copy_(value)
+        return decision, actor
+
+    def record(self, step: Step, row: dict[str, Tensor]) -> tuple[State, Tensor]:
+        """Write what the environments answered: the masks of the next observation, and where it is a first one."""
+        info = {name: value for name, value in step.info.items() if not name.endswith("_mask")}
+        columns = {name: getattr(step, name) for name in ("obs", "reward", "terminated", "truncated", "valid")}
+        for name, value in {**columns, **_under("episode/", info)}.items():
+            row[name].copy_(value)
+        masks = {name: value for name, value in step.info.items() if name.endswith("_mask")}
+        reset = step.terminated | step.truncated
+        return masks, reset | ~step.valid if self.envs.phantoms else reset
+
+    def row(self, t: int) -> dict[str, Tensor]:
         """Where step t is written: the observation that it leads to comes one place later."""
         columns = {name: value[t] for name, value in self.storage.items() if not name.startswith("state/")}
         return columns | {"obs": self.storage["obs"][t + 1]}
@@ -130,18 +142,19 @@ class Collector:
             slots[name].copy_(torch.where(keep, leaf, slots[name]))
         self._final_index[0].copy_(torch.where(truncated, t, self._final_index[0]))
 
-    def _keep_obs(self, t: Tensor, step: Step) -> None:
-        """As many slots a row as its truncations need."""
+    def keep_obs(self, t: Tensor, step: Step, first_row: int = 0) -> None:
+        """As many slots a row as its truncations need; `step` may be of the rows from `first_row` on."""
         if step.final_obs is None:
             return
-        if self._final_obs is None:
-            self._final_obs = torch.zeros_like(step.final_obs).unsqueeze(0)
-        rows = (step.truncated & ~step.terminated).nonzero()[:, 0]
+        found = (step.truncated & ~step.terminated).nonzero()[:, 0]
+        rows = found + first_row
         slots = (self._final_index[:, rows] >= 0).sum(0)
+        if self._final_obs is None:
+            self._final_obs = torch.zeros_like(self.storage["obs"][:1])
         if rows.numel() and int(slots.max()) == self._final_index.shape[0]:
             self._final_obs = torch.cat([self._final_obs, torch.zeros_like(self._final_obs)])
             self._final_index = torch.cat([self._final_index, torch.full_like(self._final_index, -1)])
-        self._final_obs[slots, rows] = step.final_obs[rows]
+        self._final_obs[slots, rows] = step.final_obs[found]
         self._final_index[slots, rows] = t
 
     def _allocate(self, noise: Tensor) -> None:
@@ -174,12 +187,12 @@ class Collector:
             env_steps=int(storage["valid"].sum()) if self.envs.phantoms else self.horizon * self.rows,
         )
 
-    def _with_totals(self, live: Live) -> tuple[Live, Tensor]:
+    def with_totals(self, live: Live) -> tuple[Live, Tensor]:
         """Totals over the episodes that ended, from running sums: what ended episodes share out telescopes."""
         storage = self.storage
         ended = (storage["terminated"] | storage["truncated"]) & storage["valid"]
         reward, length = storage["reward"].to(torch.float64).cumsum(0), storage["valid"].cumsum(0)
-        last = (ended * (self._steps + 1).unsqueeze(1)).amax(0)
+        last = (ended * (self.steps + 1).unsqueeze(1)).amax(0)
         index = (last - 1).clamp(min=0).unsqueeze(0)
         reward_last, length_last = reward.gather(0, index)[0], length.gather(0, index)[0]
         totals = [

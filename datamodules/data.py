@@ -8,11 +8,13 @@ from lightning.pytorch.utilities import rank_zero_info
 
 from datamodules.collect import Collector
 from datamodules.episodes import EpisodeDataset
+from datamodules.halves import HalvedCollector
+from datamodules.pool import PoolEnv
 from datamodules.seeds import run_seed, stream_generator, stream_seed
 from datamodules.types import Actor, UsageError, VectorEnv
 from datamodules.vector import make_envs, probe_spaces
 
-Backend = Literal["auto", "device", "sync", "async", "vector"]
+Backend = Literal["auto", "device", "sync", "async", "vector", "pool"]
 
 
 class EnvironmentData(LightningDataModule):
@@ -21,7 +23,8 @@ class EnvironmentData(LightningDataModule):
     Args:
         env: a Gymnasium id (`CartPole-v1`, `module:Id`) or the dotted path of an environment class.
         env_kwargs: keyword arguments of the environment.
-        backend: auto | device (on-device tensors) | sync | async (a process each) | vector (the id's own entry point).
+        backend: auto | device (on-device tensors) | sync | async (a process each) | vector (the id's own entry point)
+            | pool (many environments in each of a few processes).
         num_envs: environments on each rank.
         total_env_steps: the length of the run in environment steps, all ranks together, rounded up to whole iterations.
         eval_episodes: episodes of an evaluation, all ranks together.
@@ -79,7 +82,8 @@ class EnvironmentData(LightningDataModule):
         rank, device = self.trainer.global_rank, self.trainer.strategy.root_device
         envs = make_envs(self.env, self.num_envs, backend=self.backend, env_kwargs=self.env_kwargs, device=device)
         generator = stream_generator(run_seed(), rank, "action", device)
-        self.collector = Collector(envs, self._actor, horizon, generator)
+        kind = HalvedCollector if isinstance(envs, PoolEnv) else Collector
+        self.collector = kind(envs, self._actor, horizon, generator)
         if self._restored is None:
             self.collector.start(stream_seed(run_seed(), rank, "env"))
         elif not self.collector.load_state_dict(self._restored):

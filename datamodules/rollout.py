@@ -50,7 +50,8 @@ class RolloutData(EnvironmentData):
     Args:
         env: a Gymnasium id (`CartPole-v1`, `module:Id`) or the dotted path of an environment class.
         env_kwargs: keyword arguments of the environment.
-        backend: auto | device (on-device tensors) | sync | async (a process each) | vector (the id's own entry point).
+        backend: auto | device (on-device tensors) | sync | async (a process each) | vector (the id's own entry point)
+            | pool (many environments in each of a few processes).
         num_envs: environments on each rank.
         horizon: steps of every environment in a rollout.
         total_env_steps: the length of the run in environment steps, all ranks together, rounded up to whole iterations.

@@ -4,8 +4,7 @@ import difflib
 import functools
 import importlib
 import re
-import sys
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
@@ -16,11 +15,12 @@ from gymnasium.envs.registration import EnvSpec
 import datamodules.envs  # noqa: F401  (registers Leyden's own ids)
 from datamodules.device_env import DeviceEnv
 from datamodules.gymnasium_env import GymnasiumEnv
+from datamodules.pool import PoolEnv
 from datamodules.spaces import spaces_of
 from datamodules.types import Spaces, TensorEnv, UsageError, VectorEnv
 from datamodules.workers import AsyncEnvs, SyncEnvs
 
-BACKENDS = ("auto", "device", "sync", "async", "vector")
+BACKENDS = ("auto", "device", "sync", "async", "vector", "pool")
 VECTOR_FROM = 8
 """Fewest environments for which `auto` takes a vector entry point instead of `sync`.
 
@@ -46,7 +46,7 @@ def make_envs(
     env_kwargs: dict[str, Any] | None = None,
     device: torch.device = torch.device("cpu"),  # noqa: B008
     seed: int = 0,
-    trusted: Collection[str] = (),
+    num_workers: int | None = None,
 ) -> VectorEnv:
     """Many copies of an environment behind one interface.
 
@@ -55,32 +55,36 @@ def make_envs(
             TensorEnv or a gymnasium.Env.
         num_envs: how many.
         backend: device (on-device tensors), sync (this process), async (a process each), vector (the id's own vector
-            entry point), or auto: device where there is one, else vector from `VECTOR_FROM` environments, else sync.
+            entry point), pool (a few processes, many environments in each), or auto: device where there is one, else
+            vector from `VECTOR_FROM` environments, else sync.
         env_kwargs: keyword arguments of the environment.
         device: where tensors go, and where on-device environments live.
         seed: of the first reset that is given none.
-        trusted: modules of the user's that a name may import, with all that they contain.
+        num_workers: processes of the pool; None takes every core.
 
     Raises: UsageError, one sentence, for a name, number, backend, argument or space that cannot be.
     """
     if num_envs < 1:
         raise UsageError(f"num_envs is {num_envs}; it must be at least 1.")
-    source, kwargs = source_of(env, trusted), _checked(env_kwargs)
+    source, kwargs = source_of(env), _checked(env_kwargs)
     backend = _chosen(source, backend, num_envs)
     with _refusals_in_one_sentence(env, backend, kwargs):
         if backend == "device":
             assert source.tensor_env is not None
             return DeviceEnv(source.tensor_env(**kwargs), num_envs, device=device, seed=seed)
         assert source.spec is not None
+        if backend == "pool":
+            makers = _makers(source.spec, num_envs, kwargs)
+            return PoolEnv(makers, num_workers=num_workers, device=device, seed=seed, name=env)
         return GymnasiumEnv(_vectorised(source.spec, num_envs, backend, kwargs), device=device, seed=seed, name=env)
 
 
-def probe_spaces(env: str, env_kwargs: dict[str, Any] | None = None, *, trusted: Collection[str] = ()) -> Spaces:
+def probe_spaces(env: str, env_kwargs: dict[str, Any] | None = None) -> Spaces:
     """What an environment shows and takes, from one copy on the host that is closed again; CUDA is not touched.
 
     Raises: UsageError as `make_envs` does.
     """
-    source, kwargs = source_of(env, trusted), _checked(env_kwargs)
+    source, kwargs = source_of(env), _checked(env_kwargs)
     with _refusals_in_one_sentence(env, "auto", kwargs):
         if source.tensor_env is not None:
             return source.tensor_env(**kwargs).spaces
@@ -89,19 +93,19 @@ def probe_spaces(env: str, env_kwargs: dict[str, Any] | None = None, *, trusted:
             return spaces_of(one.observation_space, one.action_space, name=env)
 
 
-def source_of(env: str, trusted: Collection[str]) -> Source:
-    """Find what a name stands for; modules are imported only if they are ours, Gymnasium's, trusted or loaded already.
+def source_of(env: str) -> Source:
+    """Find what a name stands for, importing the module it names; the command line has asked for trust before.
 
     Raises: UsageError for an unknown id, with the nearest ones, and for modules that may not or cannot be imported.
     """
     module, _, name = env.rpartition(":")
     if module:
-        _imported(module, env, trusted)
+        _imported(module, env)
     if name in gym.registry:
         return _registered(gym.registry[name])
     path, _, attribute = env.rpartition(".")
     if not module and path and all(part.isidentifier() for part in env.split(".")):
-        return _class(getattr(_imported(path, env, trusted), attribute, None), env)
+        return _class(getattr(_imported(path, env), attribute, None), env)
     ids = {known.lower(): known for known in gym.registry}
     nearest = [ids[match] for match in difflib.get_close_matches(name.lower(), ids, n=3)]
     advice = (
@@ -130,11 +134,7 @@ def _class(found: Any, env: str) -> Source:
     )
 
 
-def _imported(module: str, env: str, trusted: Collection[str]) -> Any:
-    allowed = ("datamodules", "gymnasium", *trusted)
-    if module not in sys.modules and not any(module == root or module.startswith(f"{root}.") for root in allowed):
-        root = module.partition(".")[0]
-        raise UsageError(f"{env} needs the module {module}, which is not trusted: add --trust {root} if it is yours.")
+def _imported(module: str, env: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -173,8 +173,12 @@ def _chosen(source: Source, backend: str, num_envs: int) -> str:
 def _vectorised(spec: EnvSpec, num_envs: int, backend: str, kwargs: dict[str, Any]) -> gym.vector.VectorEnv:
     if backend == "vector":
         return gym.make_vec(spec, num_envs, vectorization_mode="vector_entry_point", **kwargs)
-    makers = [functools.partial(gym.make, spec, disable_env_checker=True, **kwargs)] * num_envs
+    makers = _makers(spec, num_envs, kwargs)
     return SyncEnvs(makers) if backend == "sync" else AsyncEnvs(makers, name=spec.id)
+
+
+def _makers(spec: EnvSpec, num_envs: int, kwargs: dict[str, Any]) -> list[Callable[[], gym.Env]]:
+    return [functools.partial(gym.make, spec, disable_env_checker=True, **kwargs)] * num_envs
 
 
 @contextmanager

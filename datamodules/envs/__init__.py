@@ -3,7 +3,7 @@
 To add one: write its class in a file of its own, with nothing imported from the other environments, and register it
 below under an id. `python -m app fit --data.env YourId-v0` then runs it on the device, `gymnasium.make` and
 `gymnasium.make_vec` run it anywhere else, and the contract tests find it by themselves. `snake_board` belongs to
-`snake`, and `as_gymnasium` holds the two adapters.
+`snake`, and `as_gymnasium` holds the two adapters. `cartpole_positions` is an ordinary Gymnasium environment.
 """
 
 import gymnasium
@@ -14,3 +14,4 @@ gymnasium.register(
     vector_entry_point="datamodules.envs.as_gymnasium:BatchEnv",
     kwargs={"tensor_env": "datamodules.envs.snake.Snake"},
 )
+gymnasium.register("CartPolePositions-v0", entry_point="datamodules.envs.cartpole_positions:CartPolePositions")

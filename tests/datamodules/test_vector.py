@@ -1,4 +1,3 @@
-import sys
 
 import gymnasium as gym
 import pytest
@@ -94,25 +93,16 @@ def test_an_unknown_id_is_answered_with_the_nearest():
         make_envs("cartpole-v7", 2)
 
 
-def test_a_module_that_is_not_trusted_is_not_imported(tmp_path, monkeypatch):
-    (tmp_path / "stranger.py").write_text("raise SystemExit('imported')")
-    monkeypatch.syspath_prepend(tmp_path)
-    for env in ("stranger:Env-v0", "stranger.Env"):
-        with pytest.raises(UsageError, match="not trusted: add --trust stranger"):
-            probe_spaces(env)
-    assert "stranger" not in sys.modules
-
-
-def test_a_trusted_module_registers_its_ids(tmp_path, monkeypatch, registered):
+def test_a_module_before_the_colon_registers_its_ids(tmp_path, monkeypatch, registered):
     source = f"import gymnasium\nfrom {HERE} import Counting\ngymnasium.register('Mine-v0', entry_point=Counting)\n"
     (tmp_path / "friend.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
-    assert make_envs("friend:Mine-v0", 2, trusted=["friend"]).num_envs == 2
+    assert make_envs("friend:Mine-v0", 2).num_envs == 2
 
 
 def test_a_module_that_does_not_exist_is_named():
     with pytest.raises(UsageError, match="needs the module nowhere, which cannot be imported: No module named"):
-        make_envs("nowhere:Env-v0", 2, trusted=["nowhere"])
+        make_envs("nowhere:Env-v0", 2)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,193 @@
+"""The workers of a pool as its parent sees them: started, given orders, waited for, mourned and ended."""
+
+import multiprocessing
+import os
+import pickle
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from multiprocessing.util import Finalize
+from typing import Any
+
+from gymnasium.vector.utils import CloudpickleWrapper
+
+from datamodules.pool_worker import LOOK, SLOTS, STOPS, Array, Layout, Seat, needed, shared_arrays, taken, work
+from datamodules.types import UsageError
+from datamodules.workers import PATIENCE, MakeEnv
+
+Halves = tuple[slice, slice]
+
+
+class Crew:
+    """Processes that serve both halves of the environments, each a share of either.
+
+    They start at once and build their environments while the parent goes on; the first `wait` waits for that as well.
+    A worker that dies, or whose environment raises, ends all of them and raises RuntimeError in `wait`, within `LOOK`
+    seconds: with the environment's number and the exit code, or with the worker's own traceback.
+
+    Args:
+        makers: one an environment.
+        read_obs: from an environment's observation to the numbers that are shared.
+        halves: the rows of either half.
+        num_workers: how many processes.
+        layout: of what is shared.
+        name: the environment, for messages.
+
+    Raises: UsageError if the makers cannot be sent to another process.
+    """
+
+    def __init__(
+        self,
+        makers: Sequence[MakeEnv],
+        read_obs: Callable[[Any], Array],
+        *,
+        halves: Halves,
+        num_workers: int,
+        layout: Layout,
+        name: str,
+    ):
+        context = multiprocessing.get_context("spawn")
+        self.name, self._given, self._owed = name, 0, [0, 0]
+        self.memory = context.RawArray("B", needed(layout))
+        self.shared = shared_arrays(self.memory, layout)
+        self.shared.current[:] = -1
+        self._done = (context.Semaphore(0), context.Semaphore(0))
+        self._seats = [
+            Seat(number, _shares(halves, number, num_workers), self.memory, layout, context.Semaphore(0), self._done)
+            for number in range(num_workers)
+        ]
+        payloads = [_payload(makers, read_obs, seat, name) for seat in self._seats]
+        self.processes: list[SpawnProcess] = []
+        self._complaints: list[Connection] = []
+        parts = (self.shared.closing, self._seats, self.processes, self._complaints)
+        self._end = Finalize(self, _ended, parts, exitpriority=10)
+        with _ends_on_error(self), _start_conditions():
+            for seat, payload in zip(self._seats, payloads, strict=True):
+                complaints, sender = context.Pipe(duplex=False)
+                process = context.Process(target=work, args=(seat, payload, sender), daemon=True)
+                process.start()
+                sender.close()
+                self.processes.append(process)
+                self._complaints.append(complaints)
+
+    def order(self, kind: int, half: int) -> None:
+        """Tell every worker what to do for its share of a half.
+
+        Raises: RuntimeError if the half is still busy or the workers have ended.
+        """
+        if self._owed[half] or self.shared.closing[0]:
+            why = "has been closed" if self.shared.closing[0] else f"still steps half {half}: receive it first"
+            raise RuntimeError(f"The pool of {self.name} {why}.")
+        self.shared.orders[self._given % SLOTS] = kind + half
+        self._given += 1
+        self._owed[half] = len(self._seats)
+        for seat in self._seats:
+            seat.go.release()
+
+    def wait(self, half: int) -> None:
+        """Wait until every worker has served the half.
+
+        Raises: RuntimeError if a worker died or raised, or if the half has no order.
+        """
+        if not self._owed[half]:
+            raise RuntimeError(f"Half {half} of the pool of {self.name} does not step: send it actions first.")
+        with _ends_on_error(self):
+            while self._owed[half]:
+                if taken(self._done[half], LOOK):
+                    self._owed[half] -= 1
+                else:
+                    self._look()
+
+    def busy(self, half: int) -> bool:
+        """Whether a half has an order that was not waited for."""
+        return self._owed[half] > 0
+
+    def close(self) -> None:
+        """End the workers: those that have not after `PATIENCE` seconds are killed."""
+        self._end()
+        self._owed = [0, 0]
+
+    def _look(self) -> None:
+        for seat, process, complaints in zip(self._seats, self.processes, self._complaints, strict=True):
+            code = process.exitcode  # before the pipe is read: who complained and ended has complained first
+            complaint = _received(complaints)
+            if complaint:
+                raise RuntimeError(f"{self._suspect(seat)} raised in its own process:\n{complaint}")
+            if code is not None:
+                raise RuntimeError(
+                    f"{self._suspect(seat)} of {self.name} died: its process ended with exit code {code} and no Python "
+                    "error (negative codes are signals; -9 is often a lack of memory)."
+                )
+
+    def _suspect(self, seat: Seat) -> str:
+        row = int(self.shared.current[seat.number])
+        return f"Environment {row}" if row >= 0 else f"One of the environments {seat.rows}"
+
+
+def _shares(halves: Halves, number: int, num_workers: int) -> Halves:
+    first, second = (
+        slice(*(half.start + (half.stop - half.start) * edge // num_workers for edge in (number, number + 1)))
+        for half in halves
+    )
+    return first, second
+
+
+def _payload(makers: Sequence[MakeEnv], read_obs: Callable[[Any], Array], seat: Seat, name: str) -> bytes:
+    """What a worker makes its environments from; cloudpickle takes lambdas and classes of scripts and notebooks too."""
+    try:
+        return pickle.dumps(CloudpickleWrapper(([makers[row] for row in seat.rows], read_obs)))  # type: ignore[arg-type]
+    except Exception as error:
+        raise UsageError(
+            f"{name} cannot be sent to the processes of a pool ({error}): choose backend sync, or define it so that it "
+            "can be pickled."
+        ) from error
+
+
+@contextmanager
+def _start_conditions() -> Iterator[None]:
+    """Start processes with one thread each for numpy and torch, and with `STOPS` held until they can ignore them."""
+    threads, masks = os.environ.get("OMP_NUM_THREADS"), hasattr(signal, "pthread_sigmask")
+    os.environ["OMP_NUM_THREADS"] = "1"
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS) if masks else set()
+    try:
+        yield
+    finally:
+        os.environ.pop("OMP_NUM_THREADS")
+        if threads is not None:
+            os.environ["OMP_NUM_THREADS"] = threads
+        if masks:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _ends_on_error(crew: Crew) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        crew.close()
+        raise
+
+
+def _received(complaints: Connection) -> str:
+    with suppress(EOFError, OSError):
+        if complaints.poll():
+            return complaints.recv_bytes().decode()
+    return ""
+
+
+def _ended(closing: Array, seats: list[Seat], processes: list[SpawnProcess], complaints: list[Connection]) -> None:
+    closing[0] = 1
+    for seat in seats:
+        seat.go.release()
+    deadline = time.monotonic() + PATIENCE
+    for process in processes:
+        process.join(max(0.0, deadline - time.monotonic()))
+    for process in processes:
+        process.kill()
+    for process in processes:
+        process.join(PATIENCE)
+    for pipe in complaints:
+        pipe.close()

@@ -1,0 +1,213 @@
+"""A worker of the pool: a process that steps its share of the environments in a tight loop.
+
+Neither this file nor what it imports imports torch: a worker starts in 0.3 s with 40 MB, with torch in 3 s with 230 MB.
+"""
+
+import math
+import mmap
+import multiprocessing
+import os
+import pickle
+import signal
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from multiprocessing.connection import Connection
+from multiprocessing.synchronize import Semaphore
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+Array = np.ndarray
+Layout = dict[str, tuple[tuple[int, ...], Any]]
+"""Shape and dtype of every array that is shared."""
+
+STEP, RESET = 0, 2
+"""What an order asks for; the half it is for (0 or 1) is added to it."""
+
+SLOTS = 4
+"""Orders that can wait at once; a worker never has more than one a half to serve."""
+
+LOOK = 0.25
+"""Seconds between two looks at the health of the other side while nothing comes from it."""
+
+SPINS = 200
+"""Tries before a process that waits goes to sleep, about 0.07 ms.
+
+Microseconds from an order to its answer, mean of 3000 without any work in between (one worker, and two of them on two
+cores that others use too): asleep at once on a semaphore 178 and 129, on an event 5 and 63, on a pipe 38 and 10; 1000
+tries without giving way 4 and 219; 100 tries, giving way after each, 6 and 13. CartPole-v1 x 64 in two workers there:
+90, 116 and 96 thousand env steps a second with 0, 200 and 2000 tries.
+"""
+
+STOPS = (signal.SIGINT, signal.SIGTERM)
+"""Signals that a worker ignores: when to stop is the parent's decision."""
+
+_give_way: Callable[[], None] = getattr(os, "sched_yield", partial(time.sleep, 0))
+
+
+class Shared(NamedTuple):
+    """What the parent and its workers share: arrays over one block of memory, for N environments and W workers.
+
+    obs, final_obs: `[N, *obs]`.   action: `[N, *action]`, as the environment takes it.   action_mask: `[N, n]` bool.
+    outcome: `[N, 8]` bytes, in one piece so that one copy moves them: reward as float32, terminated, truncated.
+    masked: `[N]`, whether the last reset brought a mask.   seed: `[N]` for the next reset, -1 for none.
+    current: `[W]`, the environment each worker is busy with, -1 for none.
+    orders: `[SLOTS]`, the n-th order at n modulo `SLOTS`.   closing: `[1]`, not 0 when workers shall end.
+    """
+
+    obs: Array
+    final_obs: Array
+    action: Array
+    action_mask: Array
+    outcome: Array
+    masked: Array
+    seed: Array
+    current: Array
+    orders: Array
+    closing: Array
+
+
+def needed(layout: Layout) -> int:
+    """Bytes that hold the arrays of `layout` wherever in a page they begin."""
+    return _offsets(layout)[-1] + mmap.PAGESIZE
+
+
+def whole_pages(memory: Any) -> Array:
+    """The bytes of a block of shared memory that fill pages: pinning one block never touches a page of another."""
+    block = np.frombuffer(memory, dtype=np.uint8)
+    start = -block.ctypes.data % mmap.PAGESIZE
+    return block[start : block.size - (block.size - start) % mmap.PAGESIZE]
+
+
+def shared_arrays(memory: Any, layout: Layout) -> Shared:
+    """The arrays of `layout` in a block of shared memory of `needed(layout)` bytes."""
+    block, places = whole_pages(memory), zip(layout.items(), _offsets(layout), strict=False)
+    return Shared(**{name: np.ndarray(shape, dtype, block, start) for (name, (shape, dtype)), start in places})
+
+
+def _offsets(layout: Layout) -> list[int]:
+    """Where each array begins, at a multiple of 64 bytes, and last the end of all, at that of a page."""
+    ends = [0]
+    for shape, dtype in layout.values():
+        ends.append(_rounded(ends[-1] + math.prod(shape) * np.dtype(dtype).itemsize, 64))
+    return [*ends[:-1], _rounded(ends[-1], mmap.PAGESIZE)]
+
+
+def _rounded(number: int, multiple: int) -> int:
+    return -(-number // multiple) * multiple
+
+
+def taken(semaphore: Semaphore, seconds: float) -> bool:
+    """Take from a semaphore: trying for a moment, since to wake a process costs more than a quick step; then asleep."""
+    for _ in range(SPINS):
+        if semaphore.acquire(False):
+            return True
+        _give_way()
+    return semaphore.acquire(True, seconds)
+
+
+class Seat(NamedTuple):
+    """What a worker is given: its number, its rows of both halves, the shared memory and the semaphores.
+
+    go: released by the parent for every order.   done: by every worker, the one of the half it has served.
+    """
+
+    number: int
+    halves: tuple[slice, slice]
+    memory: Any
+    layout: Layout
+    go: Semaphore
+    done: tuple[Semaphore, Semaphore]
+
+    @property
+    def rows(self) -> list[int]:
+        """The rows of both halves, one after the other."""
+        return [row for half in self.halves for row in range(half.start, half.stop)]
+
+
+def work(seat: Seat, payload: bytes, complaints: Connection) -> None:
+    """Serve until the pool closes, the parent is gone or an environment raises; what it raised is sent as text.
+
+    Args:
+        payload: a pickled CloudpickleWrapper around what makes the environments, and what reads their observations.
+    """
+    for stop in STOPS:
+        signal.signal(stop, signal.SIG_IGN)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)
+    envs: dict[int, gym.Env] = {}
+    try:
+        shared = shared_arrays(seat.memory, seat.layout)
+        makers, read_obs = pickle.loads(payload).fn
+        for row, make in zip(seat.rows, makers, strict=True):
+            shared.current[seat.number] = row
+            envs[row] = make()
+        _Worker(seat, shared, envs, read_obs).serve()
+    except Exception:
+        complaints.send_bytes(traceback.format_exc().encode(errors="replace"))
+    finally:
+        for env in envs.values():
+            with suppress(Exception):
+                env.close()
+
+
+class _Worker:
+    def __init__(self, seat: Seat, shared: Shared, envs: dict[int, gym.Env], read_obs: Callable[[Any], Array]):
+        self.seat, self.shared, self.envs, self.read_obs = seat, shared, envs, read_obs
+        self.reward = shared.outcome.view(np.float32)[:, 0]
+        self.terminated, self.truncated = shared.outcome.view(np.bool_)[:, 4:6].T
+
+    def serve(self) -> None:
+        parent, served = multiprocessing.parent_process(), 0
+        while True:
+            self.shared.current[self.seat.number] = -1
+            while not taken(self.seat.go, LOOK):
+                if parent is not None and not parent.is_alive():
+                    return
+            if self.shared.closing[0]:
+                return
+            order = int(self.shared.orders[served % SLOTS])
+            served += 1
+            half = order & 1
+            serve = self._reset if order & RESET else self._step
+            serve(self.seat.halves[half])
+            self.seat.done[half].release()
+
+    def _reset(self, rows: slice) -> None:
+        shared = self.shared
+        for row in range(rows.start, rows.stop):
+            shared.current[self.seat.number] = row
+            seed = int(shared.seed[row])
+            obs, info = self.envs[row].reset(seed=None if seed < 0 else seed)
+            shared.obs[row] = self.read_obs(obs)
+            shared.masked[row] = "action_mask" in info
+            shared.action_mask[row] = _mask(info) if shared.masked[row] else True
+
+    def _step(self, rows: slice) -> None:
+        shared, number, read_obs = self.shared, self.seat.number, self.read_obs
+        shared.outcome[rows] = 0
+        shared.action_mask[rows] = True
+        actions = shared.action[rows].copy()  # an environment may keep what it was given
+        for row, action in enumerate(actions, rows.start):
+            shared.current[number] = row
+            obs, self.reward[row], terminated, truncated, info = self.envs[row].step(action)
+            if terminated or truncated:
+                obs, info = self._end(row, obs, terminated, truncated)
+            shared.obs[row] = read_obs(obs)
+            if "action_mask" in info:
+                shared.action_mask[row] = _mask(info)
+
+    def _end(self, row: int, obs: Any, terminated: bool, truncated: bool) -> tuple[Any, dict[str, Any]]:
+        """Keep how an episode ended, before its last observation is overwritten, and begin the next."""
+        self.terminated[row], self.truncated[row] = terminated, truncated
+        if truncated:
+            self.shared.final_obs[row] = self.read_obs(obs)
+        return self.envs[row].reset()
+
+
+def _mask(info: dict[str, Any]) -> Array:
+    return np.asarray(info["action_mask"], dtype=np.bool_).ravel()
