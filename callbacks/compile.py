@@ -22,6 +22,7 @@ class Compile(Callback):
     ) -> None:
         self.mode = mode
         self._stream: torch.cuda.Stream | None = None
+        self._captures = False
 
     def _leave_default_stream(self, device: torch.device) -> None:
         """Train on a stream of its own: what autograd remembers of the default one could not be captured."""
@@ -57,3 +58,10 @@ class Compile(Callback):
             self._leave_default_stream(trainer.strategy.root_device)
         for joint in joints(trainer, pl_module).values():
             joint.mode = mode
+        self._captures = mode == "graph"
+
+    def on_validation_start(self, trainer: Trainer, pl_module: Any) -> None:
+        """Capture a step of the evaluations within a fit; compiling it would take longer than it saves."""
+        joint = getattr(trainer.val_dataloaders, "joint", None)
+        if self._captures and joint is not None and self._stream is not None:
+            joint.mode = "graph"

@@ -17,6 +17,7 @@ class DeviceEnv:
     """
 
     pure = True
+    every_final = False
     phantoms = False
 
     def __init__(self, env: TensorEnv, num_envs: int, *, device: torch.device, seed: int = 0):
@@ -54,7 +55,8 @@ class DeviceEnv:
             noise: one step of what `noise` drew; drawn here when None.
         """
         self.state, step, last = self.advance(self.state, action, self.noise(1)[0] if noise is None else noise)
-        return step._replace(final_obs=self.env.observation(last)) if step.truncated.any() else step
+        lost = step.truncated | step.terminated if self.every_final else step.truncated
+        return step._replace(final_obs=self.env.observation(last)) if lost.any() else step
 
     def advance(self, state: State, action: Tensor, noise: Tensor) -> tuple[State, Step, State]:
         """The step as a pure function of the state: what compiled and captured loops call.

@@ -1,12 +1,32 @@
 """Whole episodes for validate, test and predict."""
 
 from collections.abc import Iterator
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
-from datamodules.types import Actor, Episodes, Step, VectorEnv
+from datamodules.joint import Joint
+from datamodules.types import Actor, Episodes, PureVectorEnv, State, Step, VectorEnv
+
+
+class Playing(NamedTuple):
+    """What goes on from one step to the next, every leaf `[B, ...]`; the tallies are `[B, quota]`.
+
+    obs, masks, reset: what to act on.   actor, envs: states of the policy and, where made of tensors, the environments.
+    return_, length, values: of the first `quota` episodes of every row.   finished: how many of them are over.
+    """
+
+    obs: Tensor
+    masks: State
+    reset: Tensor
+    actor: State
+    envs: State
+    return_: Tensor
+    length: Tensor
+    values: State
+    finished: Tensor
 
 
 class EpisodeDataset(IterableDataset):
@@ -24,12 +44,18 @@ class EpisodeDataset(IterableDataset):
         record: keep the trajectories.
     """
 
+    look_every = 16
+    """Steps between two looks at whether all is over, where a look would wait for a device."""
+
     def __init__(
         self, envs: VectorEnv, actor: Actor, episodes: int, *, seed: int, greedy: bool = True, record: bool = False
     ):
         self.envs, self.actor, self.seed, self.greedy, self.record = envs, actor, seed, greedy, record
+        self.pure = cast(PureVectorEnv, envs) if envs.pure else None
         self.rows = envs.num_envs * envs.spaces["agents"]
         self.quota = -(-episodes // self.rows)
+        envs.every_final = record
+        self.joint = Joint(self.advance, envs.device, name="evaluation")
 
     def __len__(self) -> int:
         """One batch."""
@@ -42,59 +68,76 @@ class EpisodeDataset(IterableDataset):
     @torch.no_grad()
     def play(self) -> Episodes:
         """Play every row's quota of episodes; rows that are done wait for the others unheeded."""
-        device, rows = self.envs.device, self.rows
-        generator = torch.Generator(device=device).manual_seed(self.seed)
+        generator = torch.Generator(device=self.envs.device).manual_seed(self.seed)
+        playing, tape, steps = self._start(), _Tape(), 0
+        while not self._over(playing, steps):
+            noise = playing.reset if self.greedy else self.actor.noise((self.rows,), generator)
+            env_noise = self.envs.noise(1)
+            obs = playing.obs.cpu().clone() if self.record else playing.obs
+            draw = playing.reset if env_noise is None else env_noise[0]
+            playing, action, step = self.joint(playing, noise, draw)
+            if self.record:
+                tape.add(obs, action, step)
+            if not self.pure:
+                playing = playing._replace(obs=playing.obs.clone())
+            steps += 1
+        info = {key: value.flatten().clone() for key, value in playing.values.items()}
+        trajectories = tape.episodes(self.quota) if self.record else []
+        return Episodes(playing.return_.flatten().clone(), playing.length.flatten().clone(), info, trajectories)
+
+    def advance(self, playing: Playing, noise: Tensor, env_noise: Tensor) -> tuple[Playing, Tensor, Step]:
+        """One step of every row: what goes on, the actions, and what the environments answered."""
+        mask = playing.masks.get("action_mask")
+        decision, actor = self.actor.act(
+            playing.obs, playing.actor, playing.reset, mask=mask, noise=noise, greedy=self.greedy
+        )
+        if self.pure:
+            envs, step, last = self.pure.advance(playing.envs, decision.action, env_noise)
+            if self.record:
+                step = step._replace(final_obs=self.pure.observation(last))
+        else:
+            envs, step = playing.envs, self.envs.step(decision.action)
+        masks = {name: value for name, value in step.info.items() if name.endswith("_mask")}
+        reset = step.terminated | step.truncated | ~step.valid
+        going_on = playing._replace(obs=step.obs, masks=masks, reset=reset, actor=actor, envs=envs)
+        return self._tallied(going_on, step), decision.action, step
+
+    def _tallied(self, playing: Playing, step: Step) -> Playing:
+        """Add a step to the episode that every row is in, unless the row has played its quota."""
+        counted = (playing.finished < self.quota) & step.valid
+        index = playing.finished.clamp(max=self.quota - 1).unsqueeze(1)
+        values = {}
+        for key, total in playing.values.items():
+            value = step.info[key].to(torch.float64).unsqueeze(1)
+            values[key] = total.scatter(1, index, torch.where(counted.unsqueeze(1), value, total.gather(1, index)))
+        return playing._replace(
+            return_=playing.return_.scatter_add(1, index, (step.reward * counted).to(torch.float64).unsqueeze(1)),
+            length=playing.length.scatter_add(1, index, counted.to(torch.int64).unsqueeze(1)),
+            values=values,
+            finished=playing.finished + (counted & (step.terminated | step.truncated)),
+        )
+
+    def _start(self) -> Playing:
         obs, masks = self.envs.reset(self.seed)
-        state = self.actor.initial_state(rows)
-        reset = torch.ones(rows, dtype=torch.bool, device=device)
-        tally = _Tally(rows, self.quota, self.envs.episode_keys, device)
-        tape = _Tape() if self.record else None
-        while not tally.done():
-            noise = None if self.greedy else self.actor.noise((rows,), generator)
-            mask = masks.get("action_mask")
-            decision, state = self.actor.act(obs, state, reset, mask=mask, noise=noise, greedy=self.greedy)
-            if tape is not None:
-                tape.add(obs, decision.action)
-            step = self.envs.step(decision.action)
-            if tape is not None:
-                tape.add_outcome(step)
-            tally.add(step)
-            obs, reset = step.obs.clone(), step.terminated | step.truncated | ~step.valid
-            masks = {name: value for name, value in step.info.items() if name.endswith("_mask")}
-        trajectories = tape.episodes(self.quota) if tape is not None else []
-        return Episodes(tally.return_.flatten(), tally.length.flatten(), tally.info(), trajectories)
+        device = self.envs.device
+        reset, zeros = torch.ones(self.rows, dtype=torch.bool, device=device), torch.zeros(self.rows, self.quota)
+        return_ = zeros.to(device, torch.float64)
+        return Playing(
+            obs=obs.clone(),
+            masks=masks,
+            reset=reset,
+            actor=self.actor.initial_state(self.rows),
+            envs=self.pure.state if self.pure else {},
+            return_=return_,
+            length=zeros.to(device, torch.int64),
+            values={key: return_.clone() for key in self.envs.episode_keys},
+            finished=torch.zeros(self.rows, dtype=torch.int64, device=device),
+        )
 
-
-class _Tally:
-    """Returns, lengths and reported values of the first `quota` episodes of every row, without leaving the device."""
-
-    check_every = 16
-
-    def __init__(self, rows: int, quota: int, keys: tuple[str, ...], device: torch.device):
-        self.return_ = torch.zeros(rows, quota, dtype=torch.float64, device=device)
-        self.length = torch.zeros(rows, quota, dtype=torch.int64, device=device)
-        self.values = {key: torch.zeros(rows, quota, dtype=torch.float64, device=device) for key in keys}
-        self.finished = torch.zeros(rows, dtype=torch.int64, device=device)
-        self.quota, self.steps = quota, 0
-
-    def add(self, step: Step) -> None:
-        index = self.finished.clamp(max=self.quota - 1).unsqueeze(1)
-        counted = (self.finished < self.quota) & step.valid
-        self.return_.scatter_add_(1, index, (step.reward * counted).to(torch.float64).unsqueeze(1))
-        self.length.scatter_add_(1, index, counted.to(torch.int64).unsqueeze(1))
-        for key, total in self.values.items():
-            value = torch.where(counted, step.info[key], 0).to(torch.float64).unsqueeze(1)
-            total.scatter_(1, index, torch.where(counted.unsqueeze(1), value, total.gather(1, index)))
-        self.finished += counted & (step.terminated | step.truncated)
-        self.steps += 1
-
-    def done(self) -> bool:
-        if self.finished.device.type != "cpu" and self.steps % self.check_every:
+    def _over(self, playing: Playing, steps: int) -> bool:
+        if self.envs.device.type != "cpu" and steps % self.look_every:
             return False
-        return bool((self.finished >= self.quota).all())
-
-    def info(self) -> dict[str, Tensor]:
-        return {key: value.flatten() for key, value in self.values.items()}
+        return bool((playing.finished >= self.quota).all())
 
 
 class _Tape:
@@ -103,22 +146,12 @@ class _Tape:
     def __init__(self) -> None:
         self.steps: list[dict[str, Tensor]] = []
 
-    def add(self, obs: Tensor, action: Tensor) -> None:
-        self.steps.append({"obs": obs.cpu().clone(), "action": action.cpu().clone()})
-
-    def add_outcome(self, step: Step) -> None:
-        last = (
-            step.obs
-            if step.final_obs is None
-            else torch.where(_like(step.truncated, step.obs), step.final_obs, step.obs)
-        )
-        outcome = {
-            "reward": step.reward,
-            "terminated": step.terminated,
-            "truncated": step.truncated,
-            "valid": step.valid,
-        }
-        self.steps[-1] |= {name: value.cpu().clone() for name, value in outcome.items()} | {"next": last.cpu().clone()}
+    def add(self, obs: Tensor, action: Tensor, step: Step) -> None:
+        ended = step.terminated | step.truncated
+        last = step.obs if step.final_obs is None else torch.where(_like(ended, step.obs), step.final_obs, step.obs)
+        columns = {"obs": obs, "action": action, "next": last, "reward": step.reward, "valid": step.valid}
+        columns |= {"terminated": step.terminated, "truncated": step.truncated}
+        self.steps.append({name: value.cpu().clone() for name, value in columns.items()})
 
     def episodes(self, quota: int) -> list[dict[str, Tensor]]:
         stacked = {name: torch.stack([step[name] for step in self.steps]) for name in self.steps[0]}

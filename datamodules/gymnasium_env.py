@@ -43,6 +43,7 @@ class GymnasiumEnv:
     shortest_truncation: int | None = None
 
     pure = False
+    every_final = False
 
     def __init__(self, envs: gym.vector.VectorEnv, *, device: torch.device, seed: int = 0, name: str = "environment"):
         self.envs, self.device, self.num_envs = envs, device, envs.num_envs
@@ -71,7 +72,7 @@ class GymnasiumEnv:
             self._buffers.action_mask[...] = infos["action_mask"]
         self._tensors = _tensors(self._buffers, self._masked)
         self._without_final = self._tensors._replace(final_obs=None)
-        step = self._sent(any_truncated=False)
+        step = self._sent(any_lost=False)
         return step.obs, step.info
 
     def noise(self, steps: int) -> None:
@@ -95,11 +96,11 @@ class GymnasiumEnv:
         if self.phantoms:
             self._silence_phantoms()
         np.logical_or(own.terminated, own.truncated, out=self._ended)
-        any_truncated = False
+        lost = self._ended if self.every_final else own.truncated
+        any_lost = bool(np.count_nonzero(lost))
         if np.count_nonzero(self._ended):
-            any_truncated = bool(own.truncated.any())
-            self._end_episodes(infos)
-        return self._sent(any_truncated)
+            self._end_episodes(infos, lost)
+        return self._sent(any_lost)
 
     def state_dict(self) -> dict[str, object]:
         """Empty: a Gymnasium environment cannot be saved in general, so a resumed run begins new episodes."""
@@ -121,21 +122,21 @@ class GymnasiumEnv:
             own.terminated[phantom] = False
             own.truncated[phantom] = False
 
-    def _end_episodes(self, infos: dict[str, Any]) -> None:
-        """Keep the last observations of truncated rows, and reset ended rows where the environment leaves it to us."""
+    def _end_episodes(self, infos: dict[str, Any], lost: np.ndarray) -> None:
+        """Keep the last observations that are asked for, and reset ended rows where the environment leaves it to us."""
         own, ended = self._buffers, self._ended
         own.final_obs[...] = own.obs
-        if self.mode is AutoresetMode.SAME_STEP and own.truncated.any():
-            own.final_obs[own.truncated] = self._read_obs(np.stack(infos["final_obs"][own.truncated]))
+        if self.mode is AutoresetMode.SAME_STEP and lost.any():
+            own.final_obs[lost] = self._read_obs(np.stack(infos["final_obs"][lost]))
         elif self.mode is AutoresetMode.DISABLED:
             first, infos = self.envs.reset(options={"reset_mask": ended.copy()})
             own.obs[ended] = self._read_obs(first)[ended]
             if self._masked:
                 own.action_mask[ended] = infos["action_mask"][ended]
 
-    def _sent(self, any_truncated: bool) -> Step:
+    def _sent(self, any_lost: bool) -> Step:
         """The buffers as tensors on the device; the same tensors every time on a CPU."""
-        step = self._tensors if any_truncated else self._without_final
+        step = self._tensors if any_lost else self._without_final
         if self.device.type == "cpu":
             return step
         moved = {name: part.to(self.device) for name, part in step._asdict().items() if isinstance(part, Tensor)}

@@ -50,6 +50,7 @@ class PoolEnv:
     shortest_truncation: int | None = None
     phantoms = False
     pure = False
+    every_final = False
 
     def __init__(
         self,
@@ -82,6 +83,7 @@ class PoolEnv:
             name=name,
         )
         self.processes, shared = self._crew.processes, self._crew.shared
+        self._terminated: Array = shared.outcome.view(np.bool_)[:, 4]
         self._truncated: Array = shared.outcome.view(np.bool_)[:, 5]
         self._host = _Board(*map(torch.from_numpy, (shared.obs, shared.final_obs, shared.action_mask, shared.outcome)))
         self._here = self._host if device.type == "cpu" else _Board(*(part.to(device) for part in self._host))
@@ -131,7 +133,9 @@ class PoolEnv:
         Raises: RuntimeError for an environment that raised or a process that died, or if nothing was sent.
         """
         self._crew.wait(half)
-        final = bool(self._truncated[self.halves[half]].any())
+        rows = self.halves[half]
+        ended = self._truncated[rows] | self._terminated[rows] if self.every_final else self._truncated[rows]
+        final = bool(ended.any())
         self._copy(half, final)
         return self._steps[half][final]
 

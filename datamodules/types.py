@@ -149,6 +149,7 @@ class VectorEnv(Protocol):
     shortest_truncation: fewest steps after which an episode can be truncated; None when unknown.
     phantoms: whether a step can have `valid` False.
     pure: whether it is a `PureVectorEnv`.
+    every_final: set it to get `Step.final_obs` for terminated rows too, as recordings want; learning does not.
     """
 
     spaces: Spaces
@@ -158,6 +159,7 @@ class VectorEnv(Protocol):
     shortest_truncation: int | None
     phantoms: bool
     pure: bool
+    every_final: bool
 
     def reset(self, seed: int | None = None) -> tuple[Tensor, dict[str, Tensor]]:
         """Start every environment anew: observations `[B, *obs]` and the masks that belong to them."""
