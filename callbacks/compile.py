@@ -15,14 +15,23 @@ class Compile(Callback):
     Args:
         mode: auto (graph on CUDA, off elsewhere) | off | default | reduce-overhead | max-autotune (those of
             `torch.compile`, for the parts of each joint) | graph (the parts compiled, each joint one CUDA graph).
+        float32_matmul_precision: high and medium let float32 products use TF32 or less on a GPU that has it; null
+            leaves torch's setting, which is highest.
     """
 
     def __init__(
-        self, mode: Literal["auto", "off", "default", "reduce-overhead", "max-autotune", "graph"] = "auto"
+        self,
+        mode: Literal["auto", "off", "default", "reduce-overhead", "max-autotune", "graph"] = "auto",
+        float32_matmul_precision: Literal["highest", "high", "medium"] | None = None,
     ) -> None:
-        self.mode = mode
+        self.mode, self.float32_matmul_precision = mode, float32_matmul_precision
         self._stream: torch.cuda.Stream | None = None
         self._captures = False
+
+    def setup(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
+        """Set the precision of float32 products."""
+        if self.float32_matmul_precision is not None:
+            torch.set_float32_matmul_precision(self.float32_matmul_precision)
 
     def _leave_default_stream(self, device: torch.device) -> None:
         """Train on a stream of its own: what autograd remembers of the default one could not be captured."""

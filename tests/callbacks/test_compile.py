@@ -1,0 +1,56 @@
+"""Compile: every mode takes, what cannot be falls back aloud, and the results stay the same."""
+
+from pathlib import Path
+from typing import Any
+
+import lightning
+import pytest
+import torch
+
+from callbacks.compile import Compile
+from modules.ppo import PPO
+from tests.training import small_ppo, snake_data, trainer
+
+
+def run(root: Path, callback: Compile, **changes: Any) -> PPO:
+    lightning.seed_everything(1, verbose=False)
+    data = snake_data(total_env_steps=512)
+    model = small_ppo(data)
+    trainer(root, callback, **changes).fit(model, datamodule=data)
+    return model
+
+
+def difference(one: PPO, other: PPO) -> float:
+    pairs = zip(one.parameters(), other.parameters(), strict=True)
+    return max(float((a - b).detach().abs().max()) for a, b in pairs)
+
+
+def test_a_compiled_run_equals_an_eager_one(tmp_path: Path) -> None:
+    eager, compiled = run(tmp_path, Compile("off")), run(tmp_path, Compile("default"))
+    assert compiled.joints["update"].in_force == "compiled"
+    assert eager.joints["update"].in_force == "eager"
+    assert difference(eager, compiled) < 1e-4
+
+
+def test_auto_is_eager_without_a_gpu_and_graph_says_that_it_needs_one(tmp_path: Path) -> None:
+    auto = run(tmp_path, Compile())
+    assert {joint.in_force for joint in auto.joints.values()} == {"eager"}
+
+
+def test_what_cannot_be_compiled_goes_on_eagerly_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def loss(self: PPO, batch: Any) -> Any:
+        print("seen", float(batch.advantage.sum()))  # looks at a value: no compiler takes that
+        return original(self, batch)
+
+    original = PPO.loss
+    monkeypatch.setattr(PPO, "loss", loss)
+    with pytest.warns(UserWarning, match="update cannot be compiled .* it goes on without"):
+        model = run(tmp_path, Compile("default"))
+    assert model.joints["update"].in_force == "eager" and model.global_step == 4
+
+
+def test_float32_matmul_precision_is_set(tmp_path: Path) -> None:
+    before = torch.get_float32_matmul_precision()
+    run(tmp_path, Compile("off", float32_matmul_precision="high"))
+    assert torch.get_float32_matmul_precision() == "high"
+    torch.set_float32_matmul_precision(before)
