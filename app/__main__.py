@@ -14,6 +14,8 @@ VERBS = {
     "validate": "app.cli:main",
     "test": "app.cli:main",
     "predict": "app.cli:main",
+    "benchmark": "app.benchmark:main",
+    "diagnose": "app.diagnose:main",
     "monitor": "app.monitor:main",
 }
 SENTENCES = {
@@ -21,6 +23,8 @@ SENTENCES = {
     "validate": "evaluate whole greedy episodes as during training",
     "test": "evaluate a checkpoint and print the statistics",
     "predict": "write trajectories",
+    "benchmark": "time a config, beside another one or a peer",
+    "diagnose": "find out where the time goes and what to change",
     "monitor": "watch a run and the machine in a terminal",
 }
 PACKAGES = ("app", "modules", "datamodules", "callbacks")
@@ -50,7 +54,7 @@ def main() -> None:
 
 def usage() -> str:
     """The verbs on one screen."""
-    rows = "\n".join(f"  {verb:<10}{SENTENCES[verb]}" for verb in VERBS)
+    rows = "\n".join(f"  {verb:<11}{SENTENCES[verb]}" for verb in VERBS)
     return (
         f"python -m app VERB [--config FILE ...] [--key value ...] [--trust MODULE ...]\n\n{rows}\n\n"
         f"Example: python -m app fit --config ppo_fast.yaml --data.num_envs 64\n"

@@ -1,0 +1,86 @@
+"""The benchmark: what it prints, what it refuses, and the arithmetic of its measurements."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from app.benchmark import command_line
+from app.probe import latency, percentile, spread
+from tests.app.conftest import Run
+
+SMALL = ("data.num_envs=4", "data.horizon=16", "model.passes=2", "model.minibatches=2")
+WHAT_EVERY_RESULT_HOLDS = (
+    "env_steps_per_s", "spread", "collect_s", "prepare_s", "update_s", "other_s", "peak_memory_mib", "compile_s",
+    "start_up_s", "device", "torch", "config", "settings", "in_force", "machine", "versions",
+)  # fmt: skip
+
+
+def test_two_configs_are_compared_and_the_last_line_is_json(run: Run, folder: Path) -> None:
+    file = folder / "result.json"
+
+    outcome = run(
+        "benchmark", "--config", "ppo_cartpole.yaml", "--against", "ppo_cartpole_large.yaml",
+        "--repeats", "2", "--seconds", "0.3", "--threads", "1", "--json", str(file), "--set", *SMALL,
+    )  # fmt: skip
+
+    result = json.loads(outcome.out.splitlines()[-1])
+    assert outcome.code == 0 and result == json.loads(file.read_text())
+    assert not set(WHAT_EVERY_RESULT_HOLDS) - set(result)
+    assert result["ratio"] == pytest.approx(result["env_steps_per_s"] / result["peers"]["ppo_cartpole_large.yaml"])
+    parts = (result[f"{name}_s"] for name in ("collect", "prepare", "update"))
+    assert 0.5 * result["bare_s"] < sum(parts) < result["bare_s"]
+    assert "Evaluation is switched off" in outcome.out and "Changed: data.num_envs=4" in outcome.out
+    assert not (folder / "runs").exists(), "the run folder was to be a temporary one"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--config", "ppo_cartpole.yml"), "There is no config `ppo_cartpole.yml`"),
+        (("--config", "ppo_cartpole.yaml", "--repeats", "0"), "--repeats is 0; it must be at least 1"),
+        (("--config", "ppo_cartpole.yaml", "--repeats", "many"), "invalid int value: 'many'"),
+        (("--config", "ppo_cartpole.yaml", "--seconds", "nan"), "--seconds is nan; it must be above 0"),
+        (("--config", "ppo_cartpole.yaml", "--set", "data.num_envs"), "--set data.num_envs is no setting"),
+        (("--config", "ppo_cartpole.yaml", "--against", "sb4"), "did you mean `sb3`?"),
+        (("--config", "ppo_cartpole.yaml", "--against", "none.yaml"), "There is no config `none.yaml`"),
+        (("--config", "ppo_cartpole.yaml", "--json", "nowhere/a.json"), "there is no folder nowhere"),
+        ((), "the following arguments are required: -c/--config"),
+    ],
+)
+def test_bad_words_are_refused_in_one_sentence(run: Run, words: tuple[str, ...], sentence: str) -> None:
+    outcome = run("benchmark", *words)
+
+    assert outcome.code == 2 and sentence.lower() in outcome.err.lower()
+    assert len(outcome.err.splitlines()) == 1
+
+
+def test_a_bad_setting_is_refused_in_the_words_of_fit(run: Run) -> None:
+    outcome = run("benchmark", "--config", "ppo_cartpole.yaml", "--set", "model.gama=0.9")
+
+    assert outcome.code == 2 and "did you mean" in outcome.err and "gamma" in outcome.err
+    assert len(outcome.err.splitlines()) == 1
+
+
+def test_what_makes_a_run_one_to_be_timed_wins_over_settings() -> None:
+    words = command_line(["a.yaml"], ["trainer.limit_val_batches=3"])
+
+    assert words.index("--trainer.limit_val_batches=3") < words.index("--trainer.limit_val_batches=0")
+    assert words[:2] == ["--config", str(Path("a.yaml").absolute())]
+
+
+def test_percentiles_and_spread_of_known_numbers() -> None:
+    values = [float(value) for value in range(1, 101)]
+
+    assert (percentile(values, 0.95), percentile(values, 0.99), percentile([7.0], 0.5)) == (95.0, 99.0, 7.0)
+    assert spread([90.0, 100.0, 120.0]) == pytest.approx(0.3)
+    assert spread([5.0]) == 0
+
+
+def test_latency_is_that_of_one_call() -> None:
+    measured = latency(lambda: time.sleep(0.01), 0.1, torch.device("cpu"))
+
+    assert 0.01 <= measured.median <= measured.p95 <= measured.p99
+    assert measured.mean >= 0.01
