@@ -48,6 +48,7 @@ class Collector:
         self.joint = Joint(self.roll, envs.device, name="collect", parts=[(self, "advance")] if self.pure else [])
         self.storage: dict[str, Tensor] = {}
         self.steps = torch.arange(horizon, device=envs.device)
+        self._rows: list[dict[str, Tensor]] = []
         self._slots: State = {}
         self._final_obs: Tensor | None = None
         self._final_index = torch.full((1, self.rows), -1, device=envs.device)
@@ -127,7 +128,11 @@ class Collector:
         return masks, reset | ~step.valid if self.envs.phantoms else reset
 
     def row(self, t: int) -> dict[str, Tensor]:
-        """Where step t is written: the observation that it leads to comes one place later."""
+        """Where step t is written."""
+        return self._rows[t]
+
+    def _cut_row(self, t: int) -> dict[str, Tensor]:
+        """Views of step t in every column: the observation that the step leads to comes one place later."""
         columns = {name: value[t] for name, value in self.storage.items() if not name.startswith("state/")}
         return columns | {"obs": self.storage["obs"][t + 1]}
 
@@ -173,6 +178,7 @@ class Collector:
         self.storage = {name: _column(self.horizon, value) for name, value in columns.items()}
         self.storage |= {"state/" + name: torch.empty_like(leaf) for name, leaf in live.actor.items()}
         self.storage["obs"] = _column(self.horizon + 1, live.obs)
+        self._rows = [self._cut_row(t) for t in range(self.horizon)]
 
     def _rollout(self, episodes: Tensor) -> Rollout:
         storage = self.storage

@@ -17,11 +17,19 @@ def check_values(**values: float) -> None:
             raise UsageError(f"model.{name} is {value}; it must be positive.")
 
 
-def check_divides(minibatches: int, transitions: int) -> None:
+def check_divides(minibatches: int, parts: int, what: str = "transitions (num_envs x horizon)") -> None:
     """Raises: UsageError unless the minibatches divide the rollout, with the nearest numbers that would."""
-    if transitions % minibatches:
-        near = sorted(divisors(transitions), key=lambda divisor: abs(divisor - minibatches))[:4]
+    if parts % minibatches:
+        near = sorted(divisors(parts), key=lambda divisor: abs(divisor - minibatches))[:4]
         raise UsageError(
-            f"model.minibatches is {minibatches}, which does not divide the rollout's {transitions} transitions"
-            f" (num_envs x horizon): use one of {sorted(near)}."
+            f"model.minibatches is {minibatches}, which does not divide the rollout's {parts} {what}:"
+            f" use one of {sorted(near)}."
+        )
+
+
+def check_recurrent(network: object, shared: bool) -> None:
+    """Raises: UsageError unless policy and value share a recurrent network."""
+    if hasattr(network, "unroll") and not shared:
+        raise UsageError(
+            f"model.network is {type(network).__name__}, whose memory policy and value share: set model.shared to true."
         )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -11,40 +11,20 @@ from torch.optim import Adam, Optimizer
 from datamodules.joint import Joint
 from datamodules.types import Decision, Rollout, Scalars, Spaces, State
 from modules.algorithm import Algorithm
-from modules.checks import check_divides, check_values
+from modules.checks import check_divides, check_recurrent, check_values
 from modules.functional.policy import Moments, masked_mean, moments, normalised, ppo_loss
 from modules.functional.returns import gae
 from modules.functional.schedule import Schedule, scheduled
 from modules.functional.value import clipped_value_loss, explained_variance
 from modules.hparams import keep_hyperparameters
-from modules.networks.base import Network
+from modules.networks.base import Network, RecurrentNetwork
 from modules.networks.heads import ValueHead, policy_head
 from modules.networks.mlp import MLP
 from modules.networks.normalize import RewardScaler, RunningNormalizer
+from modules.ppo_batch import PPOBatch, states_at
 from modules.ranks import averaged, ranks, summed
 
 METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm", "explained_variance")
-
-
-class PPOBatch(NamedTuple):
-    """N transitions to learn from: what was seen and done, what was believed of it, and what it was worth.
-
-    `valid` and `mask` are None where every transition counts and every action was allowed.
-    """
-
-    obs: Tensor
-    action: Tensor
-    log_prob: Tensor
-    value: Tensor
-    advantage: Tensor
-    target: Tensor
-    valid: Tensor | None
-    mask: Tensor | None
-
-    def map(self, function: Callable[[Tensor], Tensor]) -> "PPOBatch":
-        """The same function applied to every column there is."""
-        required = (function(column) for column in self[:6])
-        return PPOBatch(*required, *(None if column is None else function(column) for column in self[6:]))
 
 
 class PPO(Algorithm):
@@ -69,7 +49,9 @@ class PPO(Algorithm):
         statistics are part of the checkpoint, frozen within an iteration and in evaluation.
     16. Multi-discrete and binary parts are independent: log-probabilities and entropies add up.
     17. `target_kl` ends an iteration's passes early, agreed by all ranks, at 1.5 times the target.
-    18. Masked actions have logits of -1e8.   19. Losses and log-probabilities are float32 under any precision.
+    18. A recurrent network is shared; minibatches are whole sequences of some rows, unrolled anew from the state that
+        the rollout began with, through the resets inside.
+    19. Masked actions have logits of -1e8.   20. Losses and log-probabilities are float32 under any precision.
     The Atari wrappers and frame stacks (items 14 to 22 there) are the environment's own matter.
 
     Args:
@@ -79,7 +61,8 @@ class PPO(Algorithm):
         optimizer: makes the optimizer from the parameters; its learning rate is `learning_rate`.
         learning_rate: at the start.   learning_rate_schedule: to 0 over the run, unless constant.
         gamma: discount per environment step, in [0, 1].   lam: of the GAE, in [0, 1].
-        passes: over each rollout.   minibatches: in each pass; they must divide the rollout's transitions.
+        passes: over each rollout.   minibatches: in each pass; they must divide the rollout's transitions (its rows, if
+            the network is recurrent).
         clip: half-width of the trusted ratio interval.   clip_schedule: to 0 over the run, unless constant.
         value_clip: half-width of the trusted value interval in units of the (scaled) return; null for none.
         value_weight, entropy_weight: in the loss.   max_grad_norm: bound on the gradient's global norm.
@@ -128,6 +111,8 @@ class PPO(Algorithm):
         """The torsos and the heads on them."""
         spaces = self.spaces
         self.network = network(spaces["obs_shape"])
+        self.recurrent = hasattr(self.network, "unroll")
+        check_recurrent(self.network, shared)
         self.value_network = None if shared else network(spaces["obs_shape"])
         features, dimensions = cast(Network, self.network).features, len(spaces["action_low"])
         self.actor = policy_head(features, spaces["action_kind"], spaces["action_sizes"], dimensions)
@@ -136,7 +121,9 @@ class PPO(Algorithm):
     def setup(self, stage: str) -> None:
         """Refuse minibatches that do not divide the rollout."""
         super().setup(stage)
-        if stage == "fit":
+        if stage == "fit" and self.recurrent:
+            check_divides(self.minibatches, self.data.rows_per_rollout // self.data.horizon, "rows (environments)")
+        elif stage == "fit":
             check_divides(self.minibatches, getattr(self.data, "rows_per_rollout", self.minibatches))
 
     def initial_state(self, batch: int) -> State:
@@ -169,30 +156,42 @@ class PPO(Algorithm):
         """Observations as the networks see them."""
         return obs if self.obs_normalizer is None else self.obs_normalizer(obs)
 
-    def value(self, obs: Tensor) -> Tensor:
-        """v(s) of observations `[N, *obs]`, `[N]`."""
+    def value(self, obs: Tensor, state: State | None = None) -> Tensor:
+        """v(s) of observations `[N, *obs]`, `[N]`, with a recurrent network's state `[N, ...]` before them."""
         network = self.network if self.value_network is None else self.value_network
         reset = torch.zeros(len(obs), dtype=torch.bool, device=obs.device)
-        return self.critic(network(self.normalized(obs), {}, reset)[0])
+        return self.critic(network(self.normalized(obs), state or {}, reset)[0])
+
+    def values(self, rollout: Rollout) -> tuple[Tensor, State]:
+        """v(s_0) to v(s_T) `[T+1, B]`, and a recurrent network's states after each of these observations."""
+        if not self.recurrent:
+            return self.value(rollout.obs.flatten(0, 1)).view(rollout.obs.shape[:2]), {}
+        reset = torch.cat([rollout.reset, rollout.terminated[-1:] | rollout.truncated[-1:]])
+        network = cast(RecurrentNetwork, self.network)
+        features, states = network.trace(self.normalized(rollout.obs), rollout.state, reset)
+        return self.critic(features), states
 
     def prepare(self, rollout: Rollout) -> PPOBatch:
-        """Advantages and value targets of a rollout, flattened to T x B transitions."""
-        values = self.value(rollout.obs.flatten(0, 1)).view(rollout.obs.shape[:2])
-        value = values[:-1]
+        """Advantages and value targets of a rollout, flattened to T x B transitions unless the network is recurrent."""
+        values, states = self.values(rollout)
+        value, next_value = values[:-1], self.next_value(rollout, values, states)
         reward = rollout.reward if self.reward_scaler is None else self.reward_scaler.scale(rollout.reward)
         flags = (rollout.terminated, rollout.truncated)
-        advantage, target = gae(reward, value, self.next_value(rollout, values), *flags, gamma=self.gamma, lam=self.lam)
+        advantage, target = gae(reward, value, next_value, *flags, gamma=self.gamma, lam=self.lam)
         all_valid = rollout.env_steps == rollout.valid.numel()
         columns = (rollout.obs[:-1], rollout.action, rollout.extras["log_prob"], value, advantage, target)
         masks = (None if all_valid else rollout.valid, rollout.extras.get("action_mask"))
-        return PPOBatch(*columns, *masks).map(lambda column: column.flatten(0, 1))
+        if self.recurrent:
+            return PPOBatch(*columns, *masks, rollout.reset, rollout.state)
+        return PPOBatch(*columns, *masks, None, {}).map(lambda column: column.flatten(0, 1))
 
-    def next_value(self, rollout: Rollout, values: Tensor) -> Tensor:
-        """v(s_{t+1}) `[T, B]` before any reset, from v(s_0) to v(s_T): of the true last observation where truncated."""
+    def next_value(self, rollout: Rollout, values: Tensor, states: State | None = None) -> Tensor:
+        """v(s_{t+1}) `[T, B]` before any reset, of the true last observation where truncated; see `values`."""
         used = rollout.final_index >= 0
         if used.device.type == "cpu" and not used.any():
             return values[1:]
-        final = self.value(rollout.final_obs.flatten(0, 1)).view_as(rollout.final_index)
+        value = partial(self.value, state=states_at(states, rollout.final_index)) if states else self.value
+        final = value(rollout.final_obs.flatten(0, 1)).view_as(rollout.final_index)
         spare = len(values) - 1
         following = torch.cat([values[1:], torch.zeros_like(values[:1])])
         following.scatter_(0, torch.where(used, rollout.final_index, spare), final.to(following.dtype))
@@ -226,7 +225,7 @@ class PPO(Algorithm):
         """All passes over the batch, each in fresh minibatches; means of the metrics over them."""
         total, passes = torch.zeros(len(METRICS), device=self.device), 0
         for _ in range(self.passes):
-            order = self.shuffled(len(batch.advantage))
+            order = self.shuffled(batch.size)
             measured = self.joints["update"](batch, order)
             total, passes = total.add_(measured), passes + 1
             self.updates += self.minibatches
@@ -235,21 +234,18 @@ class PPO(Algorithm):
                 break
         return Scalars(METRICS, total / passes)
 
-    def shuffled(self, transitions: int) -> Tensor | None:
+    def shuffled(self, parts: int) -> Tensor | None:
         """A fresh permutation, one minibatch a row; None where a single minibatch holds everything anyway."""
         if self.minibatches == 1:
             return None
-        order = torch.randperm(transitions, generator=self.minibatch_generator, device=self.device)
+        order = torch.randperm(parts, generator=self.minibatch_generator, device=self.device)
         return order.view(self.minibatches, -1)
 
     def run_pass(self, batch: PPOBatch, order: Tensor | None) -> Tensor:
         """One optimizer step on each minibatch; means of the metrics in the order of `METRICS`."""
         explained = explained_variance(batch.value, batch.target, batch.valid)
         index = [None] if order is None else order.unbind()
-        steps = [
-            self.learn(batch if rows is None else batch.map(partial(torch.index_select, dim=0, index=rows)))
-            for rows in index
-        ]
+        steps = [self.learn(batch if rows is None else batch.rows(rows)) for rows in index]
         return torch.cat([torch.stack(steps).mean(0), explained.unsqueeze(0)])
 
     def learn(self, batch: PPOBatch) -> Tensor:
@@ -258,12 +254,19 @@ class PPO(Algorithm):
         norm = self.step(loss, self.raw_optimizers[0], self.max_grad_norm)
         return torch.stack([*measured, norm]).detach()
 
+    def features(self, batch: PPOBatch) -> tuple[Tensor, Tensor]:
+        """What the heads of policy and value read."""
+        obs = self.normalized(batch.obs)
+        if batch.reset is not None:
+            features = cast(RecurrentNetwork, self.network).unroll(obs, batch.state, batch.reset)
+            return features, features
+        reset = torch.zeros_like(batch.advantage, dtype=torch.bool)
+        features, _ = self.network(obs, {}, reset)
+        return features, features if self.value_network is None else self.value_network(obs, {}, reset)[0]
+
     def loss(self, batch: PPOBatch) -> tuple[Tensor, list[Tensor]]:
         """The objective to descend, and policy loss, value loss, entropy, approximate KL and clip fraction."""
-        reset = torch.zeros_like(batch.advantage, dtype=torch.bool)
-        obs = self.normalized(batch.obs)
-        features, _ = self.network(obs, {}, reset)
-        value_features = features if self.value_network is None else self.value_network(obs, {}, reset)[0]
+        features, value_features = self.features(batch)
         policy = self.actor(features, batch.mask)
         total = Moments(*summed(torch.stack(moments(batch.advantage, batch.valid))).unbind())
         advantage = normalised(batch.advantage, batch.valid, moments=total)

@@ -2,6 +2,7 @@
 
 base        the protocol of a network, how to bring your own, and initialisation
 mlp  cnn    memoryless networks: `MLP`, `CNN` for small planes, `NatureCNN` for 84x84 frames
+recurrent   networks that remember: `LSTM`, `GRU`
 heads       policies and values from features
 normalize   running statistics of observations and rewards
 
@@ -12,5 +13,6 @@ works as a `class_path`.
 
 from modules.networks.cnn import CNN, NatureCNN
 from modules.networks.mlp import MLP
+from modules.networks.recurrent import GRU, LSTM
 
-__all__ = ["CNN", "MLP", "NatureCNN"]
+__all__ = ["CNN", "GRU", "LSTM", "MLP", "NatureCNN"]

@@ -24,7 +24,8 @@ class Network(Protocol):
     """Observations to features, step by step, with an explicit state.
 
     Bring your own: any `nn.Module` with the members below, built as `MyNet(obs_shape, **your_arguments)`, named by its
-    dotted path as a `class_path`. Keep your arguments plain data, so that they survive in a checkpoint.
+    dotted path as a `class_path`. Keep your arguments plain data, so that they survive in a checkpoint. A network that
+    remembers is a `RecurrentNetwork`; it is told by having `unroll`.
 
     features: the number F of features it returns.
     """
@@ -43,6 +44,21 @@ class Network(Protocol):
             state: what `initial_state` or the last call returned.
             reset: `[B]` bool; rows where it is True start from `initial_state`, whatever `state` holds.
         """
+        ...
+
+
+class RecurrentNetwork(Network, Protocol):
+    """A network with a state, which algorithms run over whole sequences to learn.
+
+    Collecting step by step equals unrolling: both start rows with a reset from `initial_state`.
+    """
+
+    def unroll(self, obs: Tensor, state: State, reset: Tensor) -> Tensor:
+        """Features `[T, N, F]` of `obs` `[T, N, *obs_shape]`, from the state before t=0 and resets `[T, N]`."""
+        ...
+
+    def trace(self, obs: Tensor, state: State, reset: Tensor) -> tuple[Tensor, State]:
+        """As `unroll`, and the states after every step, every leaf `[T, N, ...]`."""
         ...
 
 

@@ -1,0 +1,30 @@
+"""PPO that remembers balances a pole whose velocity it is not shown."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.source import ROOT
+
+PROGRAM = [sys.executable, "-m", "app"]
+CONFIG = ["--config", "ppo_cartpole_memory.yaml"]
+
+
+def score(folder: Path, seed: int) -> float:
+    """Mean return of greedy episodes after the whole run."""
+    folder.mkdir()
+    environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PATH": ""}
+    for words in (["fit", *CONFIG, "--seed_everything", str(seed)], ["test", *CONFIG, "--ckpt_path", "last"]):
+        subprocess.run([*PROGRAM, *words], cwd=folder, env=environment, check=True, capture_output=True)
+    (metrics,) = folder.rglob("metrics.json")
+    return float(json.loads(metrics.read_text())["return_mean"])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_cartpole_without_velocities_is_balanced_for_400_of_500_steps(tmp_path: Path) -> None:
+    scores = [score(tmp_path / str(seed), seed) for seed in (1, 2, 3)]
+    assert sorted(scores)[1] >= 400, scores

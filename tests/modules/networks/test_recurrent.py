@@ -1,0 +1,142 @@
+"""LSTM and GRU: a sequence equals its steps, rows and episodes do not leak, and the cells are the known ones."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from modules.networks import GRU, LSTM
+from modules.networks.recurrent import Cells
+
+BOTH = pytest.mark.parametrize("network", [LSTM, GRU])
+DEPTHS = pytest.mark.parametrize("layers", [1, 2])
+T, ROWS = 6, 8  # a matrix product rounds a row the same way in any batch from about eight rows on
+
+
+def network_and_sequence(network: type[Cells], layers: int = 1, **settings: Any) -> tuple[Cells, Tensor, Any, Tensor]:
+    """A network in float64, observations, a state that is not zero, and resets in the middle."""
+    net = network((3, 2), hidden=16, encoder=(12,), layers=layers, **settings).double()
+    state = {name: torch.randn_like(leaf) for name, leaf in net.initial_state(ROWS).items()}
+    reset = torch.rand(T, ROWS) < 0.3
+    return net, torch.randn(T, ROWS, 3, 2, dtype=torch.float64), state, reset
+
+
+def stepped(net: Cells, obs: Tensor, state: Any, reset: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    features, states = [], []
+    for observation, fresh in zip(obs, reset, strict=True):
+        output, state = net(observation, state, fresh)
+        features.append(output)
+        states.append(state)
+    return torch.stack(features), {name: torch.stack([state[name] for state in states]) for name in state}
+
+
+@BOTH
+@DEPTHS
+def test_collecting_step_by_step_equals_unrolling_bit_for_bit(network: type[Cells], layers: int) -> None:
+    net, obs, state, reset = network_and_sequence(network, layers)
+    features, states = stepped(net, obs, state, reset)
+    traced, trace = net.trace(obs, state, reset)
+    assert torch.equal(net.unroll(obs, state, reset), features) and torch.equal(traced, features)
+    assert all(torch.equal(trace[name], leaf) for name, leaf in states.items())
+
+
+@BOTH
+@DEPTHS
+def test_environments_do_not_leak_into_each_other(network: type[Cells], layers: int) -> None:
+    net, obs, state, reset = network_and_sequence(network, layers)
+    before = net.unroll(obs, state, reset)
+    obs[:, 1], reset[:, 1] = torch.randn_like(obs[:, 1]), ~reset[:, 1]
+    state = {name: leaf.index_fill(0, torch.tensor([1]), 9.0) for name, leaf in state.items()}
+    after = net.unroll(obs, state, reset)
+    others = [0, *range(2, ROWS)]
+    assert torch.equal(before[:, others], after[:, others]) and not torch.equal(before[:, 1], after[:, 1])
+
+
+@BOTH
+@DEPTHS
+def test_a_row_with_a_reset_starts_from_the_initial_state_whatever_it_held(network: type[Cells], layers: int) -> None:
+    net, obs, state, _ = network_and_sequence(network, layers)
+    everywhere = torch.ones(ROWS, dtype=torch.bool)
+    broken = {name: torch.full_like(leaf, torch.nan) for name, leaf in state.items()}
+    features, after = net(obs[0], broken, everywhere)
+    expected, expected_after = net(obs[0], net.initial_state(ROWS), ~everywhere)
+    assert torch.equal(features, expected)
+    assert all(torch.equal(after[name], leaf) for name, leaf in expected_after.items())
+
+
+@BOTH
+def test_no_gradient_flows_back_through_a_reset(network: type[Cells]) -> None:
+    net, obs, state, reset = network_and_sequence(network)
+    reset[:] = False
+    reset[3, 0] = True
+    net.unroll(obs.requires_grad_(), state, reset)[-1, :2].sum().backward()
+    assert obs.grad is not None
+    assert not obs.grad[:3, 0].any() and obs.grad[3, 0].any() and obs.grad[0, 1].any()
+
+
+@DEPTHS
+@pytest.mark.parametrize(("network", "known"), [(LSTM, nn.LSTM), (GRU, nn.GRU)])
+def test_without_resets_the_cells_are_those_of_torch(network: type[Cells], known: Any, layers: int) -> None:
+    net, obs, state, reset = network_and_sequence(network, layers)
+    for parameter in net.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    reference = known(12, 16, layers).double()
+    for i, (inputs, recurrent) in enumerate(zip(net.inputs, net.recurrent, strict=True)):
+        ours = {"weight_ih": inputs.weight, "weight_hh": recurrent.weight, "bias_ih": inputs.bias}
+        ours["bias_hh"] = torch.zeros_like(inputs.bias) if recurrent.bias is None else recurrent.bias
+        for name, value in ours.items():
+            getattr(reference, f"{name}_l{i}").data.copy_(value)
+    leaves = tuple(torch.stack(state[name].chunk(layers, -1)) for name in net.leaves)
+    encoded = net.encoder(obs.flatten(0, 1)).unflatten(0, (T, ROWS))
+    expected, _ = reference(encoded, leaves if len(leaves) > 1 else leaves[0])
+    torch.testing.assert_close(net.unroll(obs, state, torch.zeros_like(reset)), expected, rtol=1e-12, atol=1e-12)
+
+
+@BOTH
+def test_a_compiled_sequence_is_one_graph_and_equals_the_eager_one(network: type[Cells]) -> None:
+    net, obs, state, reset = network_and_sequence(network, layers=2)
+    compiled = torch.compile(net.unroll, backend="aot_eager", fullgraph=True, dynamic=False)
+    expected, features = net.unroll(obs, state, reset), compiled(obs, state, reset)
+    torch.testing.assert_close(features, expected, rtol=1e-12, atol=1e-12)
+    weight = net.recurrent[0].weight
+    gradients = [torch.autograd.grad(output.square().sum(), weight)[0] for output in (expected, features)]
+    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
+
+
+@BOTH
+def test_arguments_stay_as_they_are(network: type[Cells]) -> None:
+    net, obs, state, reset = network_and_sequence(network)
+    copies = obs.clone(), {name: leaf.clone() for name, leaf in state.items()}, reset.clone()
+    net.trace(obs, state, reset)
+    assert torch.equal(obs, copies[0]) and torch.equal(reset, copies[2])
+    assert all(torch.equal(state[name], leaf) for name, leaf in copies[1].items())
+
+
+@BOTH
+def test_weights_are_orthogonal_and_biases_zero(network: type[Cells]) -> None:
+    net = network((4,), hidden=16, encoder=(16,), layers=2)
+    for layer in (*net.inputs, *net.recurrent):
+        assert isinstance(layer.weight, Tensor)
+        torch.testing.assert_close(layer.weight.T @ layer.weight, torch.eye(layer.weight.shape[1]))
+    assert not any(parameter.any() for name, parameter in net.named_parameters() if name.endswith("bias"))
+
+
+@BOTH
+def test_the_state_keeps_float32_under_autocast_and_bytes_are_taken(network: type[Cells]) -> None:
+    net = network((4,), hidden=16, encoder=())
+    obs, reset = torch.randint(0, 2, (ROWS, 4), dtype=torch.uint8), torch.zeros(ROWS, dtype=torch.bool)
+    state = net.initial_state(ROWS)
+    with torch.autocast("cpu", torch.bfloat16):
+        features, after = net(obs, state, reset)
+    assert features.shape == (ROWS, net.features)
+    assert {name: (leaf.shape, leaf.dtype) for name, leaf in after.items()} == {
+        name: ((ROWS, 16), torch.float32) for name in state
+    }
+
+
+@BOTH
+@pytest.mark.parametrize("name", ["hidden", "layers"])
+def test_a_size_of_zero_is_refused(network: type[Cells], name: str) -> None:
+    with pytest.raises(ValueError, match=rf"{network.__name__}: {name} is 0; it must be at least 1"):
+        network((4,), **{name: 0})
