@@ -1,7 +1,9 @@
 """One thread, fixed seeds, and GPU tests only where a GPU is."""
 
+import logging
 import os
 import random
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -16,6 +18,16 @@ def _seeded() -> None:
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _log_levels() -> Iterator[None]:
+    """A verb that quietens Lightning quietens its own process, which here goes on."""
+    loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    levels = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -1,0 +1,93 @@
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import app.cli  # noqa: F401  (here, so that Lightning's log handler keeps a stream that outlives one test)
+from app.__main__ import configs_folder, main, shipped_configs
+
+SMALL = {"num_envs": 4, "horizon": 16, "total_env_steps": 128, "eval_episodes": 2, "minibatches": 2}
+"""A run of two iterations; what a config does not set is left alone."""
+
+every_config = pytest.mark.parametrize("name", shipped_configs())
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs `python -m app` with the given words in an empty folder; what it printed."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setenv("PL_GLOBAL_SEED", "0")
+
+    def run_words(*words: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["app", *words])
+        main()
+        return capsys.readouterr().out
+
+    return run_words
+
+
+def read(name: str) -> dict[str, Any]:
+    return yaml.safe_load((configs_folder() / name).read_text(encoding="utf-8"))
+
+
+def smaller(config: dict[str, Any]) -> list[str]:
+    """Overrides that make a config's run short, on the CPU."""
+    known = [(part, key) for part in ("data", "model") for key in SMALL if key in config[part]["init_args"]]
+    sizes = [f"--{part}.{key}={SMALL[key]}" for part, key in known]
+    return [*sizes, "--trainer.accelerator=cpu"]
+
+
+@every_config
+def test_the_first_lines_say_what_how_and_what_to_expect(name: str) -> None:
+    what, launch, expect, *_ = (configs_folder() / name).read_text(encoding="utf-8").splitlines()
+
+    assert re.fullmatch(r"# .+\.", what), "say what it is in one sentence"
+    assert launch == f"# python -m app fit --config {name}"
+    assert re.fullmatch(r"# Expect: .*\d.*", expect), "say what to expect, in numbers"
+
+
+@every_config
+def test_a_config_is_one_whole_experiment_of_its_own_name(name: str) -> None:
+    config = read(name)
+
+    logger = config["trainer"]["logger"]["init_args"]
+
+    assert {"seed_everything", "trainer", "model", "data"} == set(config)
+    assert (logger["save_dir"], logger["name"]) == ("runs", name.removesuffix(".yaml"))
+
+
+@every_config
+def test_print_config_shows_what_the_file_says(name: str, run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        run("fit", "--config", name, "--print_config")
+
+    shown, asked = yaml.safe_load(capsys.readouterr().out), read(name)
+
+    assert end.value.code == 0
+    for part in ("data", "model"):
+        assert shown[part]["class_path"] == asked[part]["class_path"]
+        assert shown[part]["init_args"].items() >= plain(asked[part]["init_args"]).items()
+
+
+def plain(settings: dict[str, Any]) -> dict[str, Any]:
+    """The settings that are no classes, whose own defaults `--print_config` fills in."""
+    return {key: value for key, value in settings.items() if not isinstance(value, dict) or "class_path" not in value}
+
+
+@every_config
+def test_a_short_run_learns_evaluates_and_saves(name: str, run: Run, tmp_path: Path) -> None:
+    config = read(name)
+    if config["data"]["init_args"]["env"].startswith("LunarLander"):
+        pytest.importorskip("Box2D", reason="needs the extra box2d")
+
+    said = run("fit", "--config", name, *smaller(config))
+
+    assert f"Run runs/{name.removesuffix('.yaml')}/version_0; best checkpoint" in said
+    assert list(tmp_path.glob("runs/*/version_0/checkpoints/last.ckpt"))
