@@ -52,7 +52,7 @@ REPLACED_SETTINGS = {
 }
 """Trainer settings that cannot act on manual optimisation, and what to use instead."""
 
-CHATTER = re.compile(r"litlogger|litmodels|TPU available|max_epochs=1` reached")
+CHATTER = re.compile(r"litlogger|litmodels|TPU available|max_epochs=1` reached|has Tensor Cores")
 """Lightning's information that tells the user nothing to act on."""
 
 NOISE = (
@@ -62,6 +62,7 @@ NOISE = (
     r"You're resuming from a checkpoint that ended before the epoch ended",  # all state is the collector's
     r"The number of training batches .* is smaller than the logging interval",  # the last iteration always logs
     r"Checkpoint directory .* exists and is not empty",
+    r"\s*Online softmax is disabled on the fly",  # the compiler's own business
     r"You called `self.log\(.*no logger configured",  # an evaluation makes no run folder
 )
 """Warnings that tell the user nothing to act on."""
