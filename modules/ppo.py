@@ -66,8 +66,7 @@ class PPO(Algorithm):
         clip: half-width of the trusted ratio interval.   clip_schedule: to 0 over the run, unless constant.
         value_clip: half-width of the trusted value interval in units of the (scaled) return; null for none.
         value_weight, entropy_weight: in the loss.   max_grad_norm: bound on the gradient's global norm.
-        target_kl: in nats; null never stops early.
-        normalize_obs, normalize_reward: by running statistics.
+        target_kl: in nats; null never stops early.   normalize_obs, normalize_reward: by running statistics.
 
     Raises: UsageError for values that cannot be.
     """
@@ -144,13 +143,16 @@ class PPO(Algorithm):
         noise: Tensor | None = None,
         greedy: bool = False,
     ) -> tuple[Decision, State]:
-        """The policy's mode if greedy, else a sample with its log-probability. Values wait for `prepare`."""
+        """The policy's mode if greedy, else a sample, its log-probability, and from a shared torso the value."""
         features, state = self.network(self.normalized(obs), state, reset)
         policy = self.actor(features, mask)
         if greedy:
             return Decision(policy.mode, {}), state
         action = policy.sample(noise)
-        return Decision(action, {"log_prob": policy.log_prob(action)}), state
+        extras = {"log_prob": policy.log_prob(action)}
+        if self.value_network is None and not self.recurrent:
+            extras["value"] = self.critic(features)
+        return Decision(action, extras), state
 
     def normalized(self, obs: Tensor) -> Tensor:
         """Observations as the networks see them."""
@@ -164,6 +166,8 @@ class PPO(Algorithm):
 
     def values(self, rollout: Rollout) -> tuple[Tensor, State]:
         """v(s_0) to v(s_T) `[T+1, B]`, and a recurrent network's states after each of these observations."""
+        if "value" in rollout.extras:
+            return torch.cat([rollout.extras["value"], self.value(rollout.obs[-1]).unsqueeze(0)]), {}
         if not self.recurrent:
             return self.value(rollout.obs.flatten(0, 1)).view(rollout.obs.shape[:2]), {}
         reset = torch.cat([rollout.reset, rollout.terminated[-1:] | rollout.truncated[-1:]])
@@ -192,9 +196,8 @@ class PPO(Algorithm):
             return values[1:]
         value = partial(self.value, state=states_at(states, rollout.final_index)) if states else self.value
         final = value(rollout.final_obs.flatten(0, 1)).view_as(rollout.final_index)
-        spare = len(values) - 1
         following = torch.cat([values[1:], torch.zeros_like(values[:1])])
-        following.scatter_(0, torch.where(used, rollout.final_index, spare), final.to(following.dtype))
+        following.scatter_(0, torch.where(used, rollout.final_index, len(values) - 1), final.to(following.dtype))
         return following[:-1]
 
     def on_fit_start(self) -> None:
@@ -270,9 +273,8 @@ class PPO(Algorithm):
         policy = self.actor(features, batch.mask)
         total = Moments(*summed(torch.stack(moments(batch.advantage, batch.valid))).unbind())
         advantage = normalised(batch.advantage, batch.valid, moments=total)
-        surrogate = ppo_loss(
-            policy.log_prob(batch.action), batch.log_prob, advantage, clip=self.clip_now, valid=batch.valid
-        )
+        log_prob = policy.log_prob(batch.action)
+        surrogate = ppo_loss(log_prob, batch.log_prob, advantage, clip=self.clip_now, valid=batch.valid)
         value = self.critic(value_features)
         regression = clipped_value_loss(value, batch.value, batch.target, clip=self.value_clip, valid=batch.valid)
         entropy = masked_mean(policy.entropy(), batch.valid)

@@ -54,7 +54,7 @@ class Categorical:
     def log_probs(self) -> Tensor:
         """Normalised logits `[..., actions]`, computed once."""
         if self._log_probs is None:
-            self._log_probs = F.log_softmax(self.logits, -1)
+            self._log_probs = _log_softmax(self.logits)
         return self._log_probs
 
     @property
@@ -277,6 +277,13 @@ def _linear(layer: nn.Linear, features: Tensor) -> Tensor:
     else:
         output = layer(features)
     return output.float() if output.dtype.itemsize < 4 else output
+
+
+def _log_softmax(logits: Tensor) -> Tensor:
+    """Over the last dimension; for many rows of few choices by way of the first, which a CPU does four times faster."""
+    if logits.numel() <= 512:
+        return F.log_softmax(logits, -1)
+    return F.log_softmax(logits.movedim(-1, 0), 0).movedim(0, -1)
 
 
 def _masked(logits: Tensor, mask: Tensor | None) -> Tensor:
