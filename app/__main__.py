@@ -34,7 +34,7 @@ def main() -> None:
     """Choose the verb, prepare the command line, and hand over.
 
     Raises:
-        SystemExit: with code 2 and one sentence when the input is bad.
+        SystemExit: with code 2 and one sentence when the input is bad, with 130 after a Ctrl-C.
     """
     check_packages()
     verb = sys.argv[1] if len(sys.argv) > 1 else ""
@@ -49,7 +49,10 @@ def main() -> None:
     take_trust()
     sys.argv[1:] = with_configs(sys.argv[1:])
     module, _, function = VERBS[verb].partition(":")
-    getattr(import_module(module), function)()
+    try:
+        getattr(import_module(module), function)()
+    except KeyboardInterrupt:  # before the run could take the signal over: nothing is lost
+        raise SystemExit(130) from None
 
 
 def usage() -> str:

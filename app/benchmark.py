@@ -169,7 +169,7 @@ def opponent(name: str) -> str:
     """
     if name in PEERS:
         if find_spec(PEERS[name].package) is None:
-            refuse(f"The peer `{name}` is not installed: pip install 'leyden[peers]'.")
+            refuse(f"The peer `{name}` is not installed: pip install -e '.[peers]' in the project's folder.")
         return name
     if not name.endswith((".yaml", ".yml")):
         refuse(f"`--against {name}` is neither a config nor a peer: {nearest(name, PEERS)}")

@@ -13,7 +13,7 @@ import yaml
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Trainer
 from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI
-from lightning.pytorch.utilities import rank_zero_info
+from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 
 from app.errors import Complaint, explain, refuse
 from app.runs import (
@@ -145,6 +145,8 @@ class LeydenCLI(LightningCLI):
         verb = self.config.subcommand
         settings = self.config[verb]
         if not settings.ckpt_path:
+            if verb != "fit":
+                rank_zero_warn(f"`{verb}` was given no --ckpt_path (a file, `best` or `last`): the model is untrained.")
             return
         self.ckpt_path = find_checkpoint(settings.ckpt_path, self.experiment)
         self.checkpoint = load_checkpoint(self.ckpt_path)

@@ -35,7 +35,7 @@ class RunSummary(Callback):
         evaluation: dict[str, float] = getattr(checkpoint, "best_evaluation", {})
         best = getattr(checkpoint, "best_model_path", "") or getattr(checkpoint, "last_model_path", "")
         if best:
-            pl_module.print(summary(best, evaluation, run_folder(best, trainer.default_root_dir)))
+            pl_module.print(summary(best, evaluation, run_folder(best, trainer.default_root_dir), trainer.log_dir))
         score = evaluation.get("eval/return_mean")
         for logger in trainer.loggers:
             if isinstance(logger, TensorBoardLogger) and score is not None:
@@ -56,12 +56,14 @@ class RunSummary(Callback):
         pl_module.print(f"Written to {path}")
 
 
-def summary(best: str, evaluation: Mapping[str, float], folder: Path) -> str:
-    """One line about a finished run."""
+def summary(best: str, evaluation: Mapping[str, float], folder: Path, run: str | None) -> str:
+    """One line about a finished run; a resumed one may have its best checkpoint in the `folder` of an earlier run."""
     config = folder / "config.yaml"
     replay = f"python -m app test --config {config if config.is_file() else '<config>'} --ckpt_path {best}"
     kind = "best" if evaluation else "last"
-    return f"Run {folder}; {kind} checkpoint {Path(best).name}{scores(evaluation)}; replay: {replay}"
+    earlier = run is not None and Path(run).resolve() != folder.resolve()
+    name = best if earlier else Path(best).name
+    return f"Run {run if earlier else folder}; {kind} checkpoint {name}{scores(evaluation)}; replay: {replay}"
 
 
 def scores(evaluation: Mapping[str, float]) -> str:

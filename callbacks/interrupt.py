@@ -87,7 +87,7 @@ class Interrupt(Callback):
         shown = config if config.is_file() else "<config>"
         pl_module.print(
             f"Stopped by {self.stopped_by.name} after iteration {trainer.global_step}, saved in {last}."
-            f" Resume: python -m app fit --config {shown} --ckpt_path last"
+            f" Resume: python -m app fit --config {shown} --ckpt_path {last}"
         )
 
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:

@@ -37,6 +37,7 @@ def explanation(trainer: Trainer, what: str) -> str:
     """One sentence: what diverged, when, and what to try."""
     precision = "" if str(trainer.precision).startswith("32") else ", or --trainer.precision 32"
     return (
-        f"The run diverged by iteration {trainer.global_step}: {what}. The checkpoints written before are intact; try a"
-        f" lower --model.learning_rate, a lower --model.max_grad_norm{precision}."
+        f"The run diverged by iteration {trainer.global_step}: {what}. The checkpoints written before are intact; look"
+        " for such values in the environment's rewards and observations, or try a lower --model.learning_rate, a lower"
+        f" --model.max_grad_norm{precision}."
     )

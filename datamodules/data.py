@@ -30,6 +30,7 @@ class EnvironmentData(LightningDataModule):
         eval_episodes: episodes of an evaluation, all ranks together.
         eval_greedy: evaluate the policy's mode (True) or sample from it.
         eval_env_kwargs: changes to `env_kwargs` for evaluation only.
+        eval_max_steps: an evaluation episode this long is cut, aloud.
 
     Raises: UsageError for values that cannot be, and for environments that cannot be made.
     """
@@ -44,12 +45,14 @@ class EnvironmentData(LightningDataModule):
         eval_episodes: int = 32,
         eval_greedy: bool = True,
         eval_env_kwargs: dict[str, Any] | None = None,
+        eval_max_steps: int = 20_000,
     ):
         super().__init__()
         self.env, self.env_kwargs, self.backend, self.num_envs = env, env_kwargs or {}, backend, num_envs
         self.total_env_steps, self.eval_episodes, self.eval_greedy = total_env_steps, eval_episodes, eval_greedy
         self.eval_env_kwargs = self.env_kwargs | (eval_env_kwargs or {})
-        for name in ("num_envs", "total_env_steps", "eval_episodes"):
+        self.eval_max_steps = eval_max_steps
+        for name in ("num_envs", "total_env_steps", "eval_episodes", "eval_max_steps"):
             require_positive(name, getattr(self, name))
         self.spaces = probe_spaces(env, self.env_kwargs)
         self.collector: Collector | None = None
@@ -83,12 +86,13 @@ class EnvironmentData(LightningDataModule):
         envs = make_envs(self.env, self.num_envs, backend=self.backend, env_kwargs=self.env_kwargs, device=device)
         generator = stream_generator(run_seed(), rank, "action", device)
         kind = HalvedCollector if isinstance(envs, PoolEnv) else Collector
-        self.collector = kind(envs, self._actor, horizon, generator)
+        collector = kind(envs, self._actor, horizon, generator)
         if self._restored is None:
-            self.collector.start(stream_seed(run_seed(), rank, "env"))
-        elif not self.collector.load_state_dict(self._restored):
+            collector.start(stream_seed(run_seed(), rank, "env"))
+        elif not collector.load_state_dict(self._restored):
             rank_zero_info(f"{self.env} cannot save its state: the resumed run begins new episodes.")
-        return self.collector
+        self.collector = collector
+        return collector
 
     def val_dataloader(self) -> EpisodeDataset:
         """Evaluation episodes."""
@@ -112,7 +116,9 @@ class EnvironmentData(LightningDataModule):
             self._eval_envs = make_envs(
                 self.env, rows, backend=self.backend, env_kwargs=self.eval_env_kwargs, device=device
             )
-        return EpisodeDataset(self._eval_envs, self._actor, episodes, seed=seed, greedy=self.eval_greedy, record=record)
+        envs, greedy = self._eval_envs, self.eval_greedy
+        limits = {"seed": seed, "max_steps": self.eval_max_steps}
+        return EpisodeDataset(envs, self._actor, episodes, greedy=greedy, record=record, **limits)
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         """Batches are where they belong already."""

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, cast
 
 import torch
+from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
@@ -42,18 +43,28 @@ class EpisodeDataset(IterableDataset):
         seed: for the environments and for a sampling actor.
         greedy: the policy's mode rather than a sample.
         record: keep the trajectories.
+        max_steps: an episode this long is cut and counts as it stands, aloud, lest an endless one be waited for.
     """
 
     look_every = 16
     """Steps between two looks at whether all is over, where a look would wait for a device."""
 
     def __init__(
-        self, envs: VectorEnv, actor: Actor, episodes: int, *, seed: int, greedy: bool = True, record: bool = False
+        self,
+        envs: VectorEnv,
+        actor: Actor,
+        episodes: int,
+        *,
+        seed: int,
+        greedy: bool = True,
+        record: bool = False,
+        max_steps: int = 20_000,
     ):
         self.envs, self.actor, self.seed, self.greedy, self.record = envs, actor, seed, greedy, record
         self.pure = cast(PureVectorEnv, envs) if envs.pure else None
         self.rows = envs.num_envs * envs.spaces["agents"]
         self.quota = -(-episodes // self.rows)
+        self.max_steps = max_steps
         envs.every_final = record
         self.joint = Joint(self.advance, envs.device, name="evaluation")
 
@@ -81,9 +92,10 @@ class EpisodeDataset(IterableDataset):
             if not self.pure:
                 playing = playing._replace(obs=playing.obs.clone())
             steps += 1
-        info = {key: value.flatten().clone() for key, value in playing.values.items()}
+        begun = playing.length.flatten() > 0
+        info = {key: value.flatten()[begun] for key, value in playing.values.items()}
         trajectories = tape.episodes(self.quota) if self.record else []
-        return Episodes(playing.return_.flatten().clone(), playing.length.flatten().clone(), info, trajectories)
+        return Episodes(playing.return_.flatten()[begun], playing.length.flatten()[begun], info, trajectories)
 
     def advance(self, playing: Playing, noise: Tensor, env_noise: Tensor) -> tuple[Playing, Tensor, Step]:
         """One step of every row: what goes on, the actions, and what the environments answered."""
@@ -137,7 +149,14 @@ class EpisodeDataset(IterableDataset):
     def _over(self, playing: Playing, steps: int) -> bool:
         if self.envs.device.type != "cpu" and steps % self.look_every:
             return False
-        return bool((playing.finished >= self.quota).all())
+        running = int((playing.finished < self.quota).sum())
+        if running and steps >= self.max_steps * self.quota:
+            rank_zero_warn(
+                f"{running} of {self.rows} evaluation rows were still playing after {steps} steps: they count as they"
+                " stand. Give the environment a time limit, or raise data.eval_max_steps."
+            )
+            return True
+        return running == 0
 
 
 class _Tape:

@@ -58,6 +58,7 @@ class RolloutData(EnvironmentData):
         eval_episodes: episodes of an evaluation, all ranks together.
         eval_greedy: evaluate the policy's mode (True) or sample from it.
         eval_env_kwargs: changes to `env_kwargs` for evaluation only.
+        eval_max_steps: an evaluation episode this long is cut, aloud.
 
     Raises: UsageError for values that cannot be, and for environments that cannot be made.
     """
@@ -73,9 +74,18 @@ class RolloutData(EnvironmentData):
         eval_episodes: int = 32,
         eval_greedy: bool = True,
         eval_env_kwargs: dict[str, Any] | None = None,
+        eval_max_steps: int = 20_000,
     ):
         super().__init__(
-            env, env_kwargs, backend, num_envs, total_env_steps, eval_episodes, eval_greedy, eval_env_kwargs
+            env,
+            env_kwargs,
+            backend,
+            num_envs,
+            total_env_steps,
+            eval_episodes,
+            eval_greedy,
+            eval_env_kwargs,
+            eval_max_steps,
         )
         require_positive("horizon", horizon)
         self.horizon = horizon

@@ -249,6 +249,10 @@ class Algorithm(LightningModule):
         self.env_steps, self.updates = checkpoint["counters"]["env_steps"], checkpoint["counters"]["updates"]
         if not self._fitting:
             return
+        if checkpoint["global_step"] >= self.data.iterations:
+            raise UsageError(
+                f"This run is finished, after {self.env_steps} env steps: to go on, raise data.total_env_steps."
+            )
         everyone = checkpoint.get("ranks", [])
         if len(everyone) == ranks():
             self._rank_state = everyone[self.global_rank]

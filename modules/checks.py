@@ -23,7 +23,7 @@ def check_divides(minibatches: int, parts: int, what: str = "transitions (num_en
         near = sorted(divisors(parts), key=lambda divisor: abs(divisor - minibatches))[:4]
         raise UsageError(
             f"model.minibatches is {minibatches}, which does not divide the rollout's {parts} {what}:"
-            f" use one of {sorted(near)}."
+            f" the nearest that do are {sorted(near)}."
         )
 
 

@@ -37,7 +37,7 @@ def test_an_option_on_the_command_line_wins_over_the_checkpoints_aloud(
     run: Run, folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "lightning.pytorch")
-    fit(run)
+    fit(run, "--trainer.limit_train_batches", "2")
 
     outcome = fit(run, "--ckpt_path", "last", "--model.learning_rate", "0.5")
 
@@ -45,6 +45,15 @@ def test_an_option_on_the_command_line_wins_over_the_checkpoints_aloud(
     assert outcome.code == 0
     assert resumed["model"]["init_args"]["learning_rate"] == 0.5
     assert "model.learning_rate is 0.5 here and 0.01 in the checkpoint; 0.5 is used." in caplog.messages
+
+
+def test_a_finished_run_is_not_trained_on_silently(run: Run) -> None:
+    fit(run)
+
+    outcome = fit(run, "--ckpt_path", "last")
+
+    assert outcome.code == 2
+    assert "This run is finished" in outcome.err and "raise data.total_env_steps" in outcome.err
 
 
 @pytest.mark.parametrize("wanted", ["last", "best"])

@@ -72,7 +72,7 @@ def test_overrides_act_as_in_fit(diagnose: Any) -> None:
 REFUSED = {
     "a test that is none": (["--test", "cpu"], "choose one of all, env, inference, update, gpu"),
     "no test": (["--test"], "--test: expected one argument"),
-    "minibatches that do not divide": (["--model.minibatches", "5"], "use one of [1, 2, 4, 8]"),
+    "minibatches that do not divide": (["--model.minibatches", "5"], "the nearest that do are [1, 2, 4, 8]"),
     "a rollout that does not fit": (["--data.num_envs", "100000000000"], "set data.num_envs to at most"),
     "a folder that is not there": (["--json", "no/a.json"], "there is no folder no"),
     "a checkpoint": (["--ckpt_path", "a.ckpt"], "There is no checkpoint `a.ckpt`"),

@@ -1,4 +1,3 @@
-
 import gymnasium as gym
 import pytest
 import torch

@@ -182,7 +182,7 @@ def test_evaluation_does_not_disturb_training(tmp_path: Path) -> None:
 def test_minibatches_that_do_not_divide_the_rollout_are_refused_with_those_that_would(tmp_path: Path) -> None:
     data = snake_data()
     model = PPO(data.spaces, minibatches=7)
-    with pytest.raises(UsageError, match=r"minibatches is 7.*128 transitions.*use one of \[1, 2, 4, 8\]"):
+    with pytest.raises(UsageError, match=r"minibatches is 7.*128 transitions.*the nearest that do are \[1, 2, 4, 8\]"):
         trainer(tmp_path).fit(model, datamodule=data)
 
 

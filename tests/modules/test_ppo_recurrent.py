@@ -163,5 +163,6 @@ def test_a_recurrent_network_that_is_not_shared_is_refused() -> None:
 
 
 def test_minibatches_that_do_not_divide_the_rows_are_refused_with_those_that_would(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"minibatches is 32.*16 rows \(environments\): use one of \[2, 4, 8, 16\]"):
+    sentence = r"minibatches is 32.*16 rows \(environments\): the nearest that do are \[2, 4, 8, 16\]"
+    with pytest.raises(UsageError, match=sentence):
         trained(tmp_path, snake_data(), minibatches=32)
