@@ -34,7 +34,6 @@ DENIED = ("gymnasium.envs.registration",)
 NEVER_TRUSTED = {*sys.stdlib_module_names, "gymnasium", "jsonargparse", "lightning", "numpy", "torch"}
 
 ENV_WITH_MODULE = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*):[A-Za-z_][\w./-]*")
-DOTTED_PATH = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 
 
 def trusted() -> tuple[str, ...]:
@@ -81,10 +80,17 @@ def untrusted_environments(config: object) -> Iterator[str]:
     Gymnasium imports the part before the colon of `module:Id`; a dotted path under the key `env` is imported as well.
     """
     for key, text in _strings("", config):
-        match = ENV_WITH_MODULE.fullmatch(text)
-        path = match[1] if match else text if key == "env" and DOTTED_PATH.fullmatch(text) else None
+        path = _imported_by(text) if key == "env" else (ENV_WITH_MODULE.fullmatch(text) or [None, None])[1]
         if path is not None and not is_allowed(path):
             yield text
+
+
+def _imported_by(env: str) -> str | None:
+    """What an environment's name imports, read as `datamodules.vector` reads it."""
+    module, colon, _ = env.rpartition(":")
+    if colon:
+        return module
+    return env if "." in env and all(part.isidentifier() for part in env.split(".")) else None
 
 
 def _strings(key: str, value: object) -> Iterator[tuple[str, str]]:

@@ -41,6 +41,9 @@ class Trajectories(Callback):
         """Write the file and say where it is."""
         rank = f"_rank{trainer.global_rank}" if trainer.global_rank else ""
         path = run_folder(trainer.ckpt_path, trainer.default_root_dir) / f"trajectories{rank}.npz"
+        if not self._episodes:
+            pl_module.print("No episode ended, so there is nothing to write: see data.eval_max_steps.")
+            return
         write_trajectories(path, self._episodes)
         pl_module.print(f"{len(self._episodes)} episodes written to {path}")
 

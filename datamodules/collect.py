@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from datamodules.joint import Joint
+from datamodules.seeds import restore_generator
 from datamodules.types import Actor, Decision, PureVectorEnv, Rollout, Scalars, State, Step, VectorEnv
 
 
@@ -45,7 +46,8 @@ class Collector:
         self.envs, self.actor, self.horizon, self.generator = envs, actor, horizon, generator
         self.pure = cast(PureVectorEnv, envs) if envs.pure else None
         self.rows = envs.num_envs * envs.spaces["agents"]
-        self.joint = Joint(self.roll, envs.device, name="collect", parts=[(self, "advance")] if self.pure else [])
+        parts = [(self, "advance")] if self.pure else []
+        self.joint = Joint(self.roll, envs.device, name="collect", parts=parts, capturable=envs.pure)
         self.storage: dict[str, Tensor] = {}
         self.steps = torch.arange(horizon, device=envs.device)
         self._rows: list[dict[str, Tensor]] = []
@@ -190,6 +192,7 @@ class Collector:
             state={name[6:]: value for name, value in storage.items() if name.startswith("state/")},
             extras={name[7:]: value for name, value in storage.items() if name.startswith("extras/")},
             episodes=Scalars(("count", "return", "length", *self.envs.episode_keys), episodes),
+            phantoms=self.envs.phantoms,
             env_steps=int(storage["valid"].sum()) if self.envs.phantoms else self.horizon * self.rows,
         )
 
@@ -214,7 +217,8 @@ class Collector:
     def state_dict(self) -> dict[str, Any]:
         """Everything that makes the next rollout the same as without the interruption; tensors and plain types."""
         envs = self.envs.state_dict()
-        live = {name: _cloned(value) for name, value in self.live._asdict().items() if name != "envs"} if envs else {}
+        live = self.live._asdict() if envs else {}
+        live = {name: _cloned(value, torch.device("cpu")) for name, value in live.items() if name != "envs"}
         return {"generator": self.generator.get_state(), "envs": envs, "live": live}
 
     def load_state_dict(self, state: dict[str, Any]) -> bool:
@@ -222,7 +226,7 @@ class Collector:
 
         Returns: False where the environments could not be saved: their episodes have begun anew.
         """
-        self.generator.set_state(state["generator"])
+        restore_generator(self.generator, state["generator"])
         if not state["envs"]:
             self.start(int(torch.randint(2**31, (1,), generator=self.generator, device=self.generator.device)))
             return False
@@ -240,7 +244,7 @@ def _column(length: int, value: Tensor) -> Tensor:
     return torch.empty((length, *value.shape), dtype=value.dtype, device=value.device)
 
 
-def _cloned(value: Any, device: torch.device | None = None) -> Any:
+def _cloned(value: Any, device: torch.device) -> Any:
     if isinstance(value, dict):
         return {name: _cloned(child, device) for name, child in value.items()}
-    return value.detach().to(device=device or value.device, copy=True)
+    return value.detach().to(device=device, copy=True)

@@ -57,6 +57,7 @@ class EnvironmentData(LightningDataModule):
         self.spaces = probe_spaces(env, self.env_kwargs)
         self.collector: Collector | None = None
         self._restored: dict[str, Any] | None = None
+        self._final: dict[str, Any] | None = None
         self._eval_envs: VectorEnv | None = None
 
     @property
@@ -87,9 +88,10 @@ class EnvironmentData(LightningDataModule):
         generator = stream_generator(run_seed(), rank, "action", device)
         kind = HalvedCollector if isinstance(envs, PoolEnv) else Collector
         collector = kind(envs, self._actor, horizon, generator)
-        if self._restored is None:
+        restored, self._restored = self._restored, None
+        if restored is None:
             collector.start(stream_seed(run_seed(), rank, "env"))
-        elif not collector.load_state_dict(self._restored):
+        elif not collector.load_state_dict(restored):
             rank_zero_info(f"{self.env} cannot save its state: the resumed run begins new episodes.")
         self.collector = collector
         return collector
@@ -126,7 +128,7 @@ class EnvironmentData(LightningDataModule):
 
     def state_dict(self) -> dict[str, Any]:
         """Collectors of all ranks; called on every rank when a checkpoint is written."""
-        own = self._restored if self.collector is None else self.collector.state_dict()
+        own = self._final if self.collector is None else self.collector.state_dict()
         if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
             return {"ranks": [own]}
         ranks: list[Any] = [None] * self.world_size
@@ -144,7 +146,7 @@ class EnvironmentData(LightningDataModule):
     def teardown(self, stage: str) -> None:
         """Close the environments."""
         if self.collector is not None and stage == "fit":
-            self._restored = self.collector.state_dict()  # a checkpoint written after the fit holds it
+            self._final = self.collector.state_dict()  # a checkpoint written after the fit holds it
             self.collector.envs.close()
             self.collector = None
         if self._eval_envs is not None:

@@ -99,7 +99,7 @@ class DeviceEnv:
 
     def state_dict(self) -> dict[str, object]:
         """The state's leaves and the generator's: the run continues exactly."""
-        state = {key: leaf.detach().clone() for key, leaf in self.state.items()}
+        state = {key: leaf.detach().to("cpu", copy=True) for key, leaf in self.state.items()}
         return {"state": state, "generator": self.generator.get_state()}
 
     def load_state_dict(self, state: dict) -> None:
@@ -111,6 +111,9 @@ class DeviceEnv:
         rows = {leaf.shape[0] for leaf in leaves.values()}
         if rows and rows != {self.rows}:
             raise UsageError(f"The saved environments have {max(rows)} rows and these {self.rows}: keep data.num_envs.")
+        shapes = {key: leaf.shape[1:] for key, leaf in self.env.initial(self.noise(1)[0]).items()}
+        if shapes != {key: leaf.shape[1:] for key, leaf in leaves.items()}:
+            raise UsageError("The saved environments are of another shape than these: keep data.env and env_kwargs.")
         if state["generator"].shape != self.generator.get_state().shape:
             raise UsageError(
                 f"The environments were saved on another kind of device than {self.device.type}: resume there."

@@ -66,7 +66,7 @@ class EpisodeDataset(IterableDataset):
         self.quota = -(-episodes // self.rows)
         self.max_steps = max_steps
         envs.every_final = record
-        self.joint = Joint(self.advance, envs.device, name="evaluation")
+        self.joint = Joint(self.advance, envs.device, name="evaluation", capturable=envs.pure)
 
     def __len__(self) -> int:
         """One batch."""
@@ -178,7 +178,7 @@ class _Tape:
         for row in range(stacked["reward"].shape[1]):
             columns = {name: value[:, row][stacked["valid"][:, row]] for name, value in stacked.items()}
             ends = (columns["terminated"] | columns["truncated"]).nonzero()[:quota, 0] + 1
-            starts = torch.cat([torch.zeros(1, dtype=torch.int64), ends[:-1]])
+            starts = torch.cat([torch.zeros(1, dtype=torch.int64), ends[:-1]])[: len(ends)]
             found += [_episode(columns, int(start), int(end)) for start, end in zip(starts, ends, strict=True)]
         return found
 

@@ -30,6 +30,8 @@ class Joint(Generic[Result]):
         name: what to call it in a warning.
         parts: (owner, attribute) of the functions inside that `torch.compile` takes, each as one graph.
         owned: the tensors that the function changes for good: put back after the calls that warm a capture up.
+        capturable: False where a call has effects outside tensors, such as stepping a real environment: never captured,
+            since warming up would repeat them.
     """
 
     def __init__(
@@ -40,7 +42,9 @@ class Joint(Generic[Result]):
         name: str = "joint",
         parts: Sequence[tuple[Any, str]] = (),
         owned: Callable[[], Iterable[Tensor]] = tuple,
+        capturable: bool = True,
     ):
+        self.capturable = capturable
         self.function, self.device, self.name, self.parts, self.owned = function, device, name, parts, owned
         self.mode: Mode = "off"
         self.compiled = False
@@ -85,6 +89,8 @@ class Joint(Generic[Result]):
     def _run(self, args: tuple[Any, ...]) -> Result:
         if self._graph is None:
             return self.function(*args)
+        if [tensor.shape for tensor in _tensors(args)] != [tensor.shape for tensor in self._inputs]:
+            self._capture(args, [(tensor, tensor.clone()) for tensor in self.owned()])
         self._copy_in(args)
         self._graph.replay()
         return self._results
@@ -93,7 +99,7 @@ class Joint(Generic[Result]):
         """Take the fastest form that works."""
         began = time.perf_counter()
         saved = [(tensor, tensor.clone()) for tensor in self.owned()] if self.mode != "off" else []
-        for compiled, captured in _attempts(self.mode, bool(self.parts)):
+        for compiled, captured in _attempts(self.mode, bool(self.parts), self.capturable):
             try:
                 if compiled:
                     self._compile()
@@ -122,9 +128,11 @@ class Joint(Generic[Result]):
         for _ in range(3):
             self.function(*args)
         _put_back(saved, self.owned())
+        torch.clear_autocast_cache()  # a weight cast while warming up would be read for ever
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self.device)
         with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             self._results = self.function(*args)
+        torch.clear_autocast_cache()
         self._graph = graph
 
     def _copy_in(self, args: tuple[Any, ...]) -> None:
@@ -145,9 +153,9 @@ class Joint(Generic[Result]):
         rank_zero_warn(f"{self.name} cannot be {what} ({reason}): it goes on without, which costs speed only.")
 
 
-def _attempts(mode: Mode, has_parts: bool) -> list[tuple[bool, bool]]:
+def _attempts(mode: Mode, has_parts: bool, capturable: bool) -> list[tuple[bool, bool]]:
     """(compiled, captured) from the fastest form to the one that always works."""
-    captured = [(True, True)] * has_parts + [(False, True)] if mode == "graph" else []
+    captured = [(True, True)] * has_parts + [(False, True)] if mode == "graph" and capturable else []
     compiled = [(True, False)] if mode not in ("off", "graph") and has_parts else []
     return [*captured, *compiled, (False, False)]
 

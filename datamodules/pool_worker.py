@@ -204,8 +204,7 @@ class _Worker:
     def _end(self, row: int, obs: Any, terminated: bool, truncated: bool) -> tuple[Any, dict[str, Any]]:
         """Keep how an episode ended, before its last observation is overwritten, and begin the next."""
         self.terminated[row], self.truncated[row] = terminated, truncated
-        if truncated:
-            self.shared.final_obs[row] = self.read_obs(obs)
+        self.shared.final_obs[row] = self.read_obs(obs)
         return self.envs[row].reset()
 
 

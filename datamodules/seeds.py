@@ -4,6 +4,7 @@ import os
 
 import numpy as np
 import torch
+from lightning.pytorch.utilities import rank_zero_warn
 
 STREAMS = ("env", "action", "option", "minibatch", "replay", "eval")
 
@@ -20,6 +21,14 @@ def stream_seed(seed: int, rank: int, stream: str) -> int:
     """
     spawn_key = (rank, STREAMS.index(stream))
     return int(np.random.SeedSequence(seed, spawn_key=spawn_key).generate_state(1, np.uint64)[0] >> 1)
+
+
+def restore_generator(generator: torch.Generator, state: torch.Tensor) -> None:
+    """Continue from a saved state; one of another kind of device cannot be continued, and its stream begins anew."""
+    if state.shape == generator.get_state().shape:
+        generator.set_state(state.cpu())
+    else:
+        rank_zero_warn(f"The random numbers of a checkpoint from another device begin anew on {generator.device}.")
 
 
 def stream_generator(seed: int, rank: int, stream: str, device: torch.device) -> torch.Generator:

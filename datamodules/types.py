@@ -82,6 +82,7 @@ class Rollout(NamedTuple):
     state: the actor's state before t=0.   extras: `{name: [T, B, ...]}` from the decisions, and masks.
     episodes: totals over the episodes that ended in this rollout: `count`, `return`, `length` and the environment's
         `episode_keys`, float64.   env_steps: the number of valid steps, known on the host.
+    phantoms: whether any rollout of these environments can have invalid steps.
     """
 
     obs: Tensor
@@ -97,6 +98,7 @@ class Rollout(NamedTuple):
     extras: dict[str, Tensor]
     episodes: Scalars
     env_steps: int
+    phantoms: bool
 
 
 class Episodes(NamedTuple):

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from datamodules.joint import Joint
-from datamodules.seeds import run_seed, stream_generator
+from datamodules.seeds import restore_generator, run_seed, stream_generator
 from datamodules.types import Decision, Episodes, Rollout, Scalars, Spaces, State, UsageError
-from modules.hparams import described
+from modules.hparams import check_imports, described
 from modules.ranks import average_gradients_, gathered, ranks, summed
 from modules.statistics import EvaluationEpisodes, RunningMeans, TrainingEpisodes
 from modules.tick import Tick, reopen
@@ -202,6 +202,31 @@ class Algorithm(LightningModule):
     def _fitting(self) -> bool:
         return self._trainer is not None and self.trainer.state.fn == TrainerFn.FITTING
 
+    @classmethod
+    def load_from_checkpoint(
+        cls, checkpoint_path: Any, *args: Any, trusted: tuple[str, ...] = (), **kwargs: Any
+    ) -> Any:
+        """Make the module of a local checkpoint again; nothing is imported or run that this package does not ship.
+
+        Args:
+            checkpoint_path: a file.
+            trusted: packages of yours that the checkpoint's hyperparameters may name.
+            args, kwargs: as Lightning takes them; hyperparameters given here win.
+
+        Raises: UsageError for a URL, and for a name that may not be imported.
+        """
+        if "://" in str(checkpoint_path):
+            raise UsageError(f"The checkpoint {checkpoint_path} is not a local file: download it and give its path.")
+        content = torch.load(checkpoint_path, map_location="cpu", weights_only=True)
+        check_imports(content.get("hyper_parameters", {}), (cls.__module__.partition(".")[0], *trusted))
+        return super().load_from_checkpoint(checkpoint_path, *args, **{**kwargs, "weights_only": True})
+
+    def on_train_start(self) -> None:
+        """Options of the optimizers are the configuration's, also after a checkpoint brought its own back."""
+        if self.joints:
+            for group, options in zip(self._groups(), self._options, strict=True):
+                group |= options
+
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """The algorithm's optimizers, then `Tick`."""
         return [*self.make_optimizers(), Tick()]
@@ -211,12 +236,16 @@ class Algorithm(LightningModule):
         spaces = getattr(self.data, "spaces", self.spaces)
         if spaces != self.spaces:
             raise UsageError(f"The model was made for spaces {self.spaces}, but the data has {spaces}.")
-        if stage == "fit" and self.trainer.precision == "16-mixed":
-            raise UsageError("trainer.precision 16-mixed is not supported here; use bf16-mixed or 32-true.")
+        if stage == "fit" and self.trainer.precision in ("16-mixed", "16-true", "bf16-true"):
+            raise UsageError(
+                f"trainer.precision {self.trainer.precision} does not work here; use bf16-mixed or 32-true."
+            )
 
     def on_fit_start(self) -> None:
         """Make the joints, and what each rank draws for itself, on the module's device."""
         self.raw_optimizers = [wrapped.optimizer for wrapped in cast(list[Any], self.optimizers())[:-1]]
+        own = ("params", "lr", "capturable")
+        self._options = [{key: group[key] for key in group if key not in own} for group in self._groups()]
         self.joints = self.make_joints()
         self.minibatch_generator = stream_generator(run_seed(), self.global_rank, "minibatch", self.device)
         if self._rank_state is not None:
@@ -232,7 +261,7 @@ class Algorithm(LightningModule):
 
     def load_rank_state(self, state: dict[str, Any]) -> None:
         """Continue from `rank_state`."""
-        self.minibatch_generator.set_state(state["minibatch"])
+        restore_generator(self.minibatch_generator, state["minibatch"])
         self.training_episodes.remember(state["episodes"], self.device)
         self.training_means.remember(state["means"], self.device)
 

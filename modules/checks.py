@@ -13,7 +13,7 @@ def check_values(**values: float) -> None:
     for name, value in values.items():
         if name in ("gamma", "lam") and not 0 <= value <= 1:
             raise UsageError(f"model.{name} is {value}; it must lie in [0, 1].")
-        if name not in ("gamma", "lam") and value <= 0:
+        if name not in ("gamma", "lam") and not value > 0:
             raise UsageError(f"model.{name} is {value}; it must be positive.")
 
 

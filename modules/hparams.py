@@ -9,8 +9,13 @@ from typing import Any, cast
 
 from lightning.pytorch import LightningModule
 
+from datamodules.types import UsageError
+
 INSTANTIATOR = "lightning.pytorch.cli.instantiate_module"
 """Lightning's maker of a module from plain data; checkpoints of command-line runs name it too."""
+
+IMPORTABLE = ("modules", "torch.nn", "torch.optim")
+"""What a checkpoint may name to be imported, besides the package of the class that loads it."""
 
 PLAIN = (str, int, float, bool, type(None))
 
@@ -40,6 +45,24 @@ def described(hparams: Mapping[str, Any], module: type) -> dict[str, Any]:
     plain = {key: _plain(value) for key, value in hparams.items()}
     kept = {key: value for key, value in plain.items() if value is not NotImplemented}
     return {"_class_path": f"{module.__module__}.{module.__qualname__}", **kept, "_instantiator": INSTANTIATOR}
+
+
+def check_imports(hparams: Any, trusted: tuple[str, ...]) -> None:
+    """Refuse hyperparameters that name anything to import outside `IMPORTABLE` and `trusted`.
+
+    Raises: UsageError.
+    """
+    if isinstance(hparams, Mapping):
+        hparams = [value for key, value in hparams.items() if key != "_instantiator"]
+    if isinstance(hparams, list | tuple):
+        for value in hparams:
+            check_imports(value, trusted)
+    dotted = isinstance(hparams, str) and "." in hparams and all(part.isidentifier() for part in hparams.split("."))
+    if dotted and not any(hparams.startswith(f"{root}.") for root in (*IMPORTABLE, *trusted)):
+        raise UsageError(
+            f"The checkpoint names {hparams}, which may not be imported: if that code is yours, load it with"
+            f" trusted=({hparams.partition('.')[0]!r},)."
+        )
 
 
 def _plain(value: Any) -> Any:

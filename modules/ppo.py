@@ -182,9 +182,8 @@ class PPO(Algorithm):
         reward = rollout.reward if self.reward_scaler is None else self.reward_scaler.scale(rollout.reward)
         flags = (rollout.terminated, rollout.truncated)
         advantage, target = gae(reward, value, next_value, *flags, gamma=self.gamma, lam=self.lam)
-        all_valid = rollout.env_steps == rollout.valid.numel()
         columns = (rollout.obs[:-1], rollout.action, rollout.extras["log_prob"], value, advantage, target)
-        masks = (None if all_valid else rollout.valid, rollout.extras.get("action_mask"))
+        masks = (rollout.valid if rollout.phantoms else None, rollout.extras.get("action_mask"))
         if self.recurrent:
             return PPOBatch(*columns, *masks, rollout.reset, rollout.state)
         return PPOBatch(*columns, *masks, None, {}).map(lambda column: column.flatten(0, 1))

@@ -48,14 +48,16 @@ def test_a_malicious_callable_on_the_command_line_never_runs(run: Run, evil_modu
     assert not (evil_module / "marker").exists()
 
 
-@pytest.mark.parametrize("env", ["evil_module:Env-v0", "evil_module.Env", "evil_module:ns/Env-v0"])
+@pytest.mark.parametrize(
+    "env", ["evil_module:Env-v0", "evil_module.Env", "evil_module:ns/Env-v0", "evil_module:1", "évil.Thing"]
+)
 def test_an_environment_of_an_untrusted_module_is_never_imported(run: Run, evil_module: Path, env: str) -> None:
     (evil_module / "evil.yaml").write_text(EXPERIMENT.replace("CartPole-v1", env))
 
     outcome = run("fit", "--config", "evil.yaml")
 
     assert outcome.code == 2
-    assert "add `--trust evil_module`" in outcome.err
+    assert f"add `--trust {env.partition(':')[0].partition('.')[0]}`" in outcome.err
     assert not (evil_module / "marker").exists()
 
 

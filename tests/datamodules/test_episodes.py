@@ -70,6 +70,11 @@ def test_an_endless_episode_is_cut_and_said_aloud() -> None:
     assert played.length.tolist() == [50] * 4
 
 
+def test_a_recording_that_was_cut_holds_no_episode() -> None:
+    with pytest.warns(UserWarning, match="still playing"):
+        assert dataset(episodes=4, endless=True, max_steps=5, record=True).play().trajectories == []
+
+
 def test_recorded_episodes_hold_every_true_last_observation() -> None:
     episode = dataset(episodes=1, rows=1, record=True).play().trajectories[0]
     assert episode["obs"].flatten().tolist() == [0, 1, 2]

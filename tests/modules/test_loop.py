@@ -104,6 +104,19 @@ def test_the_same_seed_twice_gives_identical_weights(tmp_path: Path, make_data: 
     assert weights_hash(fitted(tmp_path, make_data())) == weights_hash(fitted(tmp_path, make_data()))
 
 
+class Batches(PPO):
+    """Notes whether each batch carries a mask of valid rows."""
+
+    def __init__(self, *args: Any, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.masked: list[bool] = []
+
+    def prepare(self, rollout: Rollout) -> PPOBatch:
+        batch = super().prepare(rollout)
+        self.masked.append(batch.valid is not None)
+        return batch
+
+
 class SaveAt(Callback):
     """Saves a checkpoint after an iteration, as ModelCheckpoint does, and can stop the run there."""
 
@@ -170,6 +183,35 @@ def test_resuming_a_gymnasium_environment_says_that_its_episodes_begin_anew(tmp_
     logging.getLogger("lightning.pytorch").removeHandler(caplog.handler)
     assert resumed.global_step == 10
     assert any("begins new episodes" in record.message for record in caplog.records)
+
+
+def test_an_optimizers_options_are_the_configurations_also_after_a_resume(tmp_path: Path) -> None:
+    path = tmp_path / "k.ckpt"
+    fitted(tmp_path, snake_data(), SaveAt(4, path))
+    data = snake_data()
+    model = small_ppo(data, optimizer=lambda params: torch.optim.Adam(params, weight_decay=0.5))
+    trainer(tmp_path).fit(model, datamodule=data, ckpt_path=path, weights_only=True)
+    assert model.raw_optimizers[0].param_groups[0]["weight_decay"] == 0.5
+
+
+def test_environments_of_another_shape_do_not_resume(tmp_path: Path) -> None:
+    path = tmp_path / "k.ckpt"
+    fitted(tmp_path, snake_data(), SaveAt(4, path))
+    larger = {"dim": 8, "distance_to_border": 2, "observation": "features"}
+    with pytest.raises(UsageError, match="of another shape than these"):
+        fitted(tmp_path, snake_data(env_kwargs=larger), ckpt_path=path)
+
+
+def test_a_second_fit_of_the_same_data_begins_anew(tmp_path: Path) -> None:
+    data = snake_data()
+    assert weights_hash(fitted(tmp_path, data)) == weights_hash(fitted(tmp_path, data))
+
+
+def test_phantoms_are_masked_by_what_the_environments_are_not_by_what_a_rollout_holds(tmp_path: Path) -> None:
+    data = cartpole_data(backend="vector", num_envs=8, horizon=4, total_env_steps=64)
+    model = Batches(data.spaces, minibatches=1)
+    trainer(tmp_path).fit(model, datamodule=data)
+    assert all(model.masked)
 
 
 def test_evaluation_does_not_disturb_training(tmp_path: Path) -> None:

@@ -155,7 +155,7 @@ def rollout_with_truncations(slots: list[list[int]]) -> Rollout:
     extras = {"log_prob": zeros}
     return Rollout(
         torch.zeros(5, 2, 1), zeros.long(), **parts, final_obs=final, final_index=index, state={}, extras=extras,
-        episodes=Scalars((), zeros), env_steps=8,
+        episodes=Scalars((), zeros), env_steps=8, phantoms=False,
     )  # fmt: skip
 
 
