@@ -14,6 +14,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Trainer
 from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
+from torch import distributed
 
 from app.errors import Complaint, explain, refuse
 from app.runs import (
@@ -218,5 +219,7 @@ def main() -> None:
         refuse(str(error))
     except Diverged as error:
         raise SystemExit(str(error)) from None
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()  # its threads, left to the interpreter's end, can abort the process
     if cli.interrupt.stopped_by is not None:
         raise SystemExit(128 + cli.interrupt.stopped_by)

@@ -48,6 +48,7 @@ def main() -> None:
     run = trainer(folder, *callbacks, strategy="ddp", devices=2, val_check_interval=4)
     run.fit(small_ppo(data, target_kl=0.01), datamodule=data)
     run.save_checkpoint(folder / "end.ckpt")
+    torch.distributed.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from callbacks.interrupt import Interrupt
 ROOT = Path(__file__).resolve().parents[2]
 
 TWO_RANKS = """
-import os, signal
+import os, signal, torch
 from lightning.pytorch import Callback, Trainer
 from callbacks.checkpoint import Checkpoint
 from callbacks.evaluation import RunSummary
@@ -37,6 +37,7 @@ trainer = Trainer(
 trainer.fit(PPO(data.spaces, passes=1, minibatches=2), data)
 line = f"rank {trainer.global_rank} stopped by {interrupt.stopped_by.name} at {trainer.global_step}"
 os.write(1, line.encode())
+torch.distributed.destroy_process_group()
 """
 
 
