@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any
 
 import torch
 
 from app.__main__ import find_config
-from app.errors import nearest, refuse
+from app.errors import PlainParser, nearest, refuse
 from app.peers import FOREVER, PEERS
 from app.probe import machine, spread, versions
 
@@ -30,14 +30,6 @@ FORCED = {
     "data.total_env_steps": FOREVER,
 }
 """What makes a run one to be timed: no evaluation, one device, no end; schedules stay at their start."""
-
-
-class PlainParser(argparse.ArgumentParser):
-    """A parser whose every error is one sentence, exit code 2, and no usage dump."""
-
-    def error(self, message: str) -> NoReturn:
-        """Refuse."""
-        refuse(f"{message[:1].upper()}{message[1:]} (`{self.prog} --help` shows the options).")
 
 
 class Contestant:

@@ -4,6 +4,7 @@ The parser reports from the inside out: first the class whose option is wrong, l
 innermost complaint says what is wrong; the keys of all of them together say where, in which file and on which line.
 """
 
+import argparse
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -60,6 +61,14 @@ def refuse(sentence: str) -> NoReturn:
     """
     print(" ".join(sentence.split()), file=sys.stderr)
     raise SystemExit(2)
+
+
+class PlainParser(argparse.ArgumentParser):
+    """A parser whose every error is one sentence, exit code 2, and no usage dump."""
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse."""
+        refuse(f"{message[:1].upper()}{message[1:]} (`{self.prog} --help` shows the options).")
 
 
 def nearest(word: str, candidates: Iterable[str], *, count: int = 8) -> str:

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from app.curves import Curve, Curves, sparkline
-from app.errors import nearest, refuse
+from app.errors import PlainParser, nearest, refuse
 from app.events import EVENT_FILES
 from app.load import MachineLoad
 
@@ -25,14 +25,6 @@ GROUPS = ("rollout", "train", "eval", "time", "gpu")
 
 NAME_WIDTH, VALUE_WIDTH, CURVE_WIDTH, STEPS_WIDTH = 18, 10, 18, 9
 """Of a table's columns, in characters: two tables stand side by side in 120."""
-
-
-class PlainParser(argparse.ArgumentParser):
-    """A parser whose every error is one sentence, exit code 2, and no usage dump."""
-
-    def error(self, message: str) -> NoReturn:
-        """Refuse."""
-        refuse(f"{message[:1].upper()}{message[1:]} (`python -m app monitor --help` shows the options).")
 
 
 def main() -> None:

@@ -26,7 +26,6 @@ class Compile(Callback):
     ) -> None:
         self.mode, self.float32_matmul_precision = mode, float32_matmul_precision
         self._stream: torch.cuda.Stream | None = None
-        self._captures = False
 
     def setup(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
         """Set the precision of float32 products."""
@@ -59,18 +58,14 @@ class Compile(Callback):
         if mode == "graph" and not on_cuda:
             rank_zero_info("compile mode graph needs a CUDA device: the joints are compiled without CUDA graphs here.")
             mode = "default"
-        if mode == "graph" and trainer.precision == "16-mixed":
-            rank_zero_info("compile mode graph cannot hold 16-mixed's loss scaling: compiled without CUDA graphs.")
-            mode = "default"
         if mode == "graph":
             pl_module.make_capturable_()
             self._leave_default_stream(trainer.strategy.root_device)
         for joint in joints(trainer, pl_module).values():
             joint.mode = mode
-        self._captures = mode == "graph"
 
     def on_validation_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Capture a step of the evaluations within a fit; compiling it would take longer than it saves."""
         joint = getattr(trainer.val_dataloaders, "joint", None)
-        if self._captures and joint is not None and self._stream is not None:
+        if joint is not None and self._stream is not None:
             joint.mode = "graph"

@@ -8,6 +8,7 @@ import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from torch import Tensor
 
+from datamodules.seeds import env_seeds
 from datamodules.spaces import Array, action_writer, observation_reader, spaces_of
 from datamodules.types import Spaces, Step
 
@@ -158,7 +159,7 @@ class GymnasiumEnv:
     def _seeds(self, seed: int) -> int | list[int]:
         """Independent 31-bit seeds, one an environment, or a single one where the environments share a generator."""
         each = isinstance(self.envs, SyncVectorEnv | AsyncVectorEnv)
-        seeds = np.random.SeedSequence(seed).generate_state(self.num_envs if each else 1) >> 1
+        seeds = env_seeds(seed, self.num_envs if each else 1)
         return seeds.tolist() if each else int(seeds[0])
 
 

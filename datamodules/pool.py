@@ -16,6 +16,7 @@ from torch import Tensor
 
 from datamodules.pool_crew import Crew
 from datamodules.pool_worker import RESET, SLOTS, STEP, Layout, whole_pages
+from datamodules.seeds import env_seeds
 from datamodules.spaces import Array, action_writer, observation_reader, spaces_of
 from datamodules.types import Spaces, Step, UsageError
 from datamodules.workers import MakeEnv
@@ -99,7 +100,7 @@ class PoolEnv:
         for half in (0, 1):
             if crew.busy(half):
                 crew.wait(half)
-        crew.shared.seed[:] = -1 if seed is None else np.random.SeedSequence(seed).generate_state(self.num_envs) >> 1
+        crew.shared.seed[:] = -1 if seed is None else env_seeds(seed, self.num_envs)
         for half in (0, 1):
             self._order(RESET, half)
         for half in (0, 1):

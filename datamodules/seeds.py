@@ -31,6 +31,11 @@ def restore_generator(generator: torch.Generator, state: torch.Tensor) -> None:
         rank_zero_warn(f"The random numbers of a checkpoint from another device begin anew on {generator.device}.")
 
 
+def env_seeds(seed: int, count: int) -> np.ndarray:
+    """Independent 31-bit seeds for `count` environments, the same whatever steps them."""
+    return np.random.SeedSequence(seed).generate_state(count) >> 1
+
+
 def stream_generator(seed: int, rank: int, stream: str, device: torch.device) -> torch.Generator:
     """A torch generator on `device` for one purpose on one rank."""
     return torch.Generator(device=device).manual_seed(stream_seed(seed, rank, stream))

@@ -285,4 +285,4 @@ class Algorithm(LightningModule):
         everyone = checkpoint.get("ranks", [])
         if len(everyone) == ranks():
             self._rank_state = everyone[self.global_rank]
-        reopen(checkpoint["loops"], self.data.iterations)
+        reopen(checkpoint["loops"])

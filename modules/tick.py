@@ -18,18 +18,14 @@ class Tick(Optimizer):
             closure()
 
 
-def reopen(loops: dict[str, Any], iterations: int) -> None:
-    """Let a run go on that was saved at its end, if it has become longer: its only epoch is not over yet.
+def reopen(loops: dict[str, Any]) -> None:
+    """Let a run go on that was saved at the end of a shorter one: its only epoch is not over yet.
 
     Args:
         loops: the state of Lightning's loops in a checkpoint; changed in place.
-        iterations: Trainer batches of the whole run.
     """
     fit = loops["fit_loop"]
-    batches, epochs = fit["epoch_loop.batch_progress"], fit["epoch_progress"]
-    if batches["current"]["ready"] >= iterations:
-        return
-    batches["is_last_batch"] = False
-    for progress in epochs.values():
+    fit["epoch_loop.batch_progress"]["is_last_batch"] = False
+    for progress in fit["epoch_progress"].values():
         progress["processed"] = progress["completed"] = 0
         progress["ready"] = progress["started"] = 1

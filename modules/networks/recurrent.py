@@ -23,7 +23,6 @@ class Cells(nn.Module):
         encoder: widths of the fully connected layers before the cells; may be empty.
         activation: after every layer of the encoder.
         layers: of cells, one on top of the other.
-        recurrent_bias: whether the recurrent product has a bias of its own.
 
     Raises:
         ValueError: If `hidden` or `layers` is not positive.
@@ -33,15 +32,16 @@ class Cells(nn.Module):
     """How many times H a cell's input is."""
     leaves: ClassVar[tuple[str, ...]]
     """Names in the state, the one that is the output first; each `[N, layers x H]`, layer after layer."""
+    recurrent_bias: ClassVar[bool]
+    """Whether the recurrent product has a bias of its own."""
 
     def __init__(
         self,
         obs_shape: tuple[int, ...],
-        hidden: int,
-        encoder: tuple[int, ...],
-        activation: Activation,
-        layers: int,
-        recurrent_bias: bool,
+        hidden: int = 128,
+        encoder: tuple[int, ...] = (128,),
+        activation: Activation = "tanh",
+        layers: int = 1,
     ) -> None:
         super().__init__()
         for name, value in (("hidden", hidden), ("layers", layers)):
@@ -53,7 +53,7 @@ class Cells(nn.Module):
         inputs, outputs = [widths[-1]] + [hidden] * (layers - 1), self.gates * hidden
         self.inputs = nn.ModuleList(orthogonal(nn.Linear(width, outputs), 1.0) for width in inputs)
         self.recurrent = nn.ModuleList(
-            orthogonal(nn.Linear(hidden, outputs, bias=recurrent_bias), 1.0) for _ in range(layers)
+            orthogonal(nn.Linear(hidden, outputs, bias=self.recurrent_bias), 1.0) for _ in range(layers)
         )
 
     def initial_state(self, batch: int) -> State:
@@ -124,16 +124,7 @@ class LSTM(Cells):
 
     gates = 4
     leaves = ("hidden", "cell")
-
-    def __init__(
-        self,
-        obs_shape: tuple[int, ...],
-        hidden: int = 128,
-        encoder: tuple[int, ...] = (128,),
-        activation: Activation = "tanh",
-        layers: int = 1,
-    ) -> None:
-        super().__init__(obs_shape, hidden, encoder, activation, layers, recurrent_bias=False)
+    recurrent_bias = False
 
     def cell(self, x: Tensor, recurrent: nn.Module, *leaves: Tensor) -> tuple[Tensor, Tensor]:
         """Next hidden and cell `[N, H]`."""
@@ -166,16 +157,7 @@ class GRU(Cells):
 
     gates = 3
     leaves = ("hidden",)
-
-    def __init__(
-        self,
-        obs_shape: tuple[int, ...],
-        hidden: int = 128,
-        encoder: tuple[int, ...] = (128,),
-        activation: Activation = "tanh",
-        layers: int = 1,
-    ) -> None:
-        super().__init__(obs_shape, hidden, encoder, activation, layers, recurrent_bias=True)
+    recurrent_bias = True
 
     def cell(self, x: Tensor, recurrent: nn.Module, *leaves: Tensor) -> tuple[Tensor]:
         """Next hidden `[N, H]`."""
