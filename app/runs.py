@@ -102,7 +102,7 @@ def _last(folder: Path) -> Path | None:
 
 
 def _best(folder: Path) -> Path | None:
-    """The file that the last checkpoint records as the best; without it, the one whose name carries the highest value."""
+    """The best by the last checkpoint's record; without it, the file whose name has the highest value."""
     last = _last(folder)
     states = load_checkpoint(last).get("callbacks", {}).values() if last else ()
     recorded = [folder / Path(state["best_model_path"]).name for state in states if state.get("best_model_path")]
