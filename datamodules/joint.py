@@ -15,6 +15,9 @@ log = logging.getLogger(__name__)
 Mode = Literal["off", "default", "reduce-overhead", "max-autotune", "graph"]
 Result = TypeVar("Result")
 
+UNCOUNTED = 100
+"""Calls whose events are kept before their time is added up, asked or not."""
+
 
 class Joint(Generic[Result]):
     """A function called once or a few times an iteration: timed, and run eagerly, compiled, or as one CUDA graph.
@@ -72,6 +75,8 @@ class Joint(Generic[Result]):
             result = self._run(args)
             end.record()
             self._events.append((start, end))
+            if len(self._events) > UNCOUNTED:
+                self._add_up()
             return result
         began = time.perf_counter()
         result = self._run(args)
@@ -83,11 +88,15 @@ class Joint(Generic[Result]):
 
         On a GPU calls under way are counted the next time, so that asking does not wait.
         """
+        self._add_up()
+        spent, self._seconds = self._seconds, 0.0
+        return spent
+
+    def _add_up(self) -> None:
+        """The time of the calls that have ended, in place of their events."""
         while self._events and self._events[0][1].query():
             start, end = self._events.popleft()
             self._seconds += start.elapsed_time(end) / 1e3
-        spent, self._seconds = self._seconds, 0.0
-        return spent
 
     def _run(self, args: tuple[Any, ...]) -> Result:
         if self._graph is None:
