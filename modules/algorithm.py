@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from datamodules.joint import Joint
 from datamodules.seeds import restore_generator, run_seed, stream_generator
 from datamodules.types import Decision, Episodes, Rollout, Scalars, Spaces, State, UsageError
+from modules.flat import FlatParameters, flattened
 from modules.hparams import check_imports, described
 from modules.ranks import average_gradients_, gathered, ranks, summed
 from modules.statistics import EvaluationEpisodes
@@ -49,6 +50,7 @@ class Algorithm(LightningModule):
         self.env_steps, self.updates = 0, 0
         self.latest: dict[str, float] = {}
         self.joints = {}
+        self.flat: dict[Optimizer, FlatParameters] = {}
         self.training_log = TrainingLog()
         self.evaluation_episodes = EvaluationEpisodes()
         self._rank_state: dict[str, Any] | None = None
@@ -133,13 +135,20 @@ class Algorithm(LightningModule):
         Gradients are asked for rather than accumulated: a CUDA graph can hold that whatever stream came before, and
         under DDP no hook reacts to it.
         """
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient
-        average_gradients_(parameters)
-        norm = nn.utils.clip_grad_norm_(parameters, max_grad_norm)
-        optimizer.step()
+        flat = self.flat.get(optimizer)
+        if flat is not None:
+            flat.differentiate_(loss)
+            average_gradients_([flat.whole])
+            norm = flat.clip_(max_grad_norm)
+            flat.step_(optimizer)
+        else:
+            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+            gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.grad = gradient
+            average_gradients_(parameters)
+            norm = nn.utils.clip_grad_norm_(parameters, max_grad_norm)
+            optimizer.step()
         torch.clear_autocast_cache()  # autocast would go on with the weights of before the step
         return norm
 
@@ -242,7 +251,9 @@ class Algorithm(LightningModule):
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """The algorithm's optimizers, then `Tick`."""
-        return [*self.make_optimizers(), Tick()]
+        optimizers = self.make_optimizers()
+        self.flat = {each: flat for each in optimizers if (flat := flattened(each)) is not None}
+        return [*optimizers, Tick()]
 
     def setup(self, stage: str) -> None:
         """Refuse data of other spaces, and a precision that cannot be had."""
