@@ -210,7 +210,7 @@ class PPO(Algorithm):
         """Learning rate and clip range for the iteration that begins."""
         if self.clip_schedule != "constant":
             self.clip_now.fill_(scheduled(self.clip_schedule, self.clip, self.progress))
-        self.set_learning_rate_(scheduled(self.learning_rate_schedule, self.learning_rate, self.progress))
+        self.optimization.set_learning_rate_(scheduled(self.learning_rate_schedule, self.learning_rate, self.progress))
 
     def absorb_(self, rollout: Rollout) -> None:
         """Merge the rollout into the normalisers."""
