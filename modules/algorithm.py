@@ -32,12 +32,10 @@ class Algorithm(LightningModule):
         spaces: what the environment shows and takes; linked from the data on the command line.
 
     Attributes:
-        env_steps: valid environment steps learned from, all ranks together.
-        updates: optimizer steps made.
+        env_steps: valid environment steps made, all ranks together.   updates: optimizer steps.
         latest: the values logged last, by tag, for whoever displays them.
         joints: `prepare` and `update`, which can be compiled and know their running times, while fitting.
-        raw_optimizers: the optimizers that `update` steps, while fitting.
-        minibatch_generator: this rank's source of permutations, while fitting.
+        raw_optimizers, minibatch_generator: what `update` steps, and this rank's permutations, while fitting.
     """
 
     joints: dict[str, Joint[Any]]
@@ -178,10 +176,14 @@ class Algorithm(LightningModule):
 
     def log_training(self) -> None:
         """Log the metrics' means since the last log, and the training episodes'; on a GPU an iteration later."""
-        values = {"train/learning_rate": self._groups()[0]["lr"], **self.data.measured()}
+        values = {"train/learning_rate": self._groups()[0]["lr"], **self.measured(), **self.data.measured()}
         self.training_log.begin(self.env_steps, values)
         if self.device.type == "cpu" or self.progress >= 1:
             self.finish_log()
+
+    def measured(self) -> dict[str, float | Tensor]:
+        """Values to log as they are, by tag."""
+        return {}
 
     def finish_log(self) -> None:
         """Write what `log_training` began."""
@@ -290,9 +292,7 @@ class Algorithm(LightningModule):
         if not self._fitting:
             return
         if checkpoint["global_step"] >= self.data.iterations:
-            raise UsageError(
-                f"This run is finished, after {self.env_steps} env steps: to go on, raise data.total_env_steps."
-            )
+            raise UsageError(f"This run is finished after {self.env_steps} env steps: raise data.total_env_steps.")
         everyone = checkpoint.get("ranks", [])
         if len(everyone) == ranks():
             self._rank_state = everyone[self.global_rank]
