@@ -16,7 +16,7 @@ from datamodules.data import Backend, EnvironmentData, require_positive
 from datamodules.joint import Joint
 from datamodules.memory import storage_device
 from datamodules.priorities import Priorities
-from datamodules.ring import Ring, final_slots, ring_bytes
+from datamodules.ring import Ring, are_stacks, final_slots, ring_bytes
 from datamodules.rollout import Iterations
 from datamodules.seeds import restore_generator, run_seed, stream_generator
 from datamodules.types import Experience, Rollout, Transitions, UsageError
@@ -55,6 +55,7 @@ class ReplayData(EnvironmentData):
     Raises: UsageError for values that cannot be, and for environments that cannot be made.
     """
 
+    off_policy = True
     dataset: "ReplayDataset"
 
     def __init__(
@@ -257,6 +258,8 @@ class ReplayDataset(IterableDataset):
     def _make(self, rollout: Rollout, masks: dict[str, Tensor]) -> WindowReplay:
         """Storage in the shapes of the first rollout, and the saved content in it."""
         data, stack = self.data, self.data.frame_stack
+        if stack > 1 and not are_stacks(rollout):
+            raise UsageError(f"data.frame_stack is {stack}, but {data.env}'s observations are no stacks: set it to 1.")
         finals = final_slots(data.rows, self.collector.rows, self.collector.envs.shortest_truncation)
         needed = ring_bytes(rollout, masks, data.rows, finals=finals, frame_stack=stack)
         device = storage_device(data.storage, self.device, needed, data.capacity)

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from datamodules.joint import Joint
 from datamodules.seeds import restore_generator, run_seed, stream_generator
 from datamodules.types import Decision, Episodes, Experience, Rollout, Scalars, Spaces, State, UsageError
+from modules.checks import check_data
 from modules.hparams import check_imports, described
 from modules.ranks import average_gradients_, gathered, ranks, summed
 from modules.statistics import EvaluationEpisodes
@@ -32,12 +33,13 @@ class Algorithm(LightningModule):
         spaces: what the environment shows and takes; linked from the data on the command line.
 
     Attributes:
-        env_steps: valid environment steps made, all ranks together.   updates: optimizer steps.
+        off_policy: learns from a replay.   env_steps: valid ones, all ranks together.   updates: optimizer steps.
         latest: the values logged last, by tag, for whoever displays them.
         joints: `prepare` and `update`, which can be compiled and know their running times, while fitting.
         raw_optimizers, minibatch_generator: what `update` steps, and this rank's permutations, while fitting.
     """
 
+    off_policy = False
     joints: dict[str, Joint[Any]]
     raw_optimizers: list[Optimizer]
     minibatch_generator: torch.Generator
@@ -251,10 +253,8 @@ class Algorithm(LightningModule):
         return [*self.make_optimizers(), Tick()]
 
     def setup(self, stage: str) -> None:
-        """Refuse data of other spaces, and a precision that cannot be had."""
-        spaces = getattr(self.data, "spaces", self.spaces)
-        if spaces != self.spaces:
-            raise UsageError(f"The model was made for spaces {self.spaces}, but the data has {spaces}.")
+        """Refuse data of other spaces or another kind, and a precision that cannot be had."""
+        check_data(self, self.data)
         if stage == "fit" and self.trainer.precision in ("16-mixed", "16-true", "bf16-true"):
             raise UsageError(f"trainer.precision {self.trainer.precision} does not work; use bf16-mixed or 32-true.")
 

@@ -78,6 +78,7 @@ class DQN(Algorithm):
     Raises: UsageError for values that cannot be.
     """
 
+    off_policy = True
     epsilon_now: Tensor
 
     def __init__(
