@@ -186,7 +186,7 @@ class PQN(Algorithm):
 
     def schedule_(self) -> None:
         """The learning rate of the iteration that begins."""
-        self.set_learning_rate_(scheduled(self.learning_rate_schedule, self.learning_rate, self.progress))
+        self.optimization.set_learning_rate_(scheduled(self.learning_rate_schedule, self.learning_rate, self.progress))
 
     def measured(self) -> dict[str, float | Tensor]:
         """How much the policy explores, and updates so far."""
