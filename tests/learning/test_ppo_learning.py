@@ -45,6 +45,10 @@ def test_cartpole_in_a_second(tmp_path: Path) -> None:
     must_reach(tmp_path, "ppo_cartpole_large.yaml", 475, needed=3)
 
 
+def test_strided_minibatches_learn_as_shuffled_ones_do(tmp_path: Path) -> None:
+    must_reach(tmp_path, "ppo_cartpole_large.yaml", 475, "--model.minibatch_order=strided", needed=3)
+
+
 def test_a_time_limit_of_50_teaches_to_balance_beyond_200(tmp_path: Path) -> None:
     limits = ("--data.env_kwargs={max_episode_steps: 50}", "--data.eval_env_kwargs={max_episode_steps: 500}")
     foresight = ("--model.gamma=0.99", "--model.entropy_weight=0.01", "--data.total_env_steps=200_000")

@@ -73,7 +73,8 @@ def evaluated(root: Path, model: PPO, data: RolloutData) -> float:
 @pytest.mark.parametrize(("kind", "score"), [("discrete", 9.0), ("box", -1.5)])
 def test_the_identity_environment_is_solved(tmp_path: Path, kind: str, score: float) -> None:
     data = RolloutData(f"{__name__}.Identity", {"kind": kind}, num_envs=8, horizon=32, total_env_steps=25_600)
-    model = learned(tmp_path, data, gamma=0.5, learning_rate=3e-3, passes=8, minibatches=4)
+    settings = {"learning_rate": 3e-3, "learning_rate_schedule": "linear", "passes": 8, "minibatches": 4}
+    model = learned(tmp_path, data, gamma=0.5, **settings)
     assert evaluated(tmp_path, model, data) >= score
 
 

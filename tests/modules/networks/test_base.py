@@ -33,6 +33,18 @@ def test_networks_compile_into_one_graph(kind: type[MLP]) -> None:
     torch.testing.assert_close(compiled(planes, {}, reset)[0], network(planes, {}, reset)[0])
 
 
+def test_hooks_on_a_layer_are_called_when_there_are_some() -> None:
+    network, seen = MLP((3,)), list[str]()
+    obs, reset = torch.randn(2, 3), torch.zeros(2, dtype=torch.bool)
+    before, _ = network(obs, {}, reset)
+
+    network.body[2].register_forward_hook(lambda *_: seen.append("after"))
+    network.body[3].register_forward_pre_hook(lambda *_: seen.append("before"))
+
+    assert torch.equal(network(obs, {}, reset)[0], before)
+    assert seen == ["after", "before"]
+
+
 def test_orthogonal_scales_by_its_gain_and_takes_layers_without_bias() -> None:
     layer = orthogonal(nn.Linear(8, 8, bias=False), 0.5)
 
