@@ -4,7 +4,6 @@ from importlib.util import find_spec
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation, TransformReward
 
 from datamodules.types import UsageError
@@ -36,4 +35,9 @@ class Atari(gym.Wrapper):
                 )
         env = gym.make(f"ale_py:{game}", frameskip=1, repeat_action_probability=0.0, disable_env_checker=True, **kwargs)
         env = FrameStackObservation(AtariPreprocessing(env), 4)
-        super().__init__(TransformReward(env, lambda reward: float(np.sign(reward))))
+        super().__init__(TransformReward(env, sign))
+
+
+def sign(reward: Any) -> float:
+    """-1, 0 or 1."""
+    return float(reward > 0) - float(reward < 0)
