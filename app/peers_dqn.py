@@ -64,8 +64,8 @@ def q_task_of(data: ReplayData, model: DQN, who: str) -> QTask:
     names = set(QTask._fields)
     plain = {name: getattr(owner, name) for owner in (data, model) for name in names if name in vars(owner)}
     hidden = tuple(layer.out_features for layer in layers if isinstance(layer, nn.Linear))
-    derived = {"hidden": hidden, "activation": kinds.pop(), "updates": data.updates_per_iteration}
-    return QTask(**{**plain, **derived})
+    derived = {"updates": data.updates_per_iteration, "epsilon": model.explore.end}
+    return QTask(**{**plain, **derived, "hidden": hidden, "activation": kinds.pop()})
 
 
 def train_sb3_dqn(task: QTask, pace: Pace) -> None:

@@ -13,8 +13,8 @@ from torch.optim import Optimizer
 from datamodules.joint import Joint
 from datamodules.seeds import restore_generator, run_seed, stream_generator
 from datamodules.types import Decision, Episodes, Experience, Rollout, Scalars, Spaces, State, UsageError
-from modules.checks import check_data
-from modules.hparams import check_imports, described
+from modules.checks import check_data, check_precision
+from modules.hparams import check_checkpoint, described
 from modules.optimizers import Optimizers
 from modules.ranks import gathered, ranks, summed
 from modules.statistics import EvaluationEpisodes
@@ -49,10 +49,9 @@ class Algorithm(LightningModule):
     def __init__(self, spaces: Spaces):
         super().__init__()
         self.automatic_optimization = False
-        self.spaces = spaces
+        self.spaces, self.joints = spaces, {}
         self.env_steps, self.updates = 0, 0
         self.latest: dict[str, float] = {}
-        self.joints = {}
         self.training_log = TrainingLog()
         self.evaluation_episodes = EvaluationEpisodes()
         self._rank_state: dict[str, Any] | None = None
@@ -210,14 +209,9 @@ class Algorithm(LightningModule):
     ) -> Any:
         """Make the module of a local checkpoint again; nothing is imported or run that this package does not ship.
 
-        Args: as Lightning takes them; `trusted` are packages of yours that the hyperparameters may name.
-
-        Raises: UsageError for a URL, and for a name that may not be imported.
+        Args: as Lightning's; `trusted` are packages of yours that it may name.   Raises: UsageError for other names.
         """
-        if "://" in str(checkpoint_path):
-            raise UsageError(f"The checkpoint {checkpoint_path} is not a local file: download it and give its path.")
-        content = torch.load(checkpoint_path, map_location="cpu", weights_only=True)
-        check_imports(content.get("hyper_parameters", {}), (cls.__module__.partition(".")[0], *trusted))
+        check_checkpoint(checkpoint_path, (cls.__module__.partition(".")[0], *trusted))
         return super().load_from_checkpoint(checkpoint_path, *args, **{**kwargs, "weights_only": True})
 
     def on_train_start(self) -> None:
@@ -233,8 +227,8 @@ class Algorithm(LightningModule):
     def setup(self, stage: str) -> None:
         """Refuse data of other spaces or another kind, and a precision that cannot be had."""
         check_data(self, self.data)
-        if stage == "fit" and self.trainer.precision in ("16-true", "bf16-true"):
-            raise UsageError(f"trainer.precision {self.trainer.precision} does not work; use bf16-mixed or 32-true.")
+        if stage == "fit":
+            check_precision(str(self.trainer.precision))
 
     def on_fit_start(self) -> None:
         """Make the joints, and what each rank draws for itself, on the module's device."""
@@ -268,7 +262,7 @@ class Algorithm(LightningModule):
         if not self._fitting:
             return
         if checkpoint["global_step"] >= self.data.iterations:
-            raise UsageError(f"This run is finished after {self.env_steps} env steps: raise data.total_env_steps.")
+            raise UsageError(f"This run is finished, at {self.env_steps} env steps: raise data.total_env_steps.")
         everyone = checkpoint.get("ranks", [])
         if len(everyone) == ranks():
             self._rank_state = everyone[self.global_rank]

@@ -3,8 +3,8 @@
 To add one: write its class in a file of its own, with nothing imported from the other environments, and register it
 below under an id. `python -m app fit --data.env YourId-v0` then runs it on the device, `gymnasium.make` and
 `gymnasium.make_vec` run it anywhere else, and the contract tests find it by themselves. `snake_board` and
-`snake_rewards` belong to `snake`, and `as_gymnasium` holds the two adapters. `cartpole_positions` is an ordinary
-Gymnasium environment.
+`snake_rewards` belong to `snake`, and `as_gymnasium` holds the two adapters. `cartpole_positions` and `atari` are
+ordinary Gymnasium environments.
 """
 
 import gymnasium
@@ -16,3 +16,4 @@ gymnasium.register(
     kwargs={"tensor_env": "datamodules.envs.snake.Snake"},
 )
 gymnasium.register("CartPolePositions-v0", entry_point="datamodules.envs.cartpole_positions:CartPolePositions")
+gymnasium.register("AtariPong-v0", entry_point="datamodules.envs.atari:Atari", kwargs={"game": "ALE/Pong-v5"})

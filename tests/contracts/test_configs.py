@@ -11,6 +11,8 @@ import app.cli  # noqa: F401  (here, so that Lightning's log handler keeps a str
 from app.__main__ import configs_folder, main, shipped_configs
 
 SMALL = {"num_envs": 4, "horizon": 16, "total_env_steps": 128, "eval_episodes": 2, "minibatches": 2}
+SMALL |= {"batch_size": 16, "replay_ratio": 1, "capacity": 400, "learning_starts": 16}
+NEEDED = {"LunarLander": ("Box2D", "box2d"), "Atari": ("ale_py", "atari")}
 """A run of two iterations; what a config does not set is left alone."""
 
 every_config = pytest.mark.parametrize("name", shipped_configs())
@@ -84,8 +86,9 @@ def plain(settings: dict[str, Any]) -> dict[str, Any]:
 @every_config
 def test_a_short_run_learns_evaluates_and_saves(name: str, run: Run, tmp_path: Path) -> None:
     config = read(name)
-    if config["data"]["init_args"]["env"].startswith("LunarLander"):
-        pytest.importorskip("Box2D", reason="needs the extra box2d")
+    for env, (package, extra) in NEEDED.items():
+        if config["data"]["init_args"]["env"].startswith(env):
+            pytest.importorskip(package, reason=f"needs the extra {extra}")
 
     said = run("fit", "--config", name, *smaller(config))
 
