@@ -11,6 +11,7 @@ from datamodules.joint import Joint
 from datamodules.types import Decision, Experience, Rollout, Scalars, Spaces, State, UsageError
 from modules.algorithm import Algorithm, Collected
 from modules.checks import check_values
+from modules.exploring import EpsilonGreedy
 from modules.functional.policy import masked_mean
 from modules.functional.returns import window_return
 from modules.functional.schedule import Schedule, scheduled
@@ -79,7 +80,6 @@ class DQN(Algorithm):
     """
 
     off_policy = True
-    epsilon_now: Tensor
 
     def __init__(
         self,
@@ -101,12 +101,11 @@ class DQN(Algorithm):
         super().__init__(spaces)
         keep_hyperparameters(self)
         check_values(gamma=gamma, learning_rate=learning_rate, max_grad_norm=max_grad_norm)
-        check_values(target_interval=target_interval, epsilon_steps=epsilon_steps, tau=1.0 if tau is None else tau)
+        check_values(target_interval=target_interval, tau=1.0 if tau is None else tau)
         self.optimizer, self.max_grad_norm, self.gamma, self.online_chooses = optimizer, max_grad_norm, gamma, double
         self.learning_rate, self.learning_rate_schedule = learning_rate, learning_rate_schedule
         self.target_interval, self.tau = target_interval, tau
-        self.epsilon_start, self.epsilon, self.epsilon_steps = epsilon_start, epsilon, epsilon_steps
-        self.register_buffer("epsilon_now", torch.tensor(epsilon_start), persistent=False)
+        self.explore = EpsilonGreedy(spaces["action_sizes"][0], epsilon_start, epsilon, epsilon_steps)
         self.copied = 0
         self.online, self.target = (self.make_network(network, head) for _ in range(2))
         self.target.load_state_dict(self.online.state_dict())
@@ -126,8 +125,8 @@ class DQN(Algorithm):
         return QNetwork(torso, head(features, self.spaces["action_sizes"][0]))
 
     def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        """Uniforms `[*shape, actions + 1]`: a lot for every action, and whether to draw one."""
-        return torch.rand((*shape, self.spaces["action_sizes"][0] + 1), generator=generator, device=generator.device)
+        """What exploration draws from."""
+        return self.explore.noise(shape, generator)
 
     def act(
         self,
@@ -143,9 +142,7 @@ class DQN(Algorithm):
         best = self.best(self.online(obs), mask)
         if greedy or noise is None:
             return Decision(best, {}), state
-        lots, chance = noise[..., :-1], noise[..., -1]
-        lots = lots if mask is None else torch.where(mask, lots, -1.0)
-        return Decision(torch.where(chance < self.epsilon_now, lots.argmax(-1), best), {}), state
+        return Decision(self.explore(best, noise, mask), {}), state
 
     def best(self, numbers: Tensor, mask: Tensor | None) -> Tensor:
         """The allowed action of the largest value, `[...]`."""
@@ -215,21 +212,15 @@ class DQN(Algorithm):
     def tick(self, collected: Rollout | Experience, metrics: Scalars | None) -> None:
         """Count the iteration, then set how much the next one explores."""
         super().tick(collected, metrics)
-        self.explore_()
-
-    def explore_(self) -> None:
-        """Set epsilon for as many env steps as were made."""
-        share = min(1.0, self.env_steps / self.epsilon_steps)
-        started = self.env_steps >= self.data.learning_starts
-        self.epsilon_now.fill_(scheduled("linear", self.epsilon_start, share, self.epsilon) if started else 1.0)
+        self.explore.set_(self.env_steps, self.data.learning_starts)
 
     def schedule_(self) -> None:
         """The learning rate of the iteration that begins."""
-        self.set_learning_rate_(scheduled(self.learning_rate_schedule, self.learning_rate, self.progress))
+        self.optimization.set_learning_rate_(scheduled(self.learning_rate_schedule, self.learning_rate, self.progress))
 
     def measured(self) -> dict[str, float | Tensor]:
         """How much the policy explores, and updates so far."""
-        return {"train/epsilon": self.epsilon_now, "train/updates": self.updates}
+        return {"train/epsilon": self.explore.now, "train/updates": self.updates}
 
     def make_joints(self) -> dict[str, Joint[Any]]:
         """Prepare, and all updates of an iteration."""
@@ -240,7 +231,7 @@ class DQN(Algorithm):
     def on_train_start(self) -> None:
         """Explore as much as the env steps so far say."""
         super().on_train_start()
-        self.explore_()
+        self.explore.set_(self.env_steps, self.data.learning_starts)
 
     def make_optimizers(self) -> list[Optimizer]:
         """One, over the online network."""

@@ -69,7 +69,7 @@ def test_acting_never_takes_a_forbidden_action_and_explores_the_others_evenly() 
     model, obs = tabular([9, 5, 6], [0, 0, 0]), torch.zeros(3000, 3)
     mask = torch.tensor([False, True, True]).expand(3000, 3)
     noise = model.noise((3000,), torch.Generator().manual_seed(0))
-    model.epsilon_now.fill_(0.5)
+    model.explore.now.fill_(0.5)
     decision, _ = model.act(obs, {}, torch.zeros(3000) > 0, mask=mask, noise=noise)
     share = decision.action.bincount(minlength=3) / 3000
     assert_close(share, torch.tensor([0, 0.25, 0.75]), rtol=0, atol=0.03)
@@ -84,7 +84,7 @@ class Epsilons(Callback):
         self.seen: list[float] = []
 
     def on_train_batch_start(self, trainer: lightning.Trainer, pl_module: Any, *_: Any) -> None:
-        self.seen.append(float(pl_module.epsilon_now))
+        self.seen.append(float(pl_module.explore.now))
 
 
 def test_epsilon_is_linear_in_env_steps_once_learning_started(tmp_path: Path) -> None:
