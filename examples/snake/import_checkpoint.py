@@ -14,8 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 from checkpoint import named_alike, read_checkpoint
 from lightning.pytorch import Callback, Trainer
+from torch import Tensor
+from torch.nn.functional import pad
 
 from app.__main__ import with_configs
 from app.cli import TRAINER_DEFAULTS, LeydenCLI
@@ -23,6 +26,10 @@ from app.errors import refuse
 from app.measurement import QUIET
 from datamodules.types import UsageError
 from modules.dqn import DQN
+from modules.exploring import EpsilonGreedy
+from modules.flat import ALIGNED
+
+MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class Described(LeydenCLI):
@@ -53,9 +60,11 @@ class Import(Callback):
         old, data = self.old, trainer.datamodule
         pl_module.online.load_state_dict(named_alike(pl_module.online, old["model_state_dict"]))
         pl_module.target.load_state_dict(named_alike(pl_module.target, old["target_model_state_dict"]))
-        pl_module.raw_optimizers[0].load_state_dict(old["optimizer_state_dict"])
+        optimizer = pl_module.raw_optimizers[0]
+        state = {0: laid_out(old["optimizer_state_dict"]["state"])}
+        optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
         pl_module.updates = pl_module.copied = int(old["step_count"])
-        pl_module.env_steps = steps_at(float(old["epsilon"]), pl_module)
+        pl_module.env_steps = steps_at(float(old["epsilon"]), pl_module.explore)
         data.learning_starts = max(data.learning_starts, data.steps_per_iteration + 1)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -64,11 +73,23 @@ class Import(Callback):
         trainer.should_stop = True
 
 
-def steps_at(epsilon: float, model: DQN) -> int:
+def laid_out(states: dict[int, dict[str, Tensor]]) -> dict[str, Tensor]:
+    """Adam's state of one flat tensor (see `modules.flat`) from its states of many, by number; {} before a step."""
+
+    def joined(name: str) -> Tensor:
+        flat = (states[number][name].flatten() for number in sorted(states))
+        return torch.cat([pad(piece, (0, -piece.numel() % ALIGNED)) for piece in flat])
+
+    if not states:
+        return {}
+    return {"step": torch.as_tensor(states[0]["step"]).float(), **{name: joined(name) for name in MOMENTS}}
+
+
+def steps_at(epsilon: float, explore: EpsilonGreedy) -> int:
     """Env steps after which the run explores with probability epsilon, or its schedule's nearer end."""
-    span = model.epsilon_start - model.epsilon
-    share = (model.epsilon_start - epsilon) / span if span else 1.0
-    return round(min(max(share, 0.0), 1.0) * model.epsilon_steps)
+    span = explore.start - explore.end
+    share = (explore.start - epsilon) / span if span else 1.0
+    return round(min(max(share, 0.0), 1.0) * explore.steps)
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -58,8 +58,10 @@ def test_an_old_checkpoint_goes_on_as_ours(old, tmp_path: Path, monkeypatch: pyt
     assert all(torch.equal(one, other) for one, other in zip(ours, old.parameters, strict=True))
     assert found["counters"]["updates"] == 150
     assert found["counters"]["env_steps"] == pytest.approx(1000 * (1 - old.epsilon) / 0.99, abs=17)
-    moments = found["optimizer_states"][0]["state"][0]["exp_avg"]
-    assert torch.equal(moments, old.optimizer.state[old.parameters[0]]["exp_avg"])
+    moments = found["optimizer_states"][0]["state"][0]
+    first, last = (old.optimizer.state[old.parameters[layer]]["exp_avg_sq"].flatten() for layer in (0, -1))
+    assert torch.equal(moments["exp_avg_sq"][: first.numel()], first)
+    assert torch.equal(moments["exp_avg_sq"][-16:-12], last) and moments["step"] == 150
     for verb in ("fit", "test"):
         monkeypatch.setattr(sys, "argv", ["app", verb, "--config", "classic.yaml", "--ckpt_path", "snake.ckpt"])
         program()
