@@ -7,8 +7,10 @@ import numpy as np
 import torch
 from checkpoint import named_alike, read_checkpoint
 from torch import Tensor, nn
-from torch.nn.functional import linear, smooth_l1_loss
+from torch.nn.functional import linear
 
+from modules.functional.q_learning import huber
+from modules.functional.returns import td_target
 from modules.networks.mlp import MLP
 
 HIDDEN = (256, 256, 128)
@@ -47,8 +49,8 @@ class Memory:
 class QNetwork(nn.Module):
     """Values of all actions, `[B, actions]`, from states `[B, state_size]`: Leyden's MLP, with a backward pass by hand.
 
-    Autograd would take as long again as the arithmetic of networks and batches this small, most of it for gradients in
-    fresh memory; here they are views of `gradient` `[weights]`, written in place.
+    Autograd costs a sixth of the old loop's steps per second; here the gradients are views of one tensor, `gradient`
+    `[weights]`, written in place.
     """
 
     def __init__(self, state_size: int, action_size: int) -> None:
@@ -146,7 +148,7 @@ class DQNAgent:
         """One step of learning from a random batch; the Huber loss, 0-d."""
         rows = self.random.integers(len(self.memory), size=self.batch_size)
         states, actions, rewards, next_states, goes_on = self.memory.sample(rows, self.device)
-        target = rewards + self.gamma * goes_on * self.target(next_states).amax(1)
+        target = td_target(rewards, self.target(next_states).amax(1), self.gamma * goes_on)
         inputs = self.network.inputs(states)
         values = self.network.layers[-1](inputs[-1])
         chosen = values.gather(1, actions[:, None]).squeeze(1)
@@ -160,7 +162,7 @@ class DQNAgent:
         if self.updates % self.target_interval == 0:
             self.target.load_state_dict(self.network.state_dict())
         self.epsilon = max(self.epsilon_min, self.epsilon * self.epsilon_decay)
-        return smooth_l1_loss(chosen, target)
+        return huber(chosen - target).mean()
 
     def save(self, path: str | Path) -> None:
         """Write a checkpoint under the old system's keys; the memory is not part of it."""
