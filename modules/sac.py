@@ -13,6 +13,7 @@ from datamodules.joint import Joint
 from datamodules.types import Decision, Experience, Scalars, Spaces, State, UsageError
 from modules.algorithm import Algorithm
 from modules.checks import check_values
+from modules.functional.returns import td_target
 from modules.functional.schedule import Schedule, scheduled
 from modules.functional.soft import expected_soft_value, follow_, soft_value, temperature_loss
 from modules.hparams import keep_hyperparameters
@@ -57,6 +58,7 @@ class SAC(Algorithm):
     Raises: UsageError for values that cannot be.
     """
 
+    off_policy = True
     metrics: ClassVar[tuple[str, ...]] = (
         "critic_loss", "actor_loss", "alpha_action", "entropy", "q_mean", "critic_grad_norm", "actor_grad_norm",
     )  # fmt: skip
@@ -213,8 +215,7 @@ class SAC(Algorithm):
         """Squared errors of both critics added up, their mean absolute errors `[N]`, and their mean value."""
         with torch.no_grad():
             value, _ = self.soft_value(self.target_critic, batch.next_obs, noise, batch.next_mask, alpha)
-            goes_on = (~batch.terminated).to(value.dtype)
-            target = torch.addcmul(batch.return_, batch.discount * goes_on, value)
+            target = td_target(batch.return_, value, batch.discount)
         if self.continuous:
             q = self.critic(batch.obs, batch.action).squeeze(-1)
         else:
