@@ -88,22 +88,15 @@ class SAC(Algorithm):
     ):
         super().__init__(spaces)
         keep_hyperparameters(self)
-        optional = {"critic_learning_rate": critic_learning_rate, "max_grad_norm": max_grad_norm}
-        given = {name: value for name, value in optional.items() if value is not None}
-        check_values(gamma=gamma, tau=tau, alpha=alpha, learning_rate=learning_rate, noise_hold=noise_hold, **given)
+        check_values(learning_rate=learning_rate, critic_learning_rate=critic_learning_rate, alpha=alpha)
+        check_values(gamma=gamma, tau=tau, noise_hold=noise_hold, max_grad_norm=max_grad_norm)
         if spaces["action_kind"] not in ("continuous", "discrete"):
-            raise UsageError(
-                f"SAC takes Box or Discrete actions; for {spaces['action_kind']} ones use modules.ppo.PPO."
-            )
-        self.optimizer, self.max_grad_norm = optimizer, given.get("max_grad_norm", math.inf)
-        self.learning_rate, self.critic_learning_rate = learning_rate, given.get("critic_learning_rate", learning_rate)
+            raise UsageError(f"SAC takes Box or Discrete actions, not {spaces['action_kind']}: use modules.ppo.PPO.")
+        self.optimizer, self.max_grad_norm = optimizer, max_grad_norm or math.inf
+        self.learning_rate, self.critic_learning_rate = learning_rate, critic_learning_rate or learning_rate
         self.learning_rate_schedule, self.gamma, self.tau = learning_rate_schedule, gamma, tau
-        self.tune_alpha, self.target_entropy, self.target_entropy_share = (
-            tune_alpha,
-            target_entropy,
-            target_entropy_share,
-        )
-        self.noise_hold = noise_hold
+        self.target_entropy, self.target_entropy_share = target_entropy, target_entropy_share
+        self.tune_alpha, self.noise_hold = tune_alpha, noise_hold
         self.continuous = spaces["action_kind"] == "continuous"
         self.obs_normalizer = RunningNormalizer(spaces["obs_shape"]) if normalize_obs else None
         self.log_alpha = nn.Parameter(torch.tensor(math.log(alpha)), requires_grad=tune_alpha)
