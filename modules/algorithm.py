@@ -13,8 +13,9 @@ from torch.optim import Optimizer
 from datamodules.joint import Joint
 from datamodules.seeds import restore_generator, run_seed, stream_generator
 from datamodules.types import Decision, Episodes, Experience, Rollout, Scalars, Spaces, State, UsageError
-from modules.checks import check_data
-from modules.hparams import check_imports, described
+from modules.checks import check_data, check_precision
+from modules.flat import FlatParameters, flattened
+from modules.hparams import check_checkpoint, described
 from modules.ranks import average_gradients_, gathered, ranks, summed
 from modules.statistics import EvaluationEpisodes
 from modules.tick import Tick, reopen
@@ -34,8 +35,7 @@ class Algorithm(LightningModule):
 
     Attributes:
         off_policy: learns from a replay.   env_steps: valid ones, all ranks together.   updates: optimizer steps.
-        latest: the values logged last, by tag, for whoever displays them.
-        joints: `prepare` and `update`, which can be compiled and know their running times, while fitting.
+        latest: the values logged last, by tag.   joints: `prepare` and `update`, while fitting.
         raw_optimizers, minibatch_generator: what `update` steps, and this rank's permutations, while fitting.
     """
 
@@ -47,10 +47,10 @@ class Algorithm(LightningModule):
     def __init__(self, spaces: Spaces):
         super().__init__()
         self.automatic_optimization = False
-        self.spaces = spaces
+        self.spaces, self.joints = spaces, {}
         self.env_steps, self.updates = 0, 0
         self.latest: dict[str, float] = {}
-        self.joints = {}
+        self.flat: dict[Optimizer, FlatParameters] = {}
         self.training_log = TrainingLog()
         self.evaluation_episodes = EvaluationEpisodes()
         self._rank_state: dict[str, Any] | None = None
@@ -136,18 +136,21 @@ class Algorithm(LightningModule):
             self.log_training()
 
     def step(self, loss: Tensor, optimizer: Optimizer, max_grad_norm: float) -> Tensor:
-        """One raw optimizer step: gradients averaged over ranks and clipped by their global norm, which is returned.
-
-        Gradients are asked for rather than accumulated: a CUDA graph can hold that whatever stream came before, and
-        under DDP no hook reacts to it.
-        """
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient
-        average_gradients_(parameters)
-        norm = nn.utils.clip_grad_norm_(parameters, max_grad_norm)
-        optimizer.step()
+        """One raw optimizer step: gradients averaged over ranks and clipped by their global norm, which is returned."""
+        flat = self.flat.get(optimizer)
+        if flat is not None:
+            flat.differentiate_(loss)
+            average_gradients_([flat.whole])
+            norm = flat.clip_(max_grad_norm)
+            flat.step_(optimizer)
+        else:
+            parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+            gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.grad = gradient
+            average_gradients_(parameters)
+            norm = nn.utils.clip_grad_norm_(parameters, max_grad_norm)
+            optimizer.step()
         torch.clear_autocast_cache()  # autocast would go on with the weights of before the step
         return norm
 
@@ -232,14 +235,9 @@ class Algorithm(LightningModule):
     ) -> Any:
         """Make the module of a local checkpoint again; nothing is imported or run that this package does not ship.
 
-        Args: as Lightning takes them; `trusted` are packages of yours that the hyperparameters may name.
-
-        Raises: UsageError for a URL, and for a name that may not be imported.
+        Args: as Lightning's; `trusted` are packages of yours that it may name.   Raises: UsageError for other names.
         """
-        if "://" in str(checkpoint_path):
-            raise UsageError(f"The checkpoint {checkpoint_path} is not a local file: download it and give its path.")
-        content = torch.load(checkpoint_path, map_location="cpu", weights_only=True)
-        check_imports(content.get("hyper_parameters", {}), (cls.__module__.partition(".")[0], *trusted))
+        check_checkpoint(checkpoint_path, (cls.__module__.partition(".")[0], *trusted))
         return super().load_from_checkpoint(checkpoint_path, *args, **{**kwargs, "weights_only": True})
 
     def on_train_start(self) -> None:
@@ -250,13 +248,15 @@ class Algorithm(LightningModule):
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """The algorithm's optimizers, then `Tick`."""
-        return [*self.make_optimizers(), Tick()]
+        optimizers = self.make_optimizers()
+        self.flat = {each: flat for each in optimizers if (flat := flattened(each)) is not None}
+        return [*optimizers, Tick()]
 
     def setup(self, stage: str) -> None:
         """Refuse data of other spaces or another kind, and a precision that cannot be had."""
         check_data(self, self.data)
-        if stage == "fit" and self.trainer.precision in ("16-mixed", "16-true", "bf16-true"):
-            raise UsageError(f"trainer.precision {self.trainer.precision} does not work; use bf16-mixed or 32-true.")
+        if stage == "fit":
+            check_precision(str(self.trainer.precision))
 
     def on_fit_start(self) -> None:
         """Make the joints, and what each rank draws for itself, on the module's device."""
@@ -292,7 +292,7 @@ class Algorithm(LightningModule):
         if not self._fitting:
             return
         if checkpoint["global_step"] >= self.data.iterations:
-            raise UsageError(f"This run is finished after {self.env_steps} env steps: raise data.total_env_steps.")
+            raise UsageError(f"This run is finished, at {self.env_steps} env steps: raise data.total_env_steps.")
         everyone = checkpoint.get("ranks", [])
         if len(everyone) == ranks():
             self._rank_state = everyone[self.global_rank]

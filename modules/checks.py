@@ -48,3 +48,9 @@ def check_data(model: Any, data: Any) -> None:
         source = "a replay (off-policy data, such as" if model.off_policy else "rollouts (on-policy data, such as"
         kind = "datamodules.replay.ReplayData" if model.off_policy else "datamodules.rollout.RolloutData"
         raise UsageError(f"{type(model).__name__} learns from {source} {kind}), not from {type(data).__name__}.")
+
+
+def check_precision(precision: str) -> None:
+    """Raises: UsageError for a precision in which weights or losses would not be float32."""
+    if precision in ("16-mixed", "16-true", "bf16-true"):
+        raise UsageError(f"trainer.precision {precision} does not work here; use bf16-mixed or 32-true.")

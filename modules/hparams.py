@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from types import FrameType, FunctionType
 from typing import Any, cast
 
+import torch
 from lightning.pytorch import LightningModule
 
 from datamodules.types import UsageError
@@ -45,6 +46,17 @@ def described(hparams: Mapping[str, Any], module: type) -> dict[str, Any]:
     plain = {key: _plain(value) for key, value in hparams.items()}
     kept = {key: value for key, value in plain.items() if value is not NotImplemented}
     return {"_class_path": f"{module.__module__}.{module.__qualname__}", **kept, "_instantiator": INSTANTIATOR}
+
+
+def check_checkpoint(path: Any, trusted: tuple[str, ...]) -> None:
+    """Refuse a checkpoint that is not a local file, or whose hyperparameters may not be imported.
+
+    Raises: UsageError.
+    """
+    if "://" in str(path):
+        raise UsageError(f"The checkpoint {path} is not a local file: download it and give its path.")
+    content = torch.load(path, map_location="cpu", weights_only=True)
+    check_imports(content.get("hyper_parameters", {}), trusted)
 
 
 def check_imports(hparams: Any, trusted: tuple[str, ...]) -> None:
