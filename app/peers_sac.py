@@ -12,7 +12,7 @@ from datamodules.replay import ReplayData
 from datamodules.types import UsageError
 from modules.networks.mlp import MLP
 from modules.networks.twin import TwinLinear, TwinMLP
-from modules.sac import SAC
+from modules.sac import SAC, UNBOUNDED
 
 
 class SACTask(NamedTuple):
@@ -49,7 +49,7 @@ def sac_task_of(data: ReplayData, model: SAC, who: str) -> SACTask:
         "data.n_step=1": data.n_step > 1,
         "data.priority_alpha=0": data.priority_alpha > 0,
         "data.frame_stack=1": data.frame_stack > 1,
-        "model.max_grad_norm=null": model.max_grad_norm < float("inf"),
+        "model.max_grad_norm=null": model.max_grad_norm < UNBOUNDED,
         "model.normalize_obs=false": model.obs_normalizer is not None,
         "model.noise_hold=1": model.noise_hold > 1,
         "model.critic_learning_rate=null": model.critic_learning_rate != model.learning_rate,

@@ -18,7 +18,8 @@ from modules.functional.schedule import Schedule, scheduled
 from modules.functional.soft import expected_soft_value, follow_, soft_value, temperature_loss
 from modules.hparams import keep_hyperparameters
 from modules.networks.base import Network
-from modules.networks.heads import MASKED, Categorical, CategoricalHead
+from modules.networks.distributions import Categorical
+from modules.networks.heads import MASKED, CategoricalHead
 from modules.networks.mlp import MLP
 from modules.networks.normalize import RunningNormalizer
 from modules.networks.squashed import SquashedGaussian, SquashedGaussianHead
@@ -26,6 +27,9 @@ from modules.networks.twin import TwinMLP
 from modules.sac_batch import SACBatch, sac_batch
 
 Policy = SquashedGaussian | Categorical
+
+UNBOUNDED = torch.finfo(torch.float32).max
+"""A bound on gradient norms that never acts."""
 
 
 class SAC(Algorithm):
@@ -92,7 +96,7 @@ class SAC(Algorithm):
         check_values(gamma=gamma, tau=tau, noise_hold=noise_hold, max_grad_norm=max_grad_norm)
         if spaces["action_kind"] not in ("continuous", "discrete"):
             raise UsageError(f"SAC takes Box or Discrete actions, not {spaces['action_kind']}: use modules.ppo.PPO.")
-        self.optimizer, self.max_grad_norm = optimizer, max_grad_norm or math.inf
+        self.optimizer, self.max_grad_norm = optimizer, max_grad_norm or UNBOUNDED
         self.learning_rate, self.critic_learning_rate = learning_rate, critic_learning_rate or learning_rate
         self.learning_rate_schedule, self.gamma, self.tau = learning_rate_schedule, gamma, tau
         self.target_entropy, self.target_entropy_share = target_entropy, target_entropy_share
@@ -200,7 +204,7 @@ class SAC(Algorithm):
         actor_norm = self.step(actor_loss, actor, self.max_grad_norm)
         if temperature:
             loss = temperature_loss(self.log_alpha, entropy, self.entropy_wanted(batch.mask))
-            self.step(loss, temperature[0], math.inf)
+            self.step(loss, temperature[0], UNBOUNDED)
         losses = [critic_loss.detach(), actor_loss.detach()]
         return errors, [*losses, alpha, entropy.mean(), q_mean, critic_norm, actor_norm]
 
