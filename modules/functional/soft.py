@@ -47,6 +47,16 @@ def squashed_log_prob(
     return density.sum(-1)
 
 
+def reparametrised_log_prob(pre_tanh: PerChoice, noise: PerChoice, log_std: PerChoice) -> Entries:
+    """`squashed_log_prob` at scale 1 of u = mean + std noise: the noise is the deviation, so nothing is divided by std.
+
+    Args:
+        pre_tanh: u, through which gradients flow to mean and std.
+        noise: standard normal.
+    """
+    return (-0.5 * noise.square() - _LOG_SQRT_2PI - log_std - log_tanh_slope(pre_tanh)).sum(-1)
+
+
 def soft_value(q1: Entries, q2: Entries, log_prob: Entries, alpha: float | Tensor) -> Entries:
     """Soft value of a state from one action sampled there: V = min(q1, q2) - alpha log pi(a).
 
