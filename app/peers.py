@@ -1,6 +1,7 @@
 """Other libraries training the same task with the same hyperparameters, each in its fastest usual form.
 
-To add a peer, write its `train_...` of each kind of task and a line in `PEERS`. DQN's stand in `app.peers_dqn`.
+To add a peer, write its `train_...` of each kind of task and a line in `PEERS`. Those of DQN and SAC stand in files of
+their own.
 """
 
 from collections.abc import Callable
@@ -12,12 +13,14 @@ from torch import Tensor, nn
 
 from app.pace import Pace
 from app.peers_dqn import QTask, q_task_of, train_sb3_dqn, train_skrl_dqn
+from app.peers_sac import SACTask, sac_task_of, train_sb3_sac, train_skrl_sac
 from datamodules.replay import ReplayData
 from datamodules.rollout import RolloutData
 from datamodules.types import UsageError
 from modules.dqn import DQN
 from modules.networks.mlp import MLP
 from modules.ppo import PPO
+from modules.sac import SAC
 
 FOREVER = 10**12
 """Environment steps that no benchmark reaches, so that schedules stay at their start."""
@@ -56,15 +59,17 @@ class Peer(NamedTuple):
         self.trainers[type(task)](task, pace)
 
 
-def task_of(data: Any, model: Any, who: str) -> Task | QTask:
+def task_of(data: Any, model: Any, who: str) -> Task | QTask | SACTask:
     """The task in a form that every peer has.
 
     Raises: UsageError, one sentence, for what cannot be translated, with what to change.
     """
     if isinstance(data, ReplayData) and isinstance(model, DQN):
         return q_task_of(data, model, who)
+    if isinstance(data, ReplayData) and type(model) is SAC:
+        return sac_task_of(data, model, who)
     if not (isinstance(data, RolloutData) and isinstance(model, PPO)):
-        raise UsageError(f"{who} can be compared with modules.ppo.PPO and modules.dqn.DQN only.")
+        raise UsageError(f"{who} can be compared with modules.ppo.PPO, modules.dqn.DQN and modules.sac.SAC only.")
     refuse_untranslatable(data, model, who)
     layers = [layer for layer in model.network.modules() if not list(layer.children())]
     kinds = {type(layer) for layer in layers if not isinstance(layer, nn.Linear | nn.Flatten)}
@@ -213,6 +218,6 @@ def skrl_model(task: Task, role: str, spaces: dict[str, Any]) -> Any:
 
 
 PEERS = {
-    "sb3": Peer("stable_baselines3", {Task: train_sb3, QTask: train_sb3_dqn}),
-    "skrl": Peer("skrl", {Task: train_skrl, QTask: train_skrl_dqn}),
+    "sb3": Peer("stable_baselines3", {Task: train_sb3, QTask: train_sb3_dqn, SACTask: train_sb3_sac}),
+    "skrl": Peer("skrl", {Task: train_skrl, QTask: train_skrl_dqn, SACTask: train_skrl_sac}),
 }

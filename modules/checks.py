@@ -10,9 +10,11 @@ def divisors(number: int) -> list[int]:
     return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
 
 
-def check_values(**values: float) -> None:
-    """Raises: UsageError for a discount outside [0, 1] or another value that is not positive."""
+def check_values(**values: float | None) -> None:
+    """Raises: UsageError for a discount outside [0, 1] or another value that is not positive; None is not given."""
     for name, value in values.items():
+        if value is None:
+            continue
         if name in ("gamma", "lam") and not 0 <= value <= 1:
             raise UsageError(f"model.{name} is {value}; it must lie in [0, 1].")
         if name not in ("gamma", "lam") and not value > 0:

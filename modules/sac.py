@@ -13,11 +13,13 @@ from datamodules.joint import Joint
 from datamodules.types import Decision, Experience, Scalars, Spaces, State, UsageError
 from modules.algorithm import Algorithm
 from modules.checks import check_values
+from modules.functional.returns import td_target
 from modules.functional.schedule import Schedule, scheduled
 from modules.functional.soft import expected_soft_value, follow_, soft_value, temperature_loss
 from modules.hparams import keep_hyperparameters
 from modules.networks.base import Network
-from modules.networks.heads import MASKED, Categorical, CategoricalHead
+from modules.networks.distributions import Categorical
+from modules.networks.heads import MASKED, CategoricalHead
 from modules.networks.mlp import MLP
 from modules.networks.normalize import RunningNormalizer
 from modules.networks.squashed import SquashedGaussian, SquashedGaussianHead
@@ -25,6 +27,9 @@ from modules.networks.twin import TwinMLP
 from modules.sac_batch import SACBatch, sac_batch
 
 Policy = SquashedGaussian | Categorical
+
+UNBOUNDED = torch.finfo(torch.float32).max
+"""A bound on gradient norms that never acts."""
 
 
 class SAC(Algorithm):
@@ -57,6 +62,7 @@ class SAC(Algorithm):
     Raises: UsageError for values that cannot be.
     """
 
+    off_policy = True
     metrics: ClassVar[tuple[str, ...]] = (
         "critic_loss", "actor_loss", "alpha_action", "entropy", "q_mean", "critic_grad_norm", "actor_grad_norm",
     )  # fmt: skip
@@ -86,22 +92,15 @@ class SAC(Algorithm):
     ):
         super().__init__(spaces)
         keep_hyperparameters(self)
-        optional = {"critic_learning_rate": critic_learning_rate, "max_grad_norm": max_grad_norm}
-        given = {name: value for name, value in optional.items() if value is not None}
-        check_values(gamma=gamma, tau=tau, alpha=alpha, learning_rate=learning_rate, noise_hold=noise_hold, **given)
+        check_values(learning_rate=learning_rate, critic_learning_rate=critic_learning_rate, alpha=alpha)
+        check_values(gamma=gamma, tau=tau, noise_hold=noise_hold, max_grad_norm=max_grad_norm)
         if spaces["action_kind"] not in ("continuous", "discrete"):
-            raise UsageError(
-                f"SAC takes Box or Discrete actions; for {spaces['action_kind']} ones use modules.ppo.PPO."
-            )
-        self.optimizer, self.max_grad_norm = optimizer, given.get("max_grad_norm", math.inf)
-        self.learning_rate, self.critic_learning_rate = learning_rate, given.get("critic_learning_rate", learning_rate)
+            raise UsageError(f"SAC takes Box or Discrete actions, not {spaces['action_kind']}: use modules.ppo.PPO.")
+        self.optimizer, self.max_grad_norm = optimizer, max_grad_norm or UNBOUNDED
+        self.learning_rate, self.critic_learning_rate = learning_rate, critic_learning_rate or learning_rate
         self.learning_rate_schedule, self.gamma, self.tau = learning_rate_schedule, gamma, tau
-        self.tune_alpha, self.target_entropy, self.target_entropy_share = (
-            tune_alpha,
-            target_entropy,
-            target_entropy_share,
-        )
-        self.noise_hold = noise_hold
+        self.target_entropy, self.target_entropy_share = target_entropy, target_entropy_share
+        self.tune_alpha, self.noise_hold = tune_alpha, noise_hold
         self.continuous = spaces["action_kind"] == "continuous"
         self.obs_normalizer = RunningNormalizer(spaces["obs_shape"]) if normalize_obs else None
         self.log_alpha = nn.Parameter(torch.tensor(math.log(alpha)), requires_grad=tune_alpha)
@@ -205,7 +204,7 @@ class SAC(Algorithm):
         actor_norm = self.step(actor_loss, actor, self.max_grad_norm)
         if temperature:
             loss = temperature_loss(self.log_alpha, entropy, self.entropy_wanted(batch.mask))
-            self.step(loss, temperature[0], math.inf)
+            self.step(loss, temperature[0], UNBOUNDED)
         losses = [critic_loss.detach(), actor_loss.detach()]
         return errors, [*losses, alpha, entropy.mean(), q_mean, critic_norm, actor_norm]
 
@@ -213,8 +212,7 @@ class SAC(Algorithm):
         """Squared errors of both critics added up, their mean absolute errors `[N]`, and their mean value."""
         with torch.no_grad():
             value, _ = self.soft_value(self.target_critic, batch.next_obs, noise, batch.next_mask, alpha)
-            goes_on = (~batch.terminated).to(value.dtype)
-            target = torch.addcmul(batch.return_, batch.discount * goes_on, value)
+            target = td_target(batch.return_, value, batch.discount)
         if self.continuous:
             q = self.critic(batch.obs, batch.action).squeeze(-1)
         else:

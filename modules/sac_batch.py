@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from datamodules.types import Transitions
+from modules.functional.returns import window_return
 
 
 class SACBatch(NamedTuple):
@@ -14,7 +14,7 @@ class SACBatch(NamedTuple):
 
     obs, next_obs: as the networks see them.   action: `[..., dims]` in [-1, 1], or choices from 0.
     return_: discounted rewards of the window.   terminated: whether nothing follows it.
-    discount: of the value of `next_obs`: gamma to the power of the window's length.
+    discount: of the value of `next_obs`: gamma to the power of the window's length, or 0.
     extras, next_masks: as in `Transitions`.   weight: what an entry counts in the critics' loss.
     """
 
@@ -49,13 +49,14 @@ class SACBatch(NamedTuple):
 
 def sac_batch(transitions: Transitions, gamma: float) -> SACBatch:
     """Sums of discounted rewards, and what the value behind them counts."""
-    steps = torch.arange(transitions.reward.shape[-1], device=transitions.reward.device)
+    columns = (transitions.reward, transitions.length, transitions.terminated)
+    return_, discount = window_return(*columns, gamma=gamma)
     return SACBatch(
         obs=transitions.obs,
         action=transitions.action,
-        return_=(transitions.reward * gamma**steps).sum(-1),
+        return_=return_,
         terminated=transitions.terminated,
-        discount=(gamma**transitions.length).to(transitions.reward.dtype),
+        discount=discount,
         next_obs=transitions.next_obs,
         extras=transitions.extras,
         next_masks=transitions.next_masks,

@@ -41,8 +41,20 @@ def squashed_log_prob(
     Source: Haarnoja et al. 2018, arXiv:1801.01290, appendix C, eq. 21, which has scale 1.
     """
     deviation = (pre_tanh - mean) * (-log_std).exp()
-    density = -0.5 * deviation.square() - log_std - _LOG_SQRT_2PI - log_tanh_slope(pre_tanh)
-    return (density - torch.as_tensor(scale, dtype=density.dtype, device=density.device).log()).sum(-1)
+    density = (-0.5 * deviation.square() - log_std - log_tanh_slope(pre_tanh)) - _LOG_SQRT_2PI
+    if isinstance(scale, Tensor) or scale != 1.0:
+        density = density - torch.as_tensor(scale, dtype=density.dtype, device=density.device).log()
+    return density.sum(-1)
+
+
+def reparametrised_log_prob(pre_tanh: PerChoice, noise: PerChoice, log_std: PerChoice) -> Entries:
+    """`squashed_log_prob` at scale 1 of u = mean + std noise: the noise is the deviation, so nothing is divided by std.
+
+    Args:
+        pre_tanh: u, through which gradients flow to mean and std.
+        noise: standard normal.
+    """
+    return (-0.5 * noise.square() - _LOG_SQRT_2PI - log_std - log_tanh_slope(pre_tanh)).sum(-1)
 
 
 def soft_value(q1: Entries, q2: Entries, log_prob: Entries, alpha: float | Tensor) -> Entries:

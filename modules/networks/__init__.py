@@ -4,6 +4,8 @@ base        the protocol of a network, how to bring your own, and initialisation
 mlp  cnn    memoryless networks: `MLP`, `CNN` for small planes, `NatureCNN` for 84x84 frames
 recurrent   networks that remember: `LSTM`, `GRU`
 heads       policies and values from features
+squashed    policies over a box: tanh of a normal that depends on the state
+twin        pairs of critics, computed together
 normalize   running statistics of observations and rewards
 
 To add one: a file with an `nn.Module` that satisfies `modules.networks.base.Network`, its name below, and a test in

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from modules.functional.soft import squashed_log_prob
+from modules.functional.soft import reparametrised_log_prob
 from modules.networks.base import orthogonal
 
 LOG_STD_LOW, LOG_STD_HIGH = -5.0, 2.0
@@ -35,7 +35,7 @@ class SquashedGaussian:
     def sample_with_log_prob(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         """An action through which gradients flow, and its log-density `[...]`."""
         pre_tanh = torch.addcmul(self.mean, self.log_std.exp(), noise)
-        return pre_tanh.tanh(), squashed_log_prob(pre_tanh, self.mean, self.log_std)
+        return pre_tanh.tanh(), reparametrised_log_prob(pre_tanh, noise, self.log_std)
 
     def uniform(self, noise: Tensor) -> Tensor:
         """An action drawn evenly from the box, whatever the policy, from the same noise as `sample`."""

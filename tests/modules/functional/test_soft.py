@@ -14,6 +14,7 @@ from modules.functional.soft import (
     expected_soft_value,
     follow_,
     log_tanh_slope,
+    reparametrised_log_prob,
     soft_q_target,
     soft_value,
     squashed_log_prob,
@@ -89,6 +90,21 @@ def test_a_density_over_a_wider_box_integrates_to_one() -> None:
     density = squashed_log_prob(u, mean, log_std, scale=2.0).exp()
 
     assert torch.trapezoid(density, 2.0 * u.squeeze(-1).tanh()).item() == pytest.approx(1.0, abs=1e-6)
+
+
+def test_the_density_of_a_sample_and_its_gradient_need_no_division_by_the_deviation() -> None:
+    noise = torch.randn(30, 2, dtype=torch.float64)
+    mean, log_std = (torch.randn(30, 2, dtype=torch.float64, requires_grad=True) for _ in range(2))
+    pre_tanh = mean + log_std.exp() * noise
+
+    ours, reference = (
+        reparametrised_log_prob(pre_tanh, noise, log_std),
+        squashed_log_prob(pre_tanh, mean, log_std),
+    )
+
+    gradients = [torch.autograd.grad(each.sum(), (mean, log_std), retain_graph=True) for each in (ours, reference)]
+    torch.testing.assert_close(ours, reference, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-10)
 
 
 @given(st.floats(-300, 300))

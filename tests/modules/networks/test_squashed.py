@@ -17,7 +17,7 @@ def test_the_deviation_stays_between_its_bounds() -> None:
     head = SquashedGaussianHead(4, 2)
     log_std = torch.stack([head(torch.full((1, 4), scale)).log_std for scale in (-1e6, 1e6)])
 
-    assert LOG_STD_LOW - 1e-5 <= log_std.min() and log_std.max() <= LOG_STD_HIGH + 1e-5
+    assert log_std.min() >= LOG_STD_LOW - 1e-5 and log_std.max() <= LOG_STD_HIGH + 1e-5
 
 
 def test_one_option_has_the_weights_and_the_policy_of_none() -> None:

@@ -1,0 +1,198 @@
+"""Other libraries' SAC on the task of a `modules.sac.SAC`; `app.peers` has the rest."""
+
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+import torch
+from torch import Tensor, nn
+
+from app.pace import Pace
+from app.peers_dqn import FOREVER
+from datamodules.replay import ReplayData
+from datamodules.types import UsageError
+from modules.networks.mlp import MLP
+from modules.networks.twin import TwinLinear, TwinMLP
+from modules.sac import SAC, UNBOUNDED
+
+
+class SACTask(NamedTuple):
+    """What to train, in the words of our configs; `updates` are those of an iteration, `hidden` of every network."""
+
+    env: str
+    env_kwargs: dict[str, Any]
+    num_envs: int
+    horizon: int
+    hidden: tuple[int, ...]
+    activation: type[nn.Module]
+    learning_rate: float
+    gamma: float
+    tau: float
+    alpha: float
+    tune_alpha: bool
+    batch_size: int
+    updates: int
+    capacity: int
+    learning_starts: int
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps of an iteration."""
+        return self.num_envs * self.horizon
+
+
+def sac_task_of(data: ReplayData, model: SAC, who: str) -> SACTask:
+    """The task in a form that every peer has.
+
+    Raises: UsageError, one sentence, for what cannot be translated, with what to change.
+    """
+    changes = {
+        "data.n_step=1": data.n_step > 1,
+        "data.priority_alpha=0": data.priority_alpha > 0,
+        "data.frame_stack=1": data.frame_stack > 1,
+        "model.max_grad_norm=null": model.max_grad_norm < UNBOUNDED,
+        "model.normalize_obs=false": model.obs_normalizer is not None,
+        "model.noise_hold=1": model.noise_hold > 1,
+        "model.critic_learning_rate=null": model.critic_learning_rate != model.learning_rate,
+    }
+    for change, needed in changes.items():
+        if needed:
+            raise UsageError(f"{who} has no exact counterpart of `{change.partition('=')[0]}`: add `--set {change}`.")
+    if data.env not in gym.registry or not model.continuous:
+        raise UsageError(f"{who} is compared on Gymnasium ids with Box actions only, and data.env is {data.env}.")
+    hidden, activation = shape_of(model, who)
+    names = set(SACTask._fields) - {"updates"}  # those of the model are what it made so far
+    plain = {name: getattr(owner, name) for owner in (data, model) for name in names if name in vars(owner)}
+    alpha = float(model.log_alpha.detach().exp())
+    return SACTask(**plain, hidden=hidden, activation=activation, alpha=alpha, updates=data.updates_per_iteration)
+
+
+def shape_of(model: SAC, who: str) -> tuple[tuple[int, ...], type[nn.Module]]:
+    """Widths and activation of the networks.
+
+    Raises: UsageError unless actor and critics are plain MLPs of the same ones.
+    """
+    actor = [layer for layer in model.network.modules() if not list(layer.children())]
+    critic = [layer for layer in model.critic.modules() if not list(layer.children())]
+    widths = tuple(layer.out_features for layer in actor if isinstance(layer, nn.Linear))
+    twins = tuple(layer.weight.shape[-1] for layer in critic if isinstance(layer, TwinLinear))[:-1]
+    kinds = {type(layer) for layer in actor + critic if not isinstance(layer, nn.Linear | nn.Flatten | TwinLinear)}
+    plain = type(model.network) is MLP and type(model.critic) is TwinMLP and model.network.scale == 1
+    if not plain or widths != twins or len(kinds) != 1:
+        raise UsageError(
+            f"{who} is compared on plain MLPs of the same widths and activation for actor and critics only."
+        )
+    return widths, kinds.pop()
+
+
+def train_sb3_sac(task: SACTask, pace: Pace) -> None:
+    """Stable-Baselines3: DummyVecEnv, on the CPU, no logging."""
+    import stable_baselines3
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.env_util import make_vec_env
+
+    class Paced(BaseCallback):
+        """Ticks where the next rollout begins: an iteration is over."""
+
+        def _on_rollout_start(self) -> None:
+            if self.num_timesteps > task.learning_starts and not pace.tick(task.env_steps):
+                raise SystemExit(0)
+
+        def _on_step(self) -> bool:
+            return True
+
+    agent = stable_baselines3.SAC(
+        "MlpPolicy",
+        make_vec_env(task.env, task.num_envs, seed=1, env_kwargs=task.env_kwargs),
+        learning_rate=task.learning_rate,
+        buffer_size=task.capacity,
+        learning_starts=task.learning_starts,
+        batch_size=task.batch_size,
+        tau=task.tau,
+        gamma=task.gamma,
+        train_freq=task.horizon,
+        gradient_steps=task.updates,
+        ent_coef=f"auto_{task.alpha}" if task.tune_alpha else task.alpha,
+        policy_kwargs={"net_arch": list(task.hidden), "activation_fn": task.activation},
+        device="cpu",
+    )
+    agent.learn(FOREVER, callback=Paced(), log_interval=FOREVER)
+
+
+def train_skrl_sac(task: SACTask, pace: Pace) -> None:
+    """skrl: synchronous environments, on the CPU, no tracking."""
+    from skrl.agents.torch.sac import SAC as SkrlSAC
+    from skrl.envs.wrappers.torch import wrap_env
+    from skrl.memories.torch import RandomMemory
+    from skrl.trainers.torch import SequentialTrainer
+
+    class Paced(SkrlSAC):
+        """Ticks after the updates of every vector step."""
+
+        def update(self, **timing: int) -> None:
+            super().update(**timing)
+            self.tracking_data.clear()
+            if not pace.tick(task.num_envs):
+                raise SystemExit(0)
+
+    envs = wrap_env(gym.make_vec(task.env, task.num_envs, vectorization_mode="sync", **task.env_kwargs), verbose=False)
+    spaces = {"observation_space": envs.observation_space, "action_space": envs.action_space, "device": "cpu"}
+    critics = {name: skrl_model(task, spaces, critic=True) for name in ("critic_1", "critic_2")}
+    targets = {f"target_{name}": skrl_model(task, spaces, critic=True) for name in critics}
+    agent = Paced(
+        models={"policy": skrl_model(task, spaces, critic=False), **critics, **targets},
+        memory=RandomMemory(memory_size=task.capacity // task.num_envs, num_envs=task.num_envs, device="cpu"),
+        cfg=skrl_settings(task),
+        **spaces,
+    )
+    quiet = {"timesteps": FOREVER, "headless": True, "disable_progressbar": True, "close_environment_at_exit": False}
+    SequentialTrainer(env=envs, agents=agent, cfg=quiet).train()
+
+
+def skrl_settings(task: SACTask) -> dict[str, Any]:
+    """Ours in skrl's words; it makes its updates after every vector step.
+
+    Raises: UsageError if that is no whole number of them.
+    """
+    updates, rest = divmod(task.updates, task.horizon)
+    if rest:
+        raise UsageError("skrl makes whole updates after every vector step: choose a data.horizon that divides them.")
+    return {
+        "gradient_steps": updates,
+        "batch_size": task.batch_size,
+        "discount_factor": task.gamma,
+        "polyak": task.tau,
+        "learning_rate": task.learning_rate,
+        "random_timesteps": task.learning_starts // task.num_envs,
+        "learning_starts": task.learning_starts // task.num_envs,
+        "learn_entropy": task.tune_alpha,
+        "initial_entropy_value": task.alpha,
+        "experiment": {"write_interval": 0, "checkpoint_interval": 0},
+    }
+
+
+def skrl_model(task: SACTask, spaces: dict[str, Any], *, critic: bool) -> Any:
+    """A squashed policy or a critic of observation and action, as skrl wants them."""
+    from skrl.models.torch import DeterministicMixin, GaussianMixin, Model
+
+    mixin = DeterministicMixin if critic else GaussianMixin
+
+    class Torso(mixin, Model):  # type: ignore[valid-type, misc]
+        """The layers of the task, and what the mixin makes of their output."""
+
+        def __init__(self) -> None:
+            Model.__init__(self, **spaces)
+            mixin.__init__(self)
+            inputs = self.num_observations + self.num_actions * critic
+            widths = zip((inputs, *task.hidden[:-1]), task.hidden, strict=True)
+            hidden = [layer for width in widths for layer in (nn.Linear(*width), task.activation())]
+            self.net = nn.Sequential(*hidden, nn.Linear(task.hidden[-1], 1 if critic else 2 * self.num_actions))
+
+        def compute(self, inputs: dict[str, Tensor], role: str) -> tuple[Tensor, dict[str, Any]]:
+            seen = [inputs["observations"], inputs["taken_actions"]] if critic else [inputs["observations"]]
+            output = self.net(torch.cat(seen, -1))
+            if critic:
+                return output, {}
+            mean, log_std = output.chunk(2, -1)
+            return torch.tanh(mean), {"log_std": log_std.clamp(-5, 2)}
+
+    return Torso()
