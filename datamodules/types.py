@@ -118,7 +118,10 @@ class Actor(Protocol):
     """Whatever can act on a batch of observations."""
 
     def initial_state(self, batch: int) -> State:
-        """State of `batch` rows at the start of an episode."""
+        """State of `batch` rows at the start of an episode.
+
+        A leaf with the name of one of the environment's masks (`option_mask`) holds that mask at every decision.
+        """
         ...
 
     def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
