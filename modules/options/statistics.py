@@ -1,32 +1,17 @@
 """What options do while they run, counted on the device and logged under `option/`."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from modules.options.executed import Executed
 from modules.ranks import summed
 
 COUNTS = ("steps", "going", "ended", "switched", "completed", "length")
 """Valid steps; those that begin no episode, and among them those where the option ended by its own decision, and those
 where another option took over; options that are over; and the steps that these ran."""
-
-
-class Running(NamedTuple):
-    """Which options ran in T steps of B rows; every column `[T, B]`.
-
-    option, previous: now and one step earlier.   age: steps run, this one included.   begun: whether it begins here.
-    reset: whether an episode begins here.   valid: whether the step counts.   ran: age one step earlier, 0 if none.
-    """
-
-    option: Tensor
-    previous: Tensor
-    age: Tensor
-    begun: Tensor
-    reset: Tensor
-    valid: Tensor
-    ran: Tensor
 
 
 class OptionStatistics:
@@ -45,29 +30,28 @@ class OptionStatistics:
         self.options, self.max_duration, self.longest, self.window = options, max_duration, longest, window
         size = 2 * options + len(COUNTS) + longest + 1
         self.totals = torch.zeros(size, dtype=torch.float64, device=max_duration.device)
-        self.counted = torch.ones((), dtype=torch.bool, device=max_duration.device)
+        self.carried = torch.zeros((), dtype=torch.int64, device=max_duration.device)
         self.recent: dict[str, Tensor] = {}
 
-    def update(self, running: Running) -> None:
-        """Count the steps of one rollout."""
-        valid, option = running.valid, running.option
-        shares = F.one_hot(option, self.options).to(torch.float64)
-        before = torch.cat([self.counted.expand_as(valid[:1]), valid[:-1]])
-        going = valid & ~running.reset
-        longest = self.max_duration[running.previous]
-        forced = (running.ran >= longest) & (longest > 0)
-        over = running.begun & before & (running.ran > 0)
+    def update(self, executed: Executed, reset: Tensor, valid: Tensor) -> None:
+        """Count the steps of one rollout, columns `[T, B]`: who acted, where episodes begin, which steps count."""
+        age = executed.age * valid
+        ran = torch.cat([self.carried.expand_as(age[:1]), age[:-1]])
+        going, over = valid & ~reset, executed.begun & (ran > 0)
+        longest = self.max_duration[executed.previous]
+        ended = going & executed.begun & ~((ran >= longest) & (longest > 0))
+        counts = [valid, going, ended, going & (executed.option != executed.previous), over, over * ran]
+        shares = F.one_hot(executed.option, self.options).to(torch.float64)
+        usage, selected = shares * valid.unsqueeze(-1), shares * (valid & executed.begun).unsqueeze(-1)
         length = torch.zeros(self.longest + 1, dtype=torch.float64, device=valid.device)
-        length.scatter_add_(0, running.ran.clamp(max=self.longest).flatten(), over.double().flatten())
-        counts = [valid, going, going & running.begun & ~forced, going & (option != running.previous), over]
-        sums = [*(count.sum().double() for count in counts), (over * running.ran).sum().double()]
-        usage, selected = (shares * valid.unsqueeze(-1)), shares * (valid & running.begun).unsqueeze(-1)
-        self.totals += torch.cat([usage.sum((0, 1)), selected.sum((0, 1)), torch.stack(sums), length])
-        self.counted = valid[-1]
+        length.scatter_add_(0, ran.clamp(max=self.longest).flatten(), over.double().flatten())
+        sums = torch.stack([count.sum().double() for count in counts])
+        self.totals += torch.cat([usage.sum((0, 1)), selected.sum((0, 1)), sums, length])
+        self.carried = age[-1].clone()
 
-    def keep(self, running: Running, reward: Tensor, obs: Tensor) -> None:
+    def keep(self, executed: Executed, reset: Tensor, reward: Tensor, obs: Tensor) -> None:
         """Remember what row 0 did: option, begun, reset, reward and the flat observation it acted on."""
-        columns = {"option": running.option, "begun": running.begun, "reset": running.reset, "reward": reward}
+        columns = {"option": executed.option, "begun": executed.begun, "reset": reset, "reward": reward}
         row = {name: column[-self.window :, 0] for name, column in columns.items()}
         row["obs"] = obs[-self.window :, 0].flatten(1).float()
         for name, new in row.items():
@@ -98,11 +82,11 @@ class OptionStatistics:
 
     def remembered(self) -> dict[str, Any]:
         """State for a checkpoint, tensors only."""
-        return {name: getattr(self, name).to("cpu", copy=True) for name in ("totals", "counted")}
+        return {name: getattr(self, name).to("cpu", copy=True) for name in ("totals", "carried")}
 
     def remember(self, state: dict[str, Any]) -> None:
         """Continue from `remembered`."""
-        self.totals, self.counted = (state[name].to(self.totals.device, copy=True) for name in ("totals", "counted"))
+        self.totals, self.carried = (state[name].to(self.totals.device, copy=True) for name in ("totals", "carried"))
 
 
 RATES = {"term_rate": "ended", "switch_rate": "switched"}

@@ -1,35 +1,28 @@
 import pytest
 import torch
 
-from modules.options.statistics import OptionStatistics, Running
+from modules.options.executed import Executed
+from modules.options.statistics import OptionStatistics
+
+Run = tuple[Executed, torch.Tensor, torch.Tensor]
 
 
-def running(
-    option: list[int], reset: list[int], valid: list[int] | None = None, begun: list[int] | None = None
-) -> Running:
+def running(option: list[int], reset: list[int], valid: list[int] | None = None, begun: list[int] | None = None) -> Run:
     """One row from its options: what begins where the option changes or an episode does, unless `begun` says so."""
-    ages, starts, age = [], [], 0
-    for t, chosen in enumerate(option):
-        start = bool(reset[t]) or t == 0 or chosen != option[t - 1] if begun is None else bool(begun[t])
-        age = 1 if start else age + 1
-        ages, starts = [*ages, age], [*starts, start]
-    columns = [
-        option,
-        [0, *option[:-1]],
-        ages,
-        starts,
-        reset,
-        [1] * len(option) if valid is None else valid,
-        [0, *ages[:-1]],
-    ]
+    previous, ages = [0, *option[:-1]], [0]
+    starts = [now != before or new for now, before, new in zip(option, previous, reset, strict=True)]
+    for start in starts if begun is None else begun:
+        ages.append(1 if start else ages[-1] + 1)
+    ran = [0 if new else age for new, age in zip(reset, ages, strict=False)]
+    columns = [option, previous, starts if begun is None else begun, ran, reset, valid or [1] * len(option)]
     tensors = [torch.tensor(column).unsqueeze(1) for column in columns]
-    return Running(*tensors[:3], *(tensor.bool() for tensor in tensors[3:6]), tensors[6])
+    return Executed(*tensors[:2], tensors[2].bool(), tensors[3]), tensors[4].bool(), tensors[5].bool()
 
 
-def counted(*runs: Running, options: int = 2, max_duration: int = 0) -> dict[str, float]:
+def counted(*runs: Run, options: int = 2, max_duration: int = 0) -> dict[str, float]:
     statistics = OptionStatistics(options, torch.full((options,), max_duration))
     for run in runs:
-        statistics.update(run)
+        statistics.update(*run)
     return statistics.log()
 
 
@@ -56,6 +49,13 @@ def test_phantom_steps_count_for_nothing():
     assert (values["usage_0"], values["length_mean"]) == (1.0, 2.0)
 
 
+def test_lengths_go_on_from_one_rollout_to_the_next():
+    executed, reset, valid = running([0, 0, 0, 1], [1, 0, 0, 0])
+    halves = [(Executed(*(column[t] for column in executed)), reset[t], valid[t]) for t in (slice(2), slice(2, 4))]
+
+    assert counted(*halves) == counted((executed, reset, valid))
+
+
 def test_before_any_option_is_over_there_are_no_lengths():
     assert "length_mean" not in counted(running([0, 0], [1, 0]))
     assert OptionStatistics(2, torch.zeros(2, dtype=torch.int64)).log() == {}
@@ -63,7 +63,7 @@ def test_before_any_option_is_over_there_are_no_lengths():
 
 def test_what_was_counted_survives_a_checkpoint_and_begins_anew_at_a_log():
     first, second = (OptionStatistics(2, torch.zeros(2, dtype=torch.int64)) for _ in range(2))
-    first.update(running([0, 1, 1], [1, 0, 0]))
+    first.update(*running([0, 1, 1], [1, 0, 0]))
 
     second.remember(first.remembered())
 
@@ -73,10 +73,10 @@ def test_what_was_counted_survives_a_checkpoint_and_begins_anew_at_a_log():
 
 def test_recent_steps_of_row_0_are_kept_up_to_the_window():
     statistics = OptionStatistics(2, torch.zeros(2, dtype=torch.int64), window=4)
-    run = running([0, 1, 1], [1, 0, 0])
+    executed, reset, _ = running([0, 1, 1], [1, 0, 0])
 
     for reward in (1.0, 2.0):
-        statistics.keep(run, torch.full((3, 1), reward), torch.zeros(3, 1, 5))
+        statistics.keep(executed, reset, torch.full((3, 1), reward), torch.zeros(3, 1, 5))
 
     assert statistics.recent["option"].tolist() == [1, 0, 1, 1]
     assert statistics.recent["reward"].tolist() == [1.0, 2.0, 2.0, 2.0]
