@@ -43,9 +43,9 @@ def bare_loop(trainer: Any, model: Any, seconds: float) -> Bare:
     Nothing is counted or logged. Call it between two iterations of a fit.
     """
     device, running = trainer.strategy.root_device, joints(trainer, model)
+    synchronize(device)
     for joint in running.values():
         joint.seconds()
-    synchronize(device)
     began, iterations = time.perf_counter(), 0
     while time.perf_counter() - began < seconds:
         for _ in range(trainer.log_every_n_steps):

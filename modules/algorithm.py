@@ -15,8 +15,9 @@ from datamodules.seeds import restore_generator, run_seed, stream_generator
 from datamodules.types import Decision, Episodes, Rollout, Scalars, Spaces, State, UsageError
 from modules.hparams import check_imports, described
 from modules.ranks import average_gradients_, gathered, ranks, summed
-from modules.statistics import EvaluationEpisodes, RunningMeans, TrainingEpisodes
+from modules.statistics import EvaluationEpisodes
 from modules.tick import Tick, reopen
+from modules.training_log import TrainingLog
 
 
 class Algorithm(LightningModule):
@@ -48,8 +49,7 @@ class Algorithm(LightningModule):
         self.env_steps, self.updates = 0, 0
         self.latest: dict[str, float] = {}
         self.joints = {}
-        self.training_means = RunningMeans()
-        self.training_episodes = TrainingEpisodes()
+        self.training_log = TrainingLog()
         self.evaluation_episodes = EvaluationEpisodes()
         self._rank_state: dict[str, Any] | None = None
         self._learning_rate: float | None = None
@@ -119,10 +119,10 @@ class Algorithm(LightningModule):
 
     def tick(self, rollout: Rollout, metrics: Scalars) -> None:
         """Count the iteration; log when it is time."""
+        self.finish_log()
         steps = rollout.env_steps
         self.env_steps += steps if ranks() == 1 else int(summed(torch.tensor(steps, device=self.device)))
-        self.training_episodes.update(rollout.episodes)
-        self.training_means.update(metrics)
+        self.training_log.update(rollout.episodes, metrics)
         cast(list[Any], self.optimizers())[-1].step()
         if self.global_step % cast(Any, self.trainer).log_every_n_steps == 0 or self.progress >= 1:
             self.log_training()
@@ -169,16 +169,29 @@ class Algorithm(LightningModule):
         return [*self.parameters(), *tensors]
 
     def log_training(self) -> None:
-        """Log the metrics' means since the last log, and those of the training episodes."""
-        values = {f"train/{name}": value for name, value in self.training_means.log().items()}
-        values |= {f"rollout/{name}_mean": value for name, value in self.training_episodes.log().items()}
-        self.log_values(values | {"train/learning_rate": float(self._groups()[0]["lr"])})
+        """Log the metrics' means since the last log, and the training episodes'; on a GPU an iteration later."""
+        self.training_log.begin(self.env_steps, self._groups()[0]["lr"])
+        if self.device.type == "cpu" or self.progress >= 1:
+            self.finish_log()
 
-    def log_values(self, values: dict[str, float]) -> None:
-        """Send values by tag to every logger, against environment steps, and keep them in `latest`."""
+    def finish_log(self) -> None:
+        """Write what `log_training` began."""
+        if (finished := self.training_log.finish()) is not None:
+            self.log_values(*finished)
+
+    def log_values(self, values: dict[str, float], env_steps: int | None = None) -> None:
+        """Send values by tag to every logger, against environment steps (those of now), and keep them in `latest`."""
         self.latest |= values
         for logger in self.trainer.loggers:
-            logger.log_metrics(values, step=self.env_steps)
+            logger.log_metrics(values, step=self.env_steps if env_steps is None else env_steps)
+
+    def on_train_end(self) -> None:
+        """Write what is left to log."""
+        self.finish_log()
+
+    def on_validation_start(self) -> None:
+        """Write what was measured before."""
+        self.finish_log()
 
     def validation_step(self, batch: Episodes, batch_idx: int) -> None:
         """Add whole evaluation episodes."""
@@ -253,17 +266,13 @@ class Algorithm(LightningModule):
 
     def rank_state(self) -> dict[str, Any]:
         """What this rank alone holds, as tensors and plain types."""
-        return {
-            "minibatch": self.minibatch_generator.get_state(),
-            "episodes": self.training_episodes.remembered(),
-            "means": self.training_means.remembered(),
-        }
+        self.finish_log()
+        return {"minibatch": self.minibatch_generator.get_state(), **self.training_log.remembered()}
 
     def load_rank_state(self, state: dict[str, Any]) -> None:
         """Continue from `rank_state`."""
         restore_generator(self.minibatch_generator, state["minibatch"])
-        self.training_episodes.remember(state["episodes"], self.device)
-        self.training_means.remember(state["means"], self.device)
+        self.training_log.remember(state, self.device)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add spaces, counters and the state of every rank; called on all ranks."""
