@@ -12,12 +12,14 @@ from torch.optim import Optimizer
 
 from datamodules.joint import Joint
 from datamodules.seeds import restore_generator, run_seed, stream_generator
-from datamodules.types import Decision, Episodes, Rollout, Scalars, Spaces, State, UsageError
+from datamodules.types import Decision, Episodes, Experience, Rollout, Scalars, Spaces, State, UsageError
 from modules.hparams import check_imports, described
 from modules.ranks import average_gradients_, gathered, ranks, summed
 from modules.statistics import EvaluationEpisodes
 from modules.tick import Tick, reopen
 from modules.training_log import TrainingLog
+
+Collected = Rollout | Experience
 
 
 class Algorithm(LightningModule):
@@ -75,8 +77,8 @@ class Algorithm(LightningModule):
         """Decide for every row (see `datamodules.types.Actor`)."""
         raise NotImplementedError
 
-    def prepare(self, rollout: Rollout) -> Any:
-        """Returns and targets; called without gradient."""
+    def prepare(self, collected: Any) -> Any:
+        """Returns and targets of a rollout, or of transitions from a replay; called without gradient."""
         raise NotImplementedError
 
     def update(self, batch: Any) -> Scalars:
@@ -94,8 +96,8 @@ class Algorithm(LightningModule):
     def schedule_(self) -> None:
         """Set what changes with `progress`, before an update."""
 
-    def absorb_(self, rollout: Rollout) -> None:
-        """Merge a rollout into running statistics, after the update that used the old ones."""
+    def absorb_(self, collected: Any) -> None:
+        """Merge what was collected into running statistics, after the update that used the old ones."""
 
     @property
     def data(self) -> Any:
@@ -107,22 +109,28 @@ class Algorithm(LightningModule):
         """Share of the run's iterations that are done, in [0, 1]."""
         return min(1.0, self.global_step / self.data.iterations)
 
-    def training_step(self, batch: Iterable[Rollout], batch_idx: int) -> None:
+    def training_step(self, batch: Iterable[Collected], batch_idx: int) -> None:
         """Learn from every iteration of the batch."""
-        for rollout in batch:
-            self.schedule_()
-            with torch.no_grad():
-                prepared = self.joints["prepare"](rollout)
-            metrics = self.update(prepared)
-            self.absorb_(rollout)
-            self.tick(rollout, metrics)
+        for collected in batch:
+            self.tick(collected, self.iterate(collected))
 
-    def tick(self, rollout: Rollout, metrics: Scalars) -> None:
+    def iterate(self, collected: Collected) -> Scalars | None:
+        """One iteration's learning; no metrics where there is too little to learn from yet."""
+        self.schedule_()
+        metrics = None
+        if collected.ready:
+            with torch.no_grad():
+                prepared = self.joints["prepare"](collected)
+            metrics = self.update(prepared)
+        self.absorb_(collected)
+        return metrics
+
+    def tick(self, collected: Collected, metrics: Scalars | None) -> None:
         """Count the iteration; log when it is time."""
         self.finish_log()
-        steps = rollout.env_steps
+        steps = collected.env_steps
         self.env_steps += steps if ranks() == 1 else int(summed(torch.tensor(steps, device=self.device)))
-        self.training_log.update(rollout.episodes, metrics)
+        self.training_log.update(collected.episodes, metrics)
         cast(list[Any], self.optimizers())[-1].step()
         if self.global_step % cast(Any, self.trainer).log_every_n_steps == 0 or self.progress >= 1:
             self.log_training()
@@ -170,7 +178,8 @@ class Algorithm(LightningModule):
 
     def log_training(self) -> None:
         """Log the metrics' means since the last log, and the training episodes'; on a GPU an iteration later."""
-        self.training_log.begin(self.env_steps, self._groups()[0]["lr"])
+        values = {"train/learning_rate": self._groups()[0]["lr"], **self.data.measured()}
+        self.training_log.begin(self.env_steps, values)
         if self.device.type == "cpu" or self.progress >= 1:
             self.finish_log()
 
@@ -189,9 +198,7 @@ class Algorithm(LightningModule):
         """Write what is left to log."""
         self.finish_log()
 
-    def on_validation_start(self) -> None:
-        """Write what was measured before."""
-        self.finish_log()
+    on_validation_start = on_train_end
 
     def validation_step(self, batch: Episodes, batch_idx: int) -> None:
         """Add whole evaluation episodes."""
@@ -221,10 +228,7 @@ class Algorithm(LightningModule):
     ) -> Any:
         """Make the module of a local checkpoint again; nothing is imported or run that this package does not ship.
 
-        Args:
-            checkpoint_path: a file.
-            trusted: packages of yours that the checkpoint's hyperparameters may name.
-            args, kwargs: as Lightning takes them; hyperparameters given here win.
+        Args: as Lightning takes them; `trusted` are packages of yours that the hyperparameters may name.
 
         Raises: UsageError for a URL, and for a name that may not be imported.
         """
@@ -250,9 +254,7 @@ class Algorithm(LightningModule):
         if spaces != self.spaces:
             raise UsageError(f"The model was made for spaces {self.spaces}, but the data has {spaces}.")
         if stage == "fit" and self.trainer.precision in ("16-mixed", "16-true", "bf16-true"):
-            raise UsageError(
-                f"trainer.precision {self.trainer.precision} does not work here; use bf16-mixed or 32-true."
-            )
+            raise UsageError(f"trainer.precision {self.trainer.precision} does not work; use bf16-mixed or 32-true.")
 
     def on_fit_start(self) -> None:
         """Make the joints, and what each rank draws for itself, on the module's device."""

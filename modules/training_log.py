@@ -1,5 +1,6 @@
 """What training reports now and then: means of metrics and of episodes, read without waiting for the device."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -42,25 +43,29 @@ class TrainingLog:
     def __init__(self) -> None:
         self.means, self.episodes = RunningMeans(), TrainingEpisodes()
         self._reading: Reading | None = None
+        self._tags: list[str] = []
 
-    def update(self, episodes: Scalars, metrics: Scalars) -> None:
-        """Add one iteration."""
+    def update(self, episodes: Scalars, metrics: Scalars | None) -> None:
+        """Add one iteration; metrics are None if it only collected."""
         self.episodes.update(episodes)
-        self.means.update(metrics)
+        if metrics is not None:
+            self.means.update(metrics)
 
-    def begin(self, env_steps: int, learning_rate: float | Tensor) -> None:
-        """Take the means since the last time. Every rank calls this together."""
-        self._reading = Reading(env_steps, self.means.take(), self.episodes.take(), torch.as_tensor(learning_rate))
+    def begin(self, env_steps: int, values: Mapping[str, float | Tensor]) -> None:
+        """Take the means since the last time, and values by tag as they are. Every rank calls this together."""
+        self._tags = list(values)
+        means = (self.means.take(), self.episodes.take())
+        self._reading = Reading(env_steps, *means, *(torch.as_tensor(value) for value in values.values()))
 
     def finish(self) -> tuple[dict[str, float], int] | None:
         """Values by tag and the environment steps they belong to; None if nothing was begun."""
         reading, self._reading = self._reading, None
         if reading is None:
             return None
-        means, totals, (learning_rate,) = reading.values()
-        values = {f"train/{name}": mean for name, mean in zip(self.means.names, means, strict=True)}
+        means, totals, *rest = reading.values()
+        values = {f"train/{name}": mean for name, mean in zip(self.means.names, means, strict=False)}
         values |= {f"rollout/{name}_mean": mean for name, mean in self.episodes.means(totals).items()}
-        return values | {"train/learning_rate": learning_rate}, reading.env_steps
+        return values | {tag: value for tag, (value,) in zip(self._tags, rest, strict=True)}, reading.env_steps
 
     def remembered(self) -> dict[str, Any]:
         """State for a checkpoint, plain types; call it when nothing is begun."""

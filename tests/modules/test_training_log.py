@@ -17,7 +17,7 @@ def test_finish_gives_the_means_of_what_was_there_at_begin_with_its_env_steps():
     log = TrainingLog()
     log.update(episodes(2, 10, 40), Scalars(("loss",), torch.tensor([1.0])))
     log.update(episodes(0, 0, 0), Scalars(("loss",), torch.tensor([3.0])))
-    log.begin(64, learning_rate=0.5)
+    log.begin(64, {"train/learning_rate": 0.5})
     log.update(episodes(1, 100, 100), Scalars(("loss",), torch.tensor([9.0])))
 
     values, env_steps = log.finish()
@@ -36,7 +36,7 @@ def test_few_new_episodes_are_averaged_with_whole_groups_until_there_are_a_hundr
     means = []
     for totals in ((90, 0, 90), (20, 20, 20), (90, 180, 90)):
         log.update(episodes(*totals), Scalars((), torch.zeros(0)))
-        log.begin(0, 0.1)
+        log.begin(0, {"train/learning_rate": 0.1})
         means.append(log.finish()[0]["rollout/return_mean"])
 
     assert means == [0.0, 20 / 110, 200 / 110]
