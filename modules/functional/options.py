@@ -68,7 +68,8 @@ def option_target(
     Valid for every w whatever option chose the action, since Q(s, w, a) is conditioned on it; over several steps it is
     not, because the later actions are one option's.
     """
-    return reward.unsqueeze(-1) + gamma * (~terminated).to(reward.dtype).unsqueeze(-1) * upon_arrival
+    discount = gamma * (~terminated).to(reward.dtype)
+    return torch.addcmul(reward.unsqueeze(-1), discount.unsqueeze(-1), upon_arrival)
 
 
 def bounded_termination(

@@ -1,8 +1,9 @@
 """The controller: which option runs, when it ends, and what its two networks learn from."""
 
 import math
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar, cast
+from collections.abc import Sequence
+from functools import partial
+from typing import Literal, NamedTuple, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -25,10 +26,11 @@ from modules.functional.options import (
     termination_loss,
     usage_divergence,
 )
-from modules.networks.option_heads import PerOption
+from modules.networks.option_heads import OnTorso, OptionHead, Torso
 from modules.options.executed import Executed
 from modules.options.scripted import OptionPolicy, ScriptedOptions, check_durations
 
+UpdateMode = Literal["all", "executed", "multi"]
 STARVED = 0.6
 """The regulariser of usage acts while some option has less than this part of an even share (0.15 of 4 options)."""
 
@@ -62,6 +64,8 @@ class Controller(nn.Module):
         usage_weight: of the regulariser of usage, in standard deviations of the value.
         margin: worth of going on, in standard deviations of the advantage: deliberation cost.
         switch_cost: paid for changing the option, in units of the return.
+        update_mode, multi_weight: which options learn from a step (see `weight`): all alike, the one that acted, or all
+            as likely as they were, with this weight, and the one that acted with the rest.
 
     Raises: UsageError for values that cannot be.
     """
@@ -77,7 +81,7 @@ class Controller(nn.Module):
         self,
         obs_shape: tuple[int, ...],
         options: int,
-        network: Callable[[tuple[int, ...]], nn.Module],
+        network: Torso,
         scripted: Sequence[OptionPolicy] | None = None,
         min_duration: int = 1,
         max_duration: int = 0,
@@ -85,16 +89,22 @@ class Controller(nn.Module):
         usage_weight: float = 0.02,
         margin: float = 0.1,
         switch_cost: float = 0.0,
+        update_mode: UpdateMode = "all",
+        multi_weight: float = 0.3,
     ):
         super().__init__()
+        if update_mode not in ("all", "executed", "multi"):
+            raise UsageError(f"model.update_mode is {update_mode!r}; choose all, executed or multi.")
         check_durations(min_duration, max_duration, "model")
         if options < 1 or alpha <= 0:
             raise UsageError(f"model.options is {options} and model.alpha_option {alpha}; both must be positive.")
         self.scripted = None if scripted is None else ScriptedOptions(scripted)
         self.options = options if scripted is None else len(scripted)
+        self.update_mode, self.multi_weight = update_mode, multi_weight
         self.usage_weight, self.margin, self.switch_cost = usage_weight, margin, switch_cost
-        self.master = PerOption(network, obs_shape, self.options)
-        self.ending = PerOption(network, obs_shape, self.options, bias=-2.0) if scripted is None else None
+        head = partial(OptionHead, options=self.options)
+        self.master = OnTorso(network, obs_shape, head)
+        self.ending = OnTorso(network, obs_shape, partial(head, bias=-2.0)) if scripted is None else None
         self.log_alpha = nn.Parameter(torch.tensor(math.log(alpha)))
         self._keep_durations(min_duration, max_duration)
         self.register_buffer("usage", torch.full((self.options,), 1 / self.options))
@@ -165,6 +175,15 @@ class Controller(nn.Module):
         if self.switch_cost:
             upon = upon - bounded * self.switch_cost * (1 - master.exp())
         return Arrival(value, master, upon, (bounded == beta).to(value.dtype))
+
+    def weight(self, obs: Tensor, mask: Tensor | None, executed: Executed) -> Tensor:
+        """c(w) `[N, K]`: how much every option learns from each step, by `update_mode`."""
+        acted = F.one_hot(executed.option, self.options).float()
+        if self.update_mode == "all":
+            return torch.full_like(acted, 1 / self.options)
+        if self.update_mode == "executed":
+            return acted
+        return self.multi_weight * self.running(obs, mask, executed) + (1 - self.multi_weight) * acted
 
     @torch.no_grad()
     def running(self, obs: Tensor, mask: Tensor | None, executed: Executed) -> Tensor:

@@ -76,11 +76,11 @@ def test_the_price_of_switching_is_paid_in_the_target():
 def test_usage_is_evened_out_only_while_an_option_starves(favour: float, acts: bool):
     control, value, obs = controller(usage_weight=5.0), torch.randn(ROWS, 1).expand(ROWS, 4), torch.randn(ROWS, 3)
     control.log_alpha.data.fill_(-torch.inf)
-    control.master.linear.bias.data[0] = favour
+    control.master.head.linear.bias.data[0] = favour
     for _ in range(40):
         loss, *_ = control.master_loss(obs, None, value)
 
-    gradient = torch.autograd.grad(loss, control.master.linear.bias)[0]
+    gradient = torch.autograd.grad(loss, control.master.head.linear.bias)[0]
 
     assert (gradient[0] > 1e-5) == acts and (gradient.abs().max() > 1e-5) == acts
 
@@ -109,7 +109,7 @@ def test_scripts_say_where_options_begin_how_they_end_and_for_how_long_they_last
 def test_what_runs_has_probabilities_that_match_the_draws():
     control, rows = controller(), 20_000
     obs = torch.randn(1, 3).expand(rows, 3)
-    control.master.linear.bias.data.copy_(torch.tensor([1.0, 0.0, 0.0, -1.0]))
+    control.master.head.linear.bias.data.copy_(torch.tensor([1.0, 0.0, 0.0, -1.0]))
     state = control.initial_state(rows) | {"option_age": torch.ones(rows, dtype=torch.int64)}
     reset = torch.zeros(rows, dtype=torch.bool)
     choice = control.choose(obs, state, reset, choice_noise((rows,), 4, torch.Generator().manual_seed(1)))
