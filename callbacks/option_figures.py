@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.trainer.states import TrainerFn
 
 COLOURS = np.array(
     [
@@ -45,7 +46,7 @@ class OptionFigures(Callback):
         """Draw, for every TensorBoard there is."""
         boards = [logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)]
         recent = getattr(pl_module, "recent_options", {})
-        if not (trainer.training and trainer.is_global_zero and boards and recent):
+        if not (trainer.state.fn == TrainerFn.FITTING and trainer.is_global_zero and boards and recent):
             return
         steps = {name: column.cpu().numpy() for name, column in recent.items()}
         pictures = {"option/timeline": timeline(steps["option"], steps["begun"], steps["reset"], self._curve(steps))}

@@ -4,6 +4,7 @@ import math
 from typing import Any
 
 from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 
 REMEDIES = {
@@ -63,7 +64,7 @@ class OptionAlarm(Callback):
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Judge an evaluation made while training."""
-        if trainer.training and "option/usage_1" in pl_module.latest:
+        if trainer.state.fn == TrainerFn.FITTING and "option/usage_1" in pl_module.latest:
             self.judge({"evaluation": self.idle(pl_module.latest)})
 
     def collapsed(self, latest: dict[str, float], min_duration: int = 1) -> dict[str, str | None]:

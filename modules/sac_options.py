@@ -1,77 +1,62 @@
 """Soft actor-critic over options."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
-from torch.optim import Adam, Optimizer
+from torch.optim import Optimizer
 
 from datamodules.joint import Joint
 from datamodules.seeds import restore_generator, run_seed, stream_generator
-from datamodules.types import Decision, Experience, Scalars, Spaces, State, Transitions, UsageError
-from modules.algorithm import Algorithm, Collected
-from modules.checks import check_values
+from datamodules.types import Decision, Experience, Scalars, Spaces, State, UsageError
+from modules.functional.option_choice import choice_noise, gumbel
 from modules.functional.options import option_target
-from modules.functional.soft import follow_
-from modules.hparams import keep_hyperparameters
-from modules.networks.mlp import MLP
+from modules.functional.schedule import scheduled
+from modules.functional.soft import expected_soft_value, soft_value, temperature_loss
+from modules.networks.base import Network
+from modules.networks.heads import CategoricalHead
 from modules.networks.option_heads import Torso
-from modules.networks.twin import TwinMLP
-from modules.options.actor import OptionActor
-from modules.options.continuous import MakeCritic
-from modules.options.controller import Arrival, Controller, UpdateMode
+from modules.networks.squashed import SquashedGaussian, SquashedGaussianHead
+from modules.options.controller import Arrival, Controller
 from modules.options.executed import Executed
 from modules.options.measures import measures, names
+from modules.options.policies import Policies, divergence, of_option, own_q, policies, shared_q
 from modules.options.scripted import OptionPolicy
 from modules.options.statistics import OptionStatistics
+from modules.sac import SAC, uniform
+from modules.sac_batch import SACBatch
 
-TORSO = partial(MLP, hidden=(256, 256), activation="relu")
-OPTION_TORSO = partial(MLP, hidden=(128, 128), activation="relu")
 
+class SACOptions(SAC):
+    """Soft actor-critic with call-and-return options, all learned off-policy in one objective.
 
-class SACOptions(Algorithm):
-    """Soft actor-critic with call-and-return options, learned off-policy in one objective.
+    maximise E sum gamma^t [r_t + alpha H(pi(. | s_t, w_t)) + b_t alpha_option H(mu(. | s_t))], where b_t says that an
+    option begins at t. One option is soft actor-critic, to the last bit of every weight.
 
-    maximise E sum gamma^t [r_t + alpha_action H(pi(. | s_t, w_t)) + b_t alpha_option H(mu(. | s_t))], where b_t says
-    that an option begins at t. With one option this is soft actor-critic (Haarnoja et al. 2018, arXiv:1812.05905), to
-    the last bit of every weight.
-
-    1. The actor has a head an option, critics Q(s, w, a) a column an option: minimum of two, Polyak targets.
+    1. The actor has a head and the critics Q(s, w, a) a column an option.
     2. Arriving in s' with w is worth U = V + beta (V_master - V); see `modules.functional.options`.
-    3. Q is conditioned on the action, so every option learns from every step, without ratios (`update_mode` all); or
-       only the one that acted (executed); or in proportion to how likely each was (multi: Klissarov and Precup 2021,
-       arXiv:2112.03097, with `multi_weight`).
+    3. Q is conditioned on the action, so every option learns from every step, without ratios; see the controller's
+       `update_mode` for less.
     4. The master improves softly on V; while an option starves, the KL of usage over all states is added.
-    5. Terminations descend beta (A / std(A) + deliberation_margin): no entropy in A, else ending would pay.
+    5. Terminations descend beta (A / std(A) + margin): no entropy in A, else ending would pay.
     6. Two temperatures, each with a target entropy; every network has an optimizer and a clip of its own.
     7. Only `terminated` stops a bootstrap. Masks of s and s' hold in acting, targets and losses.
-    8. Before `data.learning_starts` actions are uniform; options are chosen and ended all the same.
+    8. Before the first update actions are uniform; options are chosen and ended all the same.
 
     Args:
         spaces: what the environment shows and takes; on the command line it comes from the data.
-        network: makes the actor's torso.   critic: makes the twin critics.
-        option_network: makes the torsos of master and terminations, which run at every step: keep them small.
         options: K.   scripted: hand-written options instead, of which only the controller is learned (and the actor
-            where they use it).
-        update_mode, multi_weight: see 3.
-        optimizer: makes each of the optimizers.
-        learning_rate: of actor, master and their temperatures.   critic_learning_rate: of the critics; null for the
-            same.   termination_learning_rate: null for a third of `learning_rate`.
-        gamma: discount per environment step, in [0, 1].   tau: share of the weights that targets take over an update.
-        alpha_action, alpha_option: temperatures at the start, in units of the return per nat.
-        action_entropy: target entropy: of a continuous action per part in nats, below 0; of a discrete one as a part of
-            an even choice. Null for -1 and 0.3.
-        option_entropy, option_entropy_end: target of the master's, as a part of an even choice, at the start and the
-            end of the run.
-        usage_weight: see 4, in deviations of the value.   deliberation_margin: see 5, in deviations.
-        switch_cost: paid for changing the option, in units of the return.
-        min_duration, max_duration: of learned options, in steps; a max_duration of 0 is none.
-        max_grad_norm: bound on the norm of each network's gradient.
+            where they use it); they see observations as they are.
+        controller: makes what chooses and ends options, from `obs_shape`, K and `scripted`.
+        option_learning_rate: of the master; null for `learning_rate`.   termination_learning_rate: null for a third.
+        sac: as of `modules.sac.SAC`.
 
     Raises: UsageError for values that cannot be.
+
+    Source: Bacon, Harb and Precup 2017, arXiv:1609.05140; Li et al. 2020, arXiv:2006.14363, for options with entropy.
     """
 
     statistics: OptionStatistics
@@ -79,61 +64,30 @@ class SACOptions(Algorithm):
     def __init__(
         self,
         spaces: Spaces,
-        network: Torso = TORSO,
-        critic: MakeCritic = TwinMLP,
-        option_network: Torso = OPTION_TORSO,
         options: int = 4,
         scripted: list[OptionPolicy] | None = None,
-        update_mode: UpdateMode = "all",
-        multi_weight: float = 0.3,
-        optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] = lambda params: Adam(params, fused=True),
-        learning_rate: float = 3e-4,
-        critic_learning_rate: float | None = None,
+        controller: Callable[[tuple[int, ...], int, list[OptionPolicy] | None], Controller] = Controller,
+        option_learning_rate: float | None = None,
         termination_learning_rate: float | None = None,
-        gamma: float = 0.99,
-        tau: float = 0.005,
-        alpha_action: float = 1.0,
-        alpha_option: float = 0.05,
-        action_entropy: float | None = None,
-        option_entropy: float = 0.2,
-        option_entropy_end: float = 0.02,
-        usage_weight: float = 0.02,
-        deliberation_margin: float = 0.1,
-        switch_cost: float = 0.0,
-        min_duration: int = 1,
-        max_duration: int = 0,
-        max_grad_norm: float = 10.0,
+        **sac: Any,
     ):
-        super().__init__(spaces)
-        keep_hyperparameters(self)
-        check_values(gamma=gamma, tau=tau, alpha_action=alpha_action, learning_rate=learning_rate)
-        check_values(max_grad_norm=max_grad_norm)
-        if spaces["action_kind"] not in ("continuous", "discrete"):
-            raise UsageError(f"SACOptions takes continuous or discrete actions, not {spaces['action_kind']}.")
-        self.optimizer, self.max_grad_norm, self.gamma, self.tau = optimizer, max_grad_norm, gamma, tau
-        self.learning_rate, self.critic_learning_rate = learning_rate, critic_learning_rate or learning_rate
-        self.termination_learning_rate = termination_learning_rate or learning_rate / 3
-        self.min_duration = min_duration
-        self.option_entropy, self.option_entropy_end = option_entropy, option_entropy_end
-        controller = Controller(
-            spaces["obs_shape"],
-            options,
-            option_network,
-            scripted,
-            min_duration=min_duration,
-            max_duration=max_duration,
-            alpha=alpha_option,
-            usage_weight=usage_weight,
-            margin=deliberation_margin,
-            switch_cost=switch_cost,
-            update_mode=update_mode,
-            multi_weight=multi_weight,
-        )
-        self.actor = OptionActor(spaces, controller, network, critic, scripted, action_entropy)
-        self.soft, self.controller, self.options = self.actor.soft, controller, controller.options
-        self.log_alpha = nn.Parameter(torch.tensor(math.log(alpha_action)))
-        self.learns_actor = bool(self.soft.learned.any())
-        self.optimized: dict[str, Optimizer] = {}
+        self.options = options if scripted is None else len(scripted)  # the networks are made by what follows
+        super().__init__(spaces, **sac)
+        self.controller = controller(spaces["obs_shape"], self.options, scripted)
+        self.option_generator: torch.Generator | None = None
+        self.option_learning_rate = option_learning_rate or self.learning_rate
+        self.termination_learning_rate = termination_learning_rate or self.learning_rate / 3
+        if scripted is not None and self.obs_normalizer is not None:
+            raise UsageError("Scripted options read observations as they are: set model.normalize_obs to false.")
+        if scripted is not None and not self.continuous and self.controller.learns_actor:
+            raise UsageError(
+                "A scripted option cannot use the actor's choice of a discrete action: say that it does not."
+            )
+
+    @property
+    def min_duration(self) -> int:
+        """Fewest steps of any option."""
+        return int(self.controller.min_duration.min())
 
     def setup(self, stage: str) -> None:
         """Refuse windows of several steps: their later actions may be another option's."""
@@ -141,13 +95,32 @@ class SACOptions(Algorithm):
         if getattr(self.data, "n_step", 1) != 1:
             raise UsageError(f"data.n_step is {self.data.n_step}; options learn from single steps: set it to 1.")
 
+    def make_networks(self, network: Torso, critic: Callable[[tuple[int, ...], int, int], nn.Module]) -> None:
+        """As of soft actor-critic with K heads and K columns; made in the same order, so that one option is the same.
+
+        Several heads start apart, with gain 1: options that begin alike and learn from the same steps stay alike.
+        """
+        super().make_networks(network, lambda shape, dims, outputs: critic(shape, dims, self.options * outputs))
+        features, dims, sizes = cast(Network, self.network).features, len(self.scale), self.spaces["action_sizes"]
+        if self.options > 1:
+            wide = partial(CategoricalHead, features, self.options * sum(sizes))
+            self.head = SquashedGaussianHead(features, dims, self.options) if self.continuous else wide()
+            nn.init.orthogonal_(self.head.linear.weight)
+
     def initial_state(self, batch: int) -> State:
         """No option runs; the environment's `option_mask` is put beside it at every step."""
         return self.controller.initial_state(batch)
 
     def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        """For actions and options (see `OptionActor.noise`)."""
-        return self.actor.noise(shape, generator)
+        """For the action, from `generator`, as soft actor-critic draws it; for the option, from a stream of its own."""
+        own = self.option_generator if self.training and self.option_generator is not None else generator
+        return torch.cat([self.action_noise(shape, generator), choice_noise(shape, self.options, own)], -1)
+
+    def action_noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        """Normal noise for a box, Gumbel for choices: of one option at each index of `shape`."""
+        if self.continuous:
+            return torch.randn((*shape, len(self.scale)), generator=generator, device=generator.device)
+        return gumbel((*shape, *self.spaces["action_sizes"]), generator)
 
     def act(
         self,
@@ -159,98 +132,136 @@ class SACOptions(Algorithm):
         noise: Tensor | None = None,
         greedy: bool = False,
     ) -> tuple[Decision, State]:
-        """One forward of each network for all rows."""
-        return self.actor(obs, state, reset, mask, None if greedy else noise)
+        """Go on with each row's option or begin another, then do what it says: all rows in one forward."""
+        obs, age = self.normalized(obs), state["option_age"]
+        draw, option_draw = (None, None) if greedy or noise is None else self._split(noise)
+        choice = self.controller.choose(obs, state, reset, option_draw)
+        since = (choice.age - 1).unsqueeze(-1).expand(-1, self.options)
+        policy = self.option_policies(obs, mask, since)
+        action = policy.mode
+        if draw is not None:
+            action = torch.where(self.exploring, uniform(policy, draw), policy.sample(draw))
+        action = of_option(self.played(obs, since, self.in_units(action)), choice.option)
+        executed = Executed(choice.option, state["option"], choice.begun, age.masked_fill(reset, 0))
+        state = {**state, "option": choice.option, "option_age": choice.age}
+        return Decision(action, {} if greedy else executed.extras()), state
 
-    def prepare(self, collected: Collected) -> Transitions:
-        """The iteration's minibatches `[U, N, ...]`, as the replay drew them."""
-        return cast(Experience, collected).transitions
+    def _split(self, noise: Tensor) -> tuple[Tensor, Tensor]:
+        own = noise.shape[-1] - self.options - 1
+        return noise[..., :own].unsqueeze(1), noise[..., own:]
 
-    def update(self, batch: Transitions) -> Scalars:
-        """An optimizer step of every network on each minibatch."""
-        updates, rows = batch.weight.shape
-        noise = self.soft.noise((updates, 2, rows, self.options), self.minibatch_generator)
-        measured = self.joints["update"](batch, noise)
+    def played(self, obs: Tensor, age: Tensor, action: Tensor) -> Tensor:
+        """What every option does, `[N, K, ...]` in the environment's units: a script has the last word."""
+        scripted = self.controller.scripted
+        return action if scripted is None else scripted.action(obs, age, action)
+
+    def option_policies(self, obs: Tensor, mask: Tensor | None, age: Tensor) -> Policies:
+        """Every option's distribution over actions, `[N, K, ...]`; a scripted choice is certain.
+
+        Args:
+            mask: `[N, A]`.   age: steps that options have run, `[N, K]`, for scripts.
+        """
+        features, _ = self.network(obs, {}, torch.zeros(len(obs), dtype=torch.bool, device=obs.device))
+        certain = None
+        if self.controller.scripted is not None and not self.continuous:
+            certain = self.controller.scripted.action(obs, age, torch.zeros_like(age))
+        return policies(self.head(features), self.options, mask, certain)
+
+    def update(self, batch: SACBatch) -> Scalars:
+        """An optimizer step of every network on each minibatch; means of the metrics over them."""
+        updates, rows = batch.return_.shape
+        noise = self.action_noise((updates, 2, rows, self.options), self.minibatch_generator)
+        self.errors, measured = self.joints["update"](batch, noise if self.continuous else None)
         self.updates += updates
+        self.exploring.fill_(False)
         return Scalars(names(self.options), measured)
 
-    def learn_all(self, batch: Transitions, noise: Tensor) -> Tensor:
-        """The updates one after the other; means of `measures`."""
-        minibatches = (_at(batch, update) for update in range(len(noise)))
-        return torch.stack([self.learn_once(each, draw) for each, draw in zip(minibatches, noise, strict=True)]).mean(0)
-
-    def learn_once(self, batch: Transitions, noise: Tensor) -> Tensor:
-        """One step of every network: critics, actor, temperature, master, temperature, terminations; then targets."""
-        executed = Executed.of(batch.extras)
-        weight = self.controller.weight(batch.obs, batch.extras.get("option_mask"), executed)
-        weight = weight * batch.weight.unsqueeze(-1)
-        arrival = self.arrival(batch, executed, noise[0])
-        critic_loss, q, critic_norm = self.critic_step(batch, arrival, weight)
-        value, log_prob, actor_norm = self.actor_step(batch, executed, weight, noise[1])
-        master_loss, log_master = self.master_step(batch, value)
-        ending_loss, beta, advantage = self.termination_step(batch, executed, arrival, weight)
-        follow_(list(self.soft.targets.parameters()), list(self.soft.critics.parameters()), self.tau)
-        losses = [critic_loss, -(weight * value).sum(-1).mean(), master_loss, ending_loss]
-        others = [self.log_alpha.exp(), self.controller.alpha, critic_norm, actor_norm]
-        divergence = self.soft.divergence(batch.obs[:64])
-        return measures(losses, q, log_prob, others, advantage, log_master, divergence, beta)
+    def descend(self, batch: SACBatch, next_noise: Tensor | None, noise: Tensor | None) -> tuple[Tensor, list[Tensor]]:
+        """One step of critics, actor, temperature, master, its temperature, terminations: errors `[N]` and metrics."""
+        executed, offers, by = Executed.of(batch.extras), batch.extras.get("option_mask"), self.by_name
+        alpha, control = self.log_alpha.detach().exp(), self.controller
+        weight = control.weight(batch.obs, offers, executed)
+        arrival = self.arrival(batch, executed, next_noise, alpha)
+        critic_loss, errors, q = self.critics_loss(batch, executed, arrival, weight)
+        norms = [self.step(critic_loss, by["critic"], self.max_grad_norm)]
+        actor_loss, value, entropy = self.actors_loss(batch, executed, noise, weight, alpha)
+        norms += [self.step(actor_loss, by["actor"], self.max_grad_norm) if control.learns_actor else actor_loss]
+        if self.tune_alpha and control.learns_actor:
+            self.step(self.alpha_loss(batch, entropy, weight), by["alpha"], math.inf)
+        master_loss, surplus, log_master = control.master_loss(batch.obs, offers, value)
+        self.step(master_loss, by["master"], self.max_grad_norm)
+        self.step(control.alpha_loss(surplus), by["alpha_option"], math.inf)
+        facts = (batch.next_obs, executed, arrival, batch.terminated, weight * batch.weight.sign().unsqueeze(-1))
+        ending_loss, beta, advantage = control.termination_loss(*facts)
+        if "ending" in by:
+            self.step(ending_loss, by["ending"], self.max_grad_norm)
+        losses = [critic_loss, actor_loss, master_loss, ending_loss, alpha, control.alpha, *norms]
+        since = (executed.age - 1).unsqueeze(-1).expand(-1, self.options)
+        apart = divergence(self.option_policies(batch.obs[:64], None, since[:64]))
+        return errors, list(measures(losses, q, entropy, advantage, log_master, apart, beta).unbind())
 
     @torch.no_grad()
-    def arrival(self, batch: Transitions, executed: Executed, noise: Tensor) -> Arrival:
+    def arrival(self, batch: SACBatch, executed: Executed, noise: Tensor | None, alpha: Tensor) -> Arrival:
         """What arriving in s' is worth, by the target critics."""
-        age, mask = self.controller.ages(executed), batch.next_masks.get("action_mask")
-        alpha = self.log_alpha.exp()
-        value, _ = self.soft.value(self.soft.targets, batch.next_obs, age, noise, alpha, mask)
-        return self.controller.arrival(batch.next_obs, batch.next_masks.get("option_mask"), value, executed)
+        age, offers = self.controller.ages(executed), batch.next_masks.get("option_mask")
+        value, _ = self.option_values(self.target_critic, batch.next_obs, age, noise, batch.next_mask, alpha)
+        return self.controller.arrival(batch.next_obs, offers, value, executed)
 
-    def critic_step(self, batch: Transitions, arrival: Arrival, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Regress both critics of every option on its target; the loss, the smaller critic and the gradient's norm."""
-        target = option_target(batch.reward[..., 0], arrival.upon_arrival, batch.terminated, gamma=self.gamma)
-        q = self.soft.q(batch.obs, batch.action)
-        loss = ((q - target).square() * weight).sum(-1).mean(-1).sum()
-        return loss, q.amin(0), self.step(loss, self.optimized["critic"], self.max_grad_norm)
-
-    def actor_step(
-        self, batch: Transitions, executed: Executed, weight: Tensor, noise: Tensor
+    def critics_loss(
+        self, batch: SACBatch, executed: Executed, arrival: Arrival, weight: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Ascend V(s, w) of the online critics, then move the temperature; V, log pi and the gradient's norm."""
-        age, mask = (executed.age - 1).unsqueeze(-1).expand(-1, self.options), batch.extras.get("action_mask")
-        alpha, learned = self.log_alpha.exp().detach(), weight * self.soft.learned
-        value, log_prob = self.soft.value(self.soft.critics, batch.obs, age, noise, alpha, mask)
-        norm = torch.zeros_like(alpha)
-        if self.learns_actor:
-            norm = self.step(-(learned * value).sum(-1).mean(), self.optimized["actor"], self.max_grad_norm)
-            surplus = (learned * (log_prob.detach() + self.soft.target_entropy)).sum(-1).mean()
-            self.step(-self.log_alpha.exp() * surplus, self.optimized["alpha_action"], self.max_grad_norm)
-        return value.detach(), log_prob.detach(), norm
+        """Squared errors of both critics of all options; absolute errors of those that acted `[N]`; Q `[N, K]`."""
+        target = option_target(batch.return_, arrival.upon_arrival, batch.terminated, discount=batch.discount)
+        q = shared_q(self.critic, batch.obs, batch.action, self.options)
+        error = q - target
+        loss = (weight * batch.weight.unsqueeze(-1) * error.square()).sum(-1).sum(0).mean()
+        acted = of_option(error.detach().abs().mean(0), executed.option)
+        return loss, acted, q.detach().amin(0)
 
-    def master_step(self, batch: Transitions, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Improve the master on V, then move its temperature; its loss and log-probabilities."""
-        loss, surplus, log_master = self.controller.master_loss(batch.obs, batch.extras.get("option_mask"), value)
-        self.step(loss, self.optimized["master"], self.max_grad_norm)
-        self.step(self.controller.alpha_loss(surplus), self.optimized["alpha_option"], self.max_grad_norm)
-        return loss, log_master
-
-    def termination_step(
-        self, batch: Transitions, executed: Executed, arrival: Arrival, weight: Tensor
+    def actors_loss(
+        self, batch: SACBatch, executed: Executed, noise: Tensor | None, weight: Tensor, alpha: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Let options end where another is worth more by the margin; loss, beta and advantages `[N, K]`."""
-        facts = (batch.next_obs, executed, arrival, batch.terminated, weight)
-        loss, beta, advantage = self.controller.termination_loss(*facts)
-        if "ending" in self.optimized:
-            self.step(loss, self.optimized["ending"], self.max_grad_norm)
-        return loss, beta, advantage
+        """Minus the soft values under the critics; these, and the entropies, `[N, K]` without gradient."""
+        age = (executed.age - 1).unsqueeze(-1).expand(-1, self.options)
+        value, entropy = self.option_values(self.critic, batch.obs, age, noise, batch.mask, alpha)
+        counted = weight * self.controller.learned * batch.weight.sign().unsqueeze(-1)
+        return -(counted * value).sum(-1).mean(), value.detach(), entropy.detach()
+
+    def alpha_loss(self, batch: SACBatch, entropy: Tensor, weight: Tensor) -> Tensor:
+        """Of the actions' temperature, over the options that learn."""
+        wanted = self.entropy_wanted(batch.mask)
+        surplus = entropy - (wanted if isinstance(wanted, float) else wanted.unsqueeze(-1))
+        return temperature_loss(self.log_alpha, (weight * self.controller.learned * surplus).sum(-1), 0.0)
+
+    def option_values(
+        self, critic: nn.Module, obs: Tensor, age: Tensor, noise: Tensor | None, mask: Tensor | None, alpha: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """V(s, w) = E[min_i Q_i(s, w, a) - alpha log pi(a | s, w)] and the entropies or estimates of them, `[N, K]`."""
+        policy = self.option_policies(obs, mask, age)
+        if isinstance(policy, SquashedGaussian):
+            action, log_prob = policy.sample_with_log_prob(cast(Tensor, noise))
+            if self.controller.scripted is not None:
+                action = (self.played(obs, age, self.in_units(action)) - self.centre) / self.scale
+                log_prob = log_prob * self.controller.learned
+            q1, q2 = own_q(critic, obs, action)
+            return soft_value(q1, q2, log_prob, alpha), -log_prob
+        q1, q2 = critic(obs).detach().unflatten(-1, (self.options, -1))
+        return expected_soft_value(q1, q2, policy.log_probs, alpha), policy.entropy()
 
     def schedule_(self) -> None:
-        """The master's target entropy, and whether actions are still drawn at random."""
-        share = self.option_entropy + (self.option_entropy_end - self.option_entropy) * self.progress
-        self.controller.entropy_share.fill_(share)
-        self.actor.exploring.fill_(self.env_steps < self.data.learning_starts)
+        """Adds the master's target entropy, and the learning rates of master, its temperature and terminations."""
+        super().schedule_()
+        self.controller.anneal_(self.progress)
+        rates = {"master": self.option_learning_rate, "alpha_option": self.critic_learning_rate}
+        rates["ending"] = self.termination_learning_rate
+        for name, optimizer in self.by_name.items():
+            if name in rates:
+                set_rate_(optimizer, scheduled(self.learning_rate_schedule, rates[name], self.progress))
 
-    def absorb_(self, collected: Collected) -> None:
-        """Count what options did."""
-        rollout = cast(Experience, collected).rollout
-        executed = Executed.of(rollout.extras)
+    def absorb_(self, experience: Experience) -> None:
+        """Counts what options did."""
+        super().absorb_(experience)
+        rollout, executed = experience.rollout, Executed.of(experience.rollout.extras)
         self.statistics.update(executed, rollout.reset, rollout.valid)
         self.statistics.keep(executed, rollout.reset, rollout.reward, rollout.obs[:-1])
 
@@ -266,27 +277,23 @@ class SACOptions(Algorithm):
         """What the first environment's options did lately, for a figure (see `OptionStatistics.recent`)."""
         return self.statistics.recent if self.joints else {}
 
+    @property
+    def by_name(self) -> dict[str, Optimizer]:
+        """What `make_optimizers` made, while fitting."""
+        names = ["actor", "critic", *["alpha"] * self.tune_alpha, "master", "alpha_option", "ending"]
+        return dict(zip(names, self.raw_optimizers, strict=False))
+
     def make_optimizers(self) -> list[Optimizer]:
-        """One a network and temperature, in the order in which they step."""
-        soft, controller, rate = self.soft, self.controller, self.learning_rate
-        learners: dict[str, tuple[Iterable[nn.Parameter], float]] = {
-            "critic": (soft.critics.parameters(), self.critic_learning_rate),
-            "actor": (soft.actor.parameters(), rate),
-            "alpha_action": ([self.log_alpha], self.critic_learning_rate),
-            "master": (controller.master.parameters(), rate),
-            "alpha_option": ([controller.log_alpha], self.critic_learning_rate),
-        }
-        if controller.ending is not None:
-            learners["ending"] = (controller.ending.parameters(), self.termination_learning_rate)
-        self.optimized = {name: self.optimizer(parameters) for name, (parameters, _) in learners.items()}
-        for optimizer, (_, learning_rate) in zip(self.optimized.values(), learners.values(), strict=True):
-            for group in optimizer.param_groups:
-                group["lr"] = learning_rate
-        return list(self.optimized.values())
+        """Adds those of the master, its temperature and, unless options are scripted, the terminations."""
+        control = self.controller
+        ending = [] if control.ending is None else [[*control.ending.parameters()]]
+        return super().make_optimizers() + [
+            self.optimizer(each) for each in [[*control.master.parameters()], [control.log_alpha], *ending]
+        ]
 
     def make_joints(self) -> dict[str, Joint[Any]]:
         """Prepare, and all updates of an iteration."""
-        update = Joint(self.learn_all, self.device, name="update", owned=self.owned_tensors)
+        update = Joint(self.run_updates, self.device, name="update", owned=self.owned_tensors)
         return {"prepare": Joint(self.prepare, self.device, name="prepare"), "update": update}
 
     def owned_tensors(self) -> list[Tensor]:
@@ -295,28 +302,27 @@ class SACOptions(Algorithm):
 
     def on_fit_start(self) -> None:
         """Makes the options' own randomness and statistics, on this rank's device."""
-        self.actor.generator = stream_generator(run_seed(), self.global_rank, "option", self.device)
+        self.option_generator = stream_generator(run_seed(), self.global_rank, "option", self.device)
         self.statistics = OptionStatistics(self.options, self.controller.max_duration)
         super().on_fit_start()
 
     def rank_state(self) -> dict[str, Any]:
         """Adds the options' generator and statistics."""
-        assert self.actor.generator is not None
-        own = {"generator": self.actor.generator.get_state(), "statistics": self.statistics.remembered()}
+        generator = cast(torch.Generator, self.option_generator)
+        own = {"generator": generator.get_state(), "statistics": self.statistics.remembered()}
         return super().rank_state() | {"option": own}
 
     def load_rank_state(self, state: dict[str, Any]) -> None:
         """Continue from `rank_state`."""
         super().load_rank_state(state)
-        assert self.actor.generator is not None
-        restore_generator(self.actor.generator, state["option"]["generator"])
+        restore_generator(cast(torch.Generator, self.option_generator), state["option"]["generator"])
         self.statistics.remember(state["option"]["statistics"])
 
 
-def _at(batch: Transitions, update: int) -> Transitions:
-    """One minibatch `[N, ...]`."""
-    pick = [
-        {name: leaf[update] for name, leaf in column.items()} if isinstance(column, dict) else column[update]
-        for column in batch
-    ]
-    return Transitions._make(pick)
+def set_rate_(optimizer: Optimizer, rate: float) -> None:
+    """The learning rate of every group, in place where a captured update reads it."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate

@@ -59,6 +59,10 @@ def next_option(
 
 def choice_noise(shape: tuple[int, ...], options: int, generator: torch.Generator) -> Tensor:
     """Randomness for one `next_option` at each index of `shape`: `[*shape, K + 1]`, on the generator's device."""
-    gumbel = torch.empty((*shape, options), device=generator.device).exponential_(generator=generator).log_().neg_()
     uniform = torch.rand((*shape, 1), generator=generator, device=generator.device)
-    return torch.cat([gumbel, uniform], -1)
+    return torch.cat([gumbel((*shape, options), generator), uniform], -1)
+
+
+def gumbel(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Standard Gumbel noise, always finite, on the generator's device."""
+    return torch.empty(shape, device=generator.device).exponential_(generator=generator).log_().neg_()

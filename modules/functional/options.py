@@ -61,15 +61,15 @@ def option_value_upon_arrival(value: PerOption, controller: Entries, termination
 
 
 def option_target(
-    reward: Entries, upon_arrival: PerOption, terminated: Bool[Tensor, "*N"], *, gamma: float
+    reward: Entries, upon_arrival: PerOption, terminated: Bool[Tensor, "*N"], *, discount: float | Entries
 ) -> PerOption:
-    """One-step target of every option: r + gamma (1 - terminated) U(w).
+    """One-step target of every option: r + discount (1 - terminated) U(w).
 
     Valid for every w whatever option chose the action, since Q(s, w, a) is conditioned on it; over several steps it is
     not, because the later actions are one option's.
     """
-    discount = gamma * (~terminated).to(reward.dtype)
-    return torch.addcmul(reward.unsqueeze(-1), discount.unsqueeze(-1), upon_arrival)
+    following = (discount * (~terminated).to(reward.dtype)).unsqueeze(-1)
+    return torch.addcmul(reward.unsqueeze(-1), following, upon_arrival)
 
 
 def bounded_termination(
@@ -144,20 +144,31 @@ def termination_loss(
     margin: float | Tensor,
     weight: PerOption,
     going_on: Bool[Tensor, "*N"],
+    *,
+    prior: float = 0.12,
+    prior_weight: float = 0.0,
 ) -> Scalar:
-    """Mean over the batch of sum_w c(w) beta(w) (A(w) + margin), for steps that did not terminate the episode.
+    """Mean of sum_w c(w) [beta(w) (A(w) + margin) + prior_weight KL(beta(w) || prior)], while the episode goes on.
+
+    At rest, logit beta = logit prior - (A + margin) / prior_weight: an option departs from the prior as far as its
+    advantage is large, and no further. Without the prior the sign of A decides alone, however small A is.
 
     Args:
         termination: beta(s', w) with gradient.
-        advantage: A(s', w), in the units of `margin` (usually standard deviations); detached here.
+        advantage: A(s', w), in the units of `margin`; detached here.
         margin: what going on is worth beyond its advantage: the deliberation cost.
         weight: c(w), 0 where the option cannot end.
+        prior: probability of ending, in (0, 1).
 
     Source: Bacon, Harb and Precup 2017, arXiv:1609.05140, theorem 2, and Harb et al. 2018, arXiv:1709.04571, eq. 10,
-    whose cost has the unit of the return; ours is in standard deviations of the advantage.
+    whose cost has the unit of the return. The prior is ours.
     """
-    worth = weight * (advantage + margin).detach() * going_on.to(advantage.dtype).unsqueeze(-1)
-    return (termination * worth).sum(-1).mean()
+    worth = termination * (advantage + margin).detach()
+    if prior_weight:
+        ends = termination.clamp(1e-6, 1 - 1e-6)
+        ratio, rest = (ends / prior).log(), ((1 - ends) / (1 - prior)).log()
+        worth = worth + prior_weight * (ends * ratio + (1 - ends) * rest)
+    return (weight * going_on.to(worth.dtype).unsqueeze(-1) * worth).sum(-1).mean()
 
 
 def gaussian_divergence(mean: Float[Tensor, "*N K A"], log_std: Float[Tensor, "*N K A"]) -> Scalar:

@@ -1,7 +1,6 @@
 """The controller: which option runs, when it ends, and what its two networks learn from."""
 
 import math
-from collections.abc import Sequence
 from functools import partial
 from typing import Literal, NamedTuple, TypeVar, cast
 
@@ -26,11 +25,17 @@ from modules.functional.options import (
     termination_loss,
     usage_divergence,
 )
+from modules.networks.mlp import MLP
 from modules.networks.option_heads import OnTorso, OptionHead, Torso
 from modules.options.executed import Executed
 from modules.options.scripted import OptionPolicy, ScriptedOptions, check_durations
 
-UpdateMode = Literal["all", "executed", "multi"]
+FIRST_ENDING = 0.12
+"""Terminations begin here: options of about 8 steps."""
+
+LEAST = 0.05
+"""Advantages are not magnified beyond this part of the value's deviation: what is smaller is the critics' noise."""
+
 STARVED = 0.6
 """The regulariser of usage acts while some option has less than this part of an even share (0.15 of 4 options)."""
 
@@ -55,21 +60,28 @@ class Controller(nn.Module):
     """Chooses among K options and ends them, by a master mu(w | s) and terminations beta(s, w).
 
     Args:
-        obs_shape: shape of one observation.
-        options: K, at least 1; ignored where options are scripted.
-        network: makes the torso of each of the two networks.
+        obs_shape: shape of one observation.   options: K.
         scripted: hand-written options, which say themselves where they begin and how they end; None learns that too.
-        min_duration, max_duration: of learned options in steps; a max_duration of 0 is none.
+        network: makes the torsos of master and terminations, which run at every step: keep them small.
+        min_duration, max_duration: of learned options, in steps; 0 for no maximum.
+        update_mode: which options learn from a step: `all` alike, the one that acted (`executed`), or `multi`: as
+            likely as they were, with `multi_weight`, and the one that acted with the rest (Klissarov and Precup 2021,
+            arXiv:2112.03097).
         alpha: the master's temperature at the start, in units of the return per nat.
+        entropy, entropy_end: its target entropy at the start and the end of a run, as a part of that of an even choice.
         usage_weight: of the regulariser of usage, in standard deviations of the value.
-        margin: worth of going on, in standard deviations of the advantage: deliberation cost.
+        deliberation_margin: what going on is worth, in standard deviations of the advantage.
+        prior_weight: of KL(beta || its first value, 0.12), in deviations of the advantage: options run about 8 steps
+            unless it matters whether they end.
         switch_cost: paid for changing the option, in units of the return.
-        update_mode, multi_weight: which options learn from a step (see `weight`): all alike, the one that acted, or all
-            as likely as they were, with this weight, and the one that acted with the rest.
+
+    Attributes:
+        learned: bool `[K]`, which options use the actor.
 
     Raises: UsageError for values that cannot be.
     """
 
+    learned: Tensor
     min_duration: Tensor
     max_duration: Tensor
     usage: Tensor
@@ -81,35 +93,45 @@ class Controller(nn.Module):
         self,
         obs_shape: tuple[int, ...],
         options: int,
-        network: Torso,
-        scripted: Sequence[OptionPolicy] | None = None,
+        scripted: list[OptionPolicy] | None = None,
+        network: Torso = lambda obs_shape: MLP(obs_shape, (128, 128), "relu"),
         min_duration: int = 1,
         max_duration: int = 0,
-        alpha: float = 0.05,
-        usage_weight: float = 0.02,
-        margin: float = 0.1,
-        switch_cost: float = 0.0,
-        update_mode: UpdateMode = "all",
+        update_mode: Literal["all", "executed", "multi"] = "all",
         multi_weight: float = 0.3,
+        alpha: float = 0.05,
+        entropy: float = 0.2,
+        entropy_end: float = 0.02,
+        usage_weight: float = 0.02,
+        deliberation_margin: float = 0.1,
+        prior_weight: float = 0.5,
+        switch_cost: float = 0.0,
     ):
         super().__init__()
-        if update_mode not in ("all", "executed", "multi"):
-            raise UsageError(f"model.update_mode is {update_mode!r}; choose all, executed or multi.")
-        check_durations(min_duration, max_duration, "model")
+        check_durations(min_duration, max_duration, "The controller")
         if options < 1 or alpha <= 0:
-            raise UsageError(f"model.options is {options} and model.alpha_option {alpha}; both must be positive.")
-        self.scripted = None if scripted is None else ScriptedOptions(scripted)
-        self.options = options if scripted is None else len(scripted)
+            raise UsageError(f"Options are {options} and the controller's alpha is {alpha}; both must be positive.")
+        self.options, self.scripted = options, None if scripted is None else ScriptedOptions(scripted)
         self.update_mode, self.multi_weight = update_mode, multi_weight
-        self.usage_weight, self.margin, self.switch_cost = usage_weight, margin, switch_cost
-        head = partial(OptionHead, options=self.options)
+        self.entropy, self.entropy_end, self.usage_weight = entropy, entropy_end, usage_weight
+        self.deliberation_margin, self.prior_weight = deliberation_margin, prior_weight
+        self.switch_cost = switch_cost
+        head = partial(OptionHead, options=options)
         self.master = OnTorso(network, obs_shape, head)
-        self.ending = OnTorso(network, obs_shape, partial(head, bias=-2.0)) if scripted is None else None
+        self.ending = (
+            OnTorso(network, obs_shape, partial(head, bias=math.log(FIRST_ENDING / (1 - FIRST_ENDING))))
+            if scripted is None
+            else None
+        )
         self.log_alpha = nn.Parameter(torch.tensor(math.log(alpha)))
+        learned = [True] * options if scripted is None else [policy.uses_actor for policy in scripted]
+        self.learns_actor = any(learned)
+        self.register_buffer("learned", torch.tensor(learned), persistent=False)
         self._keep_durations(min_duration, max_duration)
-        self.register_buffer("usage", torch.full((self.options,), 1 / self.options))
-        for name in ("advantage_std", "value_std", "entropy_share"):
+        self.register_buffer("usage", torch.full((options,), 1 / options))
+        for name in ("advantage_std", "value_std"):
             self.register_buffer(name, torch.zeros(()))
+        self.register_buffer("entropy_share", torch.tensor(entropy))
 
     def _keep_durations(self, shortest: int, longest: int) -> None:
         bounds = [(shortest, longest)] * self.options
@@ -124,6 +146,10 @@ class Controller(nn.Module):
     def alpha(self) -> Tensor:
         """The master's temperature, without gradient."""
         return self.log_alpha.detach().exp()
+
+    def anneal_(self, progress: float) -> None:
+        """Set the target entropy for a share of the run that is done."""
+        self.entropy_share.fill_(self.entropy + (self.entropy_end - self.entropy) * progress)
 
     def initial_state(self, batch: int) -> State:
         """No option has run; everything is offered until the environment says otherwise."""
@@ -176,6 +202,7 @@ class Controller(nn.Module):
             upon = upon - bounded * self.switch_cost * (1 - master.exp())
         return Arrival(value, master, upon, (bounded == beta).to(value.dtype))
 
+    @torch.no_grad()
     def weight(self, obs: Tensor, mask: Tensor | None, executed: Executed) -> Tensor:
         """c(w) `[N, K]`: how much every option learns from each step, by `update_mode`."""
         acted = F.one_hot(executed.option, self.options).float()
@@ -227,9 +254,10 @@ class Controller(nn.Module):
         advantage = option_advantage(arrival.value, arrival.log_master)
         with torch.no_grad():
             _follow(self.advantage_std, advantage.std(unbiased=False), 0.01)
-        scaled = advantage / (self.advantage_std + 1e-6)
+        scaled = advantage / (torch.maximum(self.advantage_std, LEAST * self.value_std) + 1e-6)
         beta = self.termination(next_obs, self.ages(executed))
-        loss = termination_loss(beta, scaled, self.margin, weight * arrival.free, ~terminated)
+        prior = {"prior": FIRST_ENDING, "prior_weight": self.prior_weight}
+        loss = termination_loss(beta, scaled, self.deliberation_margin, weight * arrival.free, ~terminated, **prior)
         return loss, beta.detach(), scaled
 
 

@@ -10,13 +10,13 @@ FIXED = (
     "actor_loss",
     "master_loss",
     "termination_loss",
-    "q_mean",
-    "q_min",
-    "entropy",
     "alpha_action",
     "alpha_option",
     "critic_grad_norm",
     "actor_grad_norm",
+    "q_mean",
+    "q_min",
+    "entropy",
     "option/advantage_std",
     "option/advantage_positive",
     "option/master_entropy",
@@ -34,10 +34,9 @@ def names(options: int) -> tuple[str, ...]:
 
 
 def measures(
-    losses: list[Tensor],
+    scalars: list[Tensor],
     q: Tensor,
-    log_prob: Tensor,
-    others: list[Tensor],
+    entropy: Tensor,
     advantage: Tensor,
     log_master: Tensor,
     divergence: Tensor,
@@ -48,13 +47,10 @@ def measures(
     The mutual information of state and option, H(mean mu) - mean H(mu), is that of the states of one minibatch.
 
     Args:
-        losses: of critics, actor, master and terminations.
-        q, log_prob, advantage, log_master, beta: `[N, K]`.
-        others: both temperatures, then the gradient norms of critics and actor.
+        scalars: the first eight of `FIXED`.   q, entropy, advantage, log_master, beta: `[N, K]`.
     """
-    conditional = master_entropy(log_master).mean()
-    usage = log_master.exp().mean(0)
+    conditional, usage = master_entropy(log_master).mean(), log_master.exp().mean(0)
     marginal = -torch.special.xlogy(usage, usage).sum()
     options = [advantage.std(), (advantage > 0).to(q.dtype).mean(), conditional, marginal, marginal - conditional]
-    scalars = [*losses, q.mean(), q.amin(), -log_prob.mean(), *others, *options, divergence]
-    return torch.cat([torch.stack(scalars), beta.mean(0), q.mean(0)]).detach()
+    rest = [q.mean(), q.amin(), entropy.mean(), *options, divergence]
+    return torch.cat([torch.stack([*scalars, *rest]), beta.mean(0), q.mean(0)]).detach()

@@ -31,10 +31,10 @@ def test_targets_of_both_options_when_the_better_one_is_chosen_anew():
     better = log_master(torch.tensor([[0.0, 1e3]], dtype=double))
 
     arrival = option_value_upon_arrival(value, controller_value(value, better, 0.2), torch.full_like(value, 0.25))
-    target = option_target(torch.ones(1, dtype=double), arrival, never, gamma=0.9)
+    target = option_target(torch.ones(1, dtype=double), arrival, never, discount=0.9)
 
     assert torch.allclose(target, torch.tensor([[2.125, 2.80]], dtype=double))
-    assert option_target(torch.ones(1, dtype=double), arrival, ~never, gamma=0.9).tolist() == [[1.0, 1.0]]
+    assert option_target(torch.ones(1, dtype=double), arrival, ~never, discount=0.9).tolist() == [[1.0, 1.0]]
 
 
 def test_the_termination_gradient_has_the_cost_inside_and_the_advantage_detached():
@@ -46,6 +46,15 @@ def test_the_termination_gradient_has_the_cost_inside_and_the_advantage_detached
 
     assert gradient.item() == pytest.approx(-0.235)
     assert torch.autograd.grad(loss, advantage, allow_unused=True) == (None,)
+
+
+def test_terminations_rest_where_the_advantage_balances_the_prior():
+    logit = torch.full((1, 1), math.log(0.2 / 0.8) - (1.5 + 0.1) / 0.5, dtype=double, requires_grad=True)
+    one, advantage = torch.ones(1, 1, dtype=double), torch.full((1, 1), 1.5, dtype=double)
+
+    loss = termination_loss(logit.sigmoid(), advantage, 0.1, one, torch.tensor([True]), prior=0.2, prior_weight=0.5)
+
+    assert torch.autograd.grad(loss, logit)[0].item() == pytest.approx(0.0, abs=1e-12)
 
 
 @given(st.lists(st.floats(-1e3, 1e3, width=32), min_size=1, max_size=20), st.floats(0, 1, width=32))
@@ -148,7 +157,7 @@ def test_iterating_the_targets_solves_a_two_state_process_by_hand():
 
     for _ in range(200):
         arrival = option_value_upon_arrival(value, controller_value(value, master, alpha), beta)
-        value = option_target(reward, arrival[[1, 0]], torch.zeros(2, dtype=torch.bool), gamma=gamma)
+        value = option_target(reward, arrival[[1, 0]], torch.zeros(2, dtype=torch.bool), discount=gamma)
 
     # option 0: v = r + gamma v' for ever: 4/3 and 2/3; option 1 adds gamma (mean over options + alpha log 2)
     bonus = alpha * math.log(2)

@@ -15,7 +15,7 @@ ROWS = 32
 
 
 def controller(options: int = 4, **changes: Any) -> Controller:
-    return Controller((3,), options, partial(MLP, hidden=(16,)), **changes)
+    return Controller((3,), options, network=partial(MLP, hidden=(16,)), **changes)
 
 
 def executed(options: int = 4) -> Executed:
@@ -96,7 +96,7 @@ def test_durations_decide_instead_of_the_option_and_teach_it_nothing():
 
 
 def test_scripts_say_where_options_begin_how_they_end_and_for_how_long_they_last():
-    control = controller(scripted=[Scaled(), Push()])
+    control = controller(2, scripted=[Scaled(), Push()])
     obs, begin = torch.tensor([[1.0, 0, 0], [-1.0, 0, 0]]), torch.ones(2, dtype=torch.bool)
     never = control.initial_state(2) | {"option_mask": torch.tensor([[False, True], [True, True]])}
 
