@@ -8,12 +8,12 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 
 REMEDIES = {
-    "usage": "Some options are hardly used: raise model.usage_weight or model.option_entropy, or take fewer options.",
-    "length": "Options end almost at once: raise model.deliberation_margin or model.min_duration.",
-    "information": "Options are chosen regardless of the state: lower model.option_entropy, or give the master a"
+    "usage": "Some options are hardly used: raise the controller's usage_weight or entropy, or take fewer options.",
+    "length": "Options end almost at once: raise the controller's deliberation_margin, prior_weight or min_duration.",
+    "information": "Options are chosen regardless of the state: lower the controller's entropy, or give the master a"
     " higher learning rate.",
-    "divergence": "All options do the same: take fewer, lower model.alpha_action, or let each learn from its own steps"
-    " (model.update_mode executed).",
+    "divergence": "All options do the same: take fewer, lower model.alpha, or let each learn more from its own"
+    " steps (the controller's update_mode).",
     "evaluation": "The greedy policy does nothing: compare with data.eval_greedy false, and look at option/select_*"
     " for an option that is always taken.",
 }
@@ -23,7 +23,8 @@ REMEDIES = {
 class OptionAlarm(Callback):
     """Warns when options collapse, once for each time and kind, and logs `option/alarms`, the number of kinds at hand.
 
-    A kind counts when it holds for `patience` logs (evaluations for the last kind) in a row:
+    A kind counts when it holds for `patience` logs (evaluations for the last kind) in a row, once a part `after` of the
+    run is over:
 
     usage: an option runs in less than `usage` of the steps.   length: options last less than `length` times the
     model's `min_duration` on average.   information: the mutual information of state and option is under
@@ -34,7 +35,7 @@ class OptionAlarm(Callback):
 
     Args:
         usage, length, information, divergence: the thresholds above; 0 switches a kind off.
-        patience: logs or evaluations in a row.
+        patience: logs or evaluations in a row.   after: part of the run in which options may still be taking shape.
     """
 
     def __init__(
@@ -44,9 +45,10 @@ class OptionAlarm(Callback):
         information: float = 0.02,
         divergence: float = 0.01,
         patience: int = 3,
+        after: float = 0.25,
     ):
         self.usage, self.length, self.information, self.divergence = usage, length, information, divergence
-        self.patience = patience
+        self.patience, self.after = patience, after
         self.lasting: dict[str, int] = dict.fromkeys(REMEDIES, 0)
         self._evaluation: tuple[float, float] | None = None
 
@@ -57,15 +59,20 @@ class OptionAlarm(Callback):
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Judge what was logged in this iteration, if anything was."""
-        if trainer.global_step % trainer.log_every_n_steps or "option/usage_1" not in pl_module.latest:  # type: ignore[attr-defined]
+        every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
+        if trainer.global_step % every or not self._due(pl_module):
             return
         self.judge(self.collapsed(pl_module.latest, getattr(pl_module, "min_duration", 1)))
         pl_module.log_values({"option/alarms": float(len(self.alarms))})
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Judge an evaluation made while training."""
-        if trainer.state.fn == TrainerFn.FITTING and "option/usage_1" in pl_module.latest:
+        if trainer.state.fn == TrainerFn.FITTING and self._due(pl_module):
             self.judge({"evaluation": self.idle(pl_module.latest)})
+
+    def _due(self, pl_module: Any) -> bool:
+        """Several options were logged, long enough into the run."""
+        return "option/usage_1" in pl_module.latest and pl_module.progress >= self.after
 
     def collapsed(self, latest: dict[str, float], min_duration: int = 1) -> dict[str, str | None]:
         """By kind, what is wrong with the values logged last; None where nothing is."""

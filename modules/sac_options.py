@@ -24,7 +24,7 @@ from modules.options.controller import Arrival, Controller
 from modules.options.executed import Executed
 from modules.options.measures import measures, names
 from modules.options.policies import Policies, divergence, of_option, own_q, policies, shared_q
-from modules.options.scripted import OptionPolicy
+from modules.options.scripted import OptionPolicy, ScriptedOptions
 from modules.options.statistics import OptionStatistics
 from modules.sac import SAC, uniform
 from modules.sac_batch import SACBatch
@@ -71,7 +71,9 @@ class SACOptions(SAC):
         termination_learning_rate: float | None = None,
         **sac: Any,
     ):
-        self.options = options if scripted is None else len(scripted)  # the networks are made by what follows
+        self.options = (
+            options if scripted is None else len(ScriptedOptions(scripted).policies)
+        )  # read by `make_networks`
         super().__init__(spaces, **sac)
         self.controller = controller(spaces["obs_shape"], self.options, scripted)
         self.option_generator: torch.Generator | None = None
