@@ -263,9 +263,7 @@ class SACOptions(SAC):
     def absorb_(self, experience: Experience) -> None:
         """Counts what options did."""
         super().absorb_(experience)
-        rollout, executed = experience.rollout, Executed.of(experience.rollout.extras)
-        self.statistics.update(executed, rollout.reset, rollout.valid)
-        self.statistics.keep(executed, rollout.reset, rollout.reward, rollout.obs[:-1])
+        self.statistics.update(experience.rollout)
 
     def log_values(self, values: dict[str, float], env_steps: int | None = None) -> None:
         """Adds what options did to what training measured; all of it has tags `option/`."""
@@ -295,7 +293,8 @@ class SACOptions(SAC):
 
     def make_joints(self) -> dict[str, Joint[Any]]:
         """Prepare, and all updates of an iteration."""
-        update = Joint(self.run_updates, self.device, name="update", owned=self.owned_tensors)
+        parts = [(self, "critics_loss"), (self, "actors_loss")]
+        update = Joint(self.run_updates, self.device, name="update", parts=parts, owned=self.owned_tensors)
         return {"prepare": Joint(self.prepare, self.device, name="prepare"), "update": update}
 
     def owned_tensors(self) -> list[Tensor]:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from datamodules.types import Rollout
 from modules.options.executed import Executed
 from modules.ranks import summed
 
@@ -33,8 +34,14 @@ class OptionStatistics:
         self.carried = torch.zeros((), dtype=torch.int64, device=max_duration.device)
         self.recent: dict[str, Tensor] = {}
 
-    def update(self, executed: Executed, reset: Tensor, valid: Tensor) -> None:
-        """Count the steps of one rollout, columns `[T, B]`: who acted, where episodes begin, which steps count."""
+    def update(self, rollout: Rollout) -> None:
+        """Count the steps of one rollout, and remember what its first row did."""
+        executed = Executed.of(rollout.extras)
+        self.count(executed, rollout.reset, rollout.valid)
+        self.keep(executed, rollout.reset, rollout.reward, rollout.obs[:-1])
+
+    def count(self, executed: Executed, reset: Tensor, valid: Tensor) -> None:
+        """Count steps, columns `[T, B]`: who acted, where episodes begin, which steps count."""
         age = executed.age * valid
         ran = torch.cat([self.carried.expand_as(age[:1]), age[:-1]])
         going, over = valid & ~reset, executed.begun & (ran > 0)

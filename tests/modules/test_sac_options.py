@@ -39,7 +39,7 @@ def spaces(kind: str) -> Spaces:
 def made(cls: type, kind: str, **changes: Any) -> Any:
     torch.manual_seed(3)
     model = cls(spaces(kind), **SMALL, **changes)
-    model.raw_optimizers = model.make_optimizers()
+    model.configure_optimizers()
     return model
 
 

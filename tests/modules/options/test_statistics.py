@@ -22,7 +22,7 @@ def running(option: list[int], reset: list[int], valid: list[int] | None = None,
 def counted(*runs: Run, options: int = 2, max_duration: int = 0) -> dict[str, float]:
     statistics = OptionStatistics(options, torch.full((options,), max_duration))
     for run in runs:
-        statistics.update(*run)
+        statistics.count(*run)
     return statistics.log()
 
 
@@ -63,7 +63,7 @@ def test_before_any_option_is_over_there_are_no_lengths():
 
 def test_what_was_counted_survives_a_checkpoint_and_begins_anew_at_a_log():
     first, second = (OptionStatistics(2, torch.zeros(2, dtype=torch.int64)) for _ in range(2))
-    first.update(*running([0, 1, 1], [1, 0, 0]))
+    first.count(*running([0, 1, 1], [1, 0, 0]))
 
     second.remember(first.remembered())
 
