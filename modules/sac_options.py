@@ -59,6 +59,7 @@ class SACOptions(SAC):
     Source: Bacon, Harb and Precup 2017, arXiv:1609.05140; Li et al. 2020, arXiv:2006.14363, for options with entropy.
     """
 
+    off_policy = True
     statistics: OptionStatistics
 
     def __init__(

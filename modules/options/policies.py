@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from modules.functional.options import MASKED, categorical_divergence, gaussian_divergence
-from modules.networks.heads import Categorical
+from modules.networks.distributions import Categorical
 from modules.networks.squashed import SquashedGaussian
 
 Policies = SquashedGaussian | Categorical

@@ -52,12 +52,13 @@ def minibatches(kind: str, updates: int, count: int = 1) -> SACBatch:
     draw = partial(torch.randint, generator=generator)
     action = torch.rand(*shape, 2, generator=generator) * 2 - 1 if kind == "continuous" else draw(5, shape)
     extras = {"option": draw(count, shape), "option_previous": draw(count, shape), "option_ran": draw(4, shape)}
+    terminated = torch.rand(shape, generator=generator) < 0.1
     return SACBatch(
         obs=torch.randn(*shape, 3, generator=generator),
         action=action,
         return_=torch.randn(shape, generator=generator),
-        terminated=torch.rand(shape, generator=generator) < 0.1,
-        discount=torch.full(shape, 0.97),
+        terminated=terminated,
+        discount=0.97 * ~terminated,
         next_obs=torch.randn(*shape, 3, generator=generator),
         extras={**extras, "option_begun": torch.rand(shape, generator=generator) < 0.3},
         next_masks={},
