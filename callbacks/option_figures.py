@@ -45,7 +45,7 @@ class OptionFigures(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Draw, for every TensorBoard there is."""
         boards = [logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)]
-        recent = getattr(pl_module, "recent_options", {})
+        recent = getattr(getattr(pl_module, "statistics", None), "recent", {})
         if not (trainer.state.fn == TrainerFn.FITTING and trainer.is_global_zero and boards and recent):
             return
         steps = {name: column.cpu().numpy() for name, column in recent.items()}

@@ -24,7 +24,7 @@ from modules.options.controller import Arrival, Controller
 from modules.options.executed import Executed
 from modules.options.measures import measures, names
 from modules.options.policies import Policies, divergence, of_option, own_q, policies, shared_q
-from modules.options.scripted import OptionPolicy, ScriptedOptions
+from modules.options.scripted import OptionPolicy, check_scripts
 from modules.options.statistics import OptionStatistics
 from modules.sac import SAC, uniform
 from modules.sac_batch import SACBatch
@@ -42,7 +42,8 @@ class SACOptions(SAC):
        `update_mode` for less.
     4. The master improves softly on V; while an option starves, the KL of usage over all states is added.
     5. Terminations descend beta (A / std(A) + margin): no entropy in A, else ending would pay.
-    6. Two temperatures, each with a target entropy; every network has an optimizer and a clip of its own.
+    6. Two temperatures, each with a target entropy; every network has an optimizer and a clip of its own. The master
+        learns at the actor's rate, the terminations at a third of it.
     7. Only `terminated` stops a bootstrap. Masks of s and s' hold in acting, targets and losses.
     8. Before the first update actions are uniform; options are chosen and ended all the same.
 
@@ -51,7 +52,6 @@ class SACOptions(SAC):
         options: K.   scripted: hand-written options instead, of which only the controller is learned (and the actor
             where they use it); they see observations as they are.
         controller: makes what chooses and ends options, from `obs_shape`, K and `scripted`.
-        option_learning_rate: of the master; null for `learning_rate`.   termination_learning_rate: null for a third.
         sac: as of `modules.sac.SAC`.
 
     Raises: UsageError for values that cannot be.
@@ -68,29 +68,16 @@ class SACOptions(SAC):
         options: int = 4,
         scripted: list[OptionPolicy] | None = None,
         controller: Callable[[tuple[int, ...], int, list[OptionPolicy] | None], Controller] = Controller,
-        option_learning_rate: float | None = None,
-        termination_learning_rate: float | None = None,
         **sac: Any,
     ):
-        self.options = (
-            options if scripted is None else len(ScriptedOptions(scripted).policies)
-        )  # read by `make_networks`
+        self.options = options if scripted is None else len(scripted)  # `make_networks` reads it
+        check_scripts(scripted, sac.get("normalize_obs", False), spaces["action_kind"])
         super().__init__(spaces, **sac)
         self.controller = controller(spaces["obs_shape"], self.options, scripted)
+        self.min_duration = int(self.controller.min_duration.min())
         self.option_generator: torch.Generator | None = None
-        self.option_learning_rate = option_learning_rate or self.learning_rate
-        self.termination_learning_rate = termination_learning_rate or self.learning_rate / 3
-        if scripted is not None and self.obs_normalizer is not None:
-            raise UsageError("Scripted options read observations as they are: set model.normalize_obs to false.")
-        if scripted is not None and not self.continuous and self.controller.learns_actor:
-            raise UsageError(
-                "A scripted option cannot use the actor's choice of a discrete action: say that it does not."
-            )
-
-    @property
-    def min_duration(self) -> int:
-        """Fewest steps of any option."""
-        return int(self.controller.min_duration.min())
+        if self.noise_hold != 1:
+            raise UsageError("Options last by themselves: leave model.noise_hold at 1.")
 
     def setup(self, stage: str) -> None:
         """Refuse windows of several steps: their later actions may be another option's."""
@@ -199,8 +186,7 @@ class SACOptions(SAC):
         if "ending" in by:
             self.step(ending_loss, by["ending"], self.max_grad_norm)
         losses = [critic_loss, actor_loss, master_loss, ending_loss, alpha, control.alpha, *norms]
-        since = (executed.age - 1).unsqueeze(-1).expand(-1, self.options)
-        apart = divergence(self.option_policies(batch.obs[:64], None, since[:64]))
+        apart = divergence(self.option_policies(batch.obs[:64], None, control.ages(executed)[:64]))
         return errors, list(measures(losses, q, entropy, advantage, log_master, apart, beta).unbind())
 
     @torch.no_grad()
@@ -216,10 +202,8 @@ class SACOptions(SAC):
         """Squared errors of both critics of all options; absolute errors of those that acted `[N]`; Q `[N, K]`."""
         target = option_target(batch.return_, arrival.upon_arrival, batch.terminated, discount=batch.discount)
         q = shared_q(self.critic, batch.obs, batch.action, self.options)
-        error = q - target
-        loss = (weight * batch.weight.unsqueeze(-1) * error.square()).sum(-1).sum(0).mean()
-        acted = of_option(error.detach().abs().mean(0), executed.option)
-        return loss, acted, q.detach().amin(0)
+        loss = (weight * batch.weight.unsqueeze(-1) * (q - target).square()).sum(-1).sum(0).mean()
+        return loss, of_option((q - target).detach().abs().mean(0), executed.option), q.detach().amin(0)
 
     def actors_loss(
         self, batch: SACBatch, executed: Executed, noise: Tensor | None, weight: Tensor, alpha: Tensor
@@ -255,11 +239,11 @@ class SACOptions(SAC):
         """Adds the master's target entropy, and the learning rates of master, its temperature and terminations."""
         super().schedule_()
         self.controller.anneal_(self.progress)
-        rates = {"master": self.option_learning_rate, "alpha_option": self.critic_learning_rate}
-        rates["ending"] = self.termination_learning_rate
-        for name, optimizer in self.by_name.items():
-            if name in rates:
-                set_rate_(optimizer, scheduled(self.learning_rate_schedule, rates[name], self.progress))
+        own = {"master": self.learning_rate, "alpha_option": self.critic_learning_rate}
+        for name, start in {**own, "ending": self.learning_rate / 3}.items():
+            rate = scheduled(self.learning_rate_schedule, start, self.progress)
+            for group in self.by_name[name].param_groups if name in self.by_name else []:
+                group["lr"] = group["lr"].fill_(rate) if isinstance(group["lr"], Tensor) else rate
 
     def absorb_(self, experience: Experience) -> None:
         """Counts what options did."""
@@ -274,11 +258,6 @@ class SACOptions(SAC):
         super().log_values(values, env_steps)
 
     @property
-    def recent_options(self) -> dict[str, Tensor]:
-        """What the first environment's options did lately, for a figure (see `OptionStatistics.recent`)."""
-        return self.statistics.recent if self.joints else {}
-
-    @property
     def by_name(self) -> dict[str, Optimizer]:
         """What `make_optimizers` made, while fitting."""
         names = ["actor", "critic", *["alpha"] * self.tune_alpha, "master", "alpha_option", "ending"]
@@ -286,11 +265,9 @@ class SACOptions(SAC):
 
     def make_optimizers(self) -> list[Optimizer]:
         """Adds those of the master, its temperature and, unless options are scripted, the terminations."""
-        control = self.controller
-        ending = [] if control.ending is None else [[*control.ending.parameters()]]
-        return super().make_optimizers() + [
-            self.optimizer(each) for each in [[*control.master.parameters()], [control.log_alpha], *ending]
-        ]
+        own = [self.controller.master.parameters(), [self.controller.log_alpha]]
+        own += [] if self.controller.ending is None else [self.controller.ending.parameters()]
+        return super().make_optimizers() + [self.optimizer([*each]) for each in own]
 
     def make_joints(self) -> dict[str, Joint[Any]]:
         """Prepare, and all updates of an iteration."""
@@ -319,12 +296,3 @@ class SACOptions(SAC):
         super().load_rank_state(state)
         restore_generator(cast(torch.Generator, self.option_generator), state["option"]["generator"])
         self.statistics.remember(state["option"]["statistics"])
-
-
-def set_rate_(optimizer: Optimizer, rate: float) -> None:
-    """The learning rate of every group, in place where a captured update reads it."""
-    for group in optimizer.param_groups:
-        if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate)
-        else:
-            group["lr"] = rate

@@ -124,14 +124,19 @@ class Controller(nn.Module):
             else None
         )
         self.log_alpha = nn.Parameter(torch.tensor(math.log(alpha)))
-        learned = [True] * options if scripted is None else [policy.uses_actor for policy in scripted]
+        self._keep_durations(min_duration, max_duration)
+        self._keep_means(entropy)
+
+    def _keep_means(self, entropy: float) -> None:
+        learned = (
+            [True] * self.options if self.scripted is None else [each.uses_actor for each in self.scripted.policies]
+        )
         self.learns_actor = any(learned)
         self.register_buffer("learned", torch.tensor(learned), persistent=False)
-        self._keep_durations(min_duration, max_duration)
-        self.register_buffer("usage", torch.full((options,), 1 / options))
+        self.register_buffer("usage", torch.full((self.options,), 1 / self.options))
+        self.register_buffer("entropy_share", torch.tensor(entropy))
         for name in ("advantage_std", "value_std"):
             self.register_buffer(name, torch.zeros(()))
-        self.register_buffer("entropy_share", torch.tensor(entropy))
 
     def _keep_durations(self, shortest: int, longest: int) -> None:
         bounds = [(shortest, longest)] * self.options

@@ -82,3 +82,14 @@ def check_durations(min_duration: int, max_duration: int, what: str) -> None:
             f"{what} has min_duration {min_duration} and max_duration {max_duration}: give at least 1 step, and a"
             " max_duration that is not smaller, or 0 for no limit."
         )
+
+
+def check_scripts(policies: Sequence[OptionPolicy] | None, normalized: bool, action_kind: str) -> None:
+    """Raises: UsageError for an empty list, and where options could not do what their protocol says."""
+    if policies is None:
+        return
+    ScriptedOptions(policies)
+    if normalized:
+        raise UsageError("Scripted options read observations as they are: set model.normalize_obs to false.")
+    if action_kind == "discrete" and any(policy.uses_actor for policy in policies):
+        raise UsageError("A scripted option cannot use the actor's choice of a discrete action: set uses_actor False.")

@@ -171,6 +171,7 @@ def test_a_script_scales_what_the_actor_does():
         ({"scripted": [Push()], "normalize_obs": True}, "model.normalize_obs"),
         ({"scripted": []}, "scripted is empty"),
         ({"options": 0}, "must be positive"),
+        ({"noise_hold": 2}, "noise_hold"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(changes: dict[str, Any], said: str):

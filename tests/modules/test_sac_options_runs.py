@@ -62,7 +62,7 @@ def test_every_number_of_options_is_logged_and_drawn(tmp_path: Path):
 
     assert set(model.latest) >= TAGS
     assert sum(model.latest[f"option/usage_{option}"] for option in range(3)) == pytest.approx(1.0)
-    assert len(model.recent_options["option"]) == 60
+    assert len(model.statistics.recent["option"]) == 60
     assert model.updates == 30
 
 
@@ -89,7 +89,6 @@ def alarmed(root: Path, model: SACOptions, *callbacks: Callback, **changes: Any)
 def still(model: SACOptions) -> SACOptions:
     """Nothing learns any more."""
     model.learning_rate = model.critic_learning_rate = 0.0
-    model.option_learning_rate = model.termination_learning_rate = 0.0
     return model
 
 
