@@ -1,6 +1,5 @@
 """Soft actor-critic over options."""
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
@@ -28,6 +27,9 @@ from modules.options.scripted import OptionPolicy, check_scripts
 from modules.options.statistics import OptionStatistics
 from modules.sac import SAC, uniform
 from modules.sac_batch import SACBatch
+
+UNBOUNDED = torch.finfo(torch.float32).max
+"""A bound on gradient norms that never acts."""
 
 
 class SACOptions(SAC):
@@ -159,10 +161,10 @@ class SACOptions(SAC):
 
     def update(self, batch: SACBatch) -> Scalars:
         """An optimizer step of every network on each minibatch; means of the metrics over them."""
-        updates, rows = batch.return_.shape
-        noise = self.action_noise((updates, 2, rows, self.options), self.minibatch_generator)
+        shape = (len(batch.return_), 2, *batch.return_.shape[1:], self.options)
+        noise = self.action_noise(shape, self.minibatch_generator)
         self.errors, measured = self.joints["update"](batch, noise if self.continuous else None)
-        self.updates += updates
+        self.updates += len(batch.return_)
         self.exploring.fill_(False)
         return Scalars(names(self.options), measured)
 
@@ -170,24 +172,23 @@ class SACOptions(SAC):
         """One step of critics, actor, temperature, master, its temperature, terminations: errors `[N]` and metrics."""
         executed, offers, by = Executed.of(batch.extras), batch.extras.get("option_mask"), self.by_name
         alpha, control = self.log_alpha.detach().exp(), self.controller
-        weight = control.weight(batch.obs, offers, executed)
+        weight = control.weight(batch.obs, offers, executed) * batch.weight.sign().unsqueeze(-1)
         arrival = self.arrival(batch, executed, next_noise, alpha)
         critic_loss, errors, q = self.critics_loss(batch, executed, arrival, weight)
         norms = [self.step(critic_loss, by["critic"], self.max_grad_norm)]
         actor_loss, value, entropy = self.actors_loss(batch, executed, noise, weight, alpha)
         norms += [self.step(actor_loss, by["actor"], self.max_grad_norm) if control.learns_actor else actor_loss]
         if self.tune_alpha and control.learns_actor:
-            self.step(self.alpha_loss(batch, entropy, weight), by["alpha"], math.inf)
+            self.step(self.alpha_loss(batch, entropy, weight), by["alpha"], UNBOUNDED)
         master_loss, surplus, log_master = control.master_loss(batch.obs, offers, value)
         self.step(master_loss, by["master"], self.max_grad_norm)
-        self.step(control.alpha_loss(surplus), by["alpha_option"], math.inf)
-        facts = (batch.next_obs, executed, arrival, batch.terminated, weight * batch.weight.sign().unsqueeze(-1))
-        ending_loss, beta, advantage = control.termination_loss(*facts)
+        self.step(control.alpha_loss(surplus), by["alpha_option"], UNBOUNDED)
+        ending = control.termination_loss(batch.next_obs, executed, arrival, batch.terminated, weight)
         if "ending" in by:
-            self.step(ending_loss, by["ending"], self.max_grad_norm)
-        losses = [critic_loss, actor_loss, master_loss, ending_loss, alpha, control.alpha, *norms]
+            self.step(ending[0], by["ending"], self.max_grad_norm)
+        losses = [critic_loss, actor_loss, master_loss, ending[0], alpha, control.alpha, *norms]
         apart = divergence(self.option_policies(batch.obs[:64], None, control.ages(executed)[:64]))
-        return errors, list(measures(losses, q, entropy, advantage, log_master, apart, beta).unbind())
+        return errors, list(measures(losses, q, entropy, log_master, apart, *ending[1:]).unbind())
 
     @torch.no_grad()
     def arrival(self, batch: SACBatch, executed: Executed, noise: Tensor | None, alpha: Tensor) -> Arrival:
@@ -211,8 +212,8 @@ class SACOptions(SAC):
         """Minus the soft values under the critics; these, and the entropies, `[N, K]` without gradient."""
         age = (executed.age - 1).unsqueeze(-1).expand(-1, self.options)
         value, entropy = self.option_values(self.critic, batch.obs, age, noise, batch.mask, alpha)
-        counted = weight * self.controller.learned * batch.weight.sign().unsqueeze(-1)
-        return -(counted * value).sum(-1).mean(), value.detach(), entropy.detach()
+        loss = -(weight * self.controller.learned * value).sum(-1).mean()
+        return loss, value.detach(), entropy.detach()
 
     def alpha_loss(self, batch: SACBatch, entropy: Tensor, weight: Tensor) -> Tensor:
         """Of the actions' temperature, over the options that learn."""

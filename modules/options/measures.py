@@ -37,10 +37,10 @@ def measures(
     scalars: list[Tensor],
     q: Tensor,
     entropy: Tensor,
-    advantage: Tensor,
     log_master: Tensor,
     divergence: Tensor,
     beta: Tensor,
+    advantage: Tensor,
 ) -> Tensor:
     """One update's numbers, in the order of `names`; nothing of it takes a gradient.
 
