@@ -125,7 +125,8 @@ class Collector:
     def decide(self, live: Live, noise: Tensor, row: Row) -> tuple[Decision, State]:
         """Ask the actor, and write what it was allowed and what it chose."""
         mask = live.masks.get("action_mask")
-        decision, actor = self.actor.act(live.obs, live.actor, live.reset, mask=mask, noise=noise)
+        state = informed(live.actor, live.masks)
+        decision, actor = self.actor.act(live.obs, state, live.reset, mask=mask, noise=noise)
         row.action.copy_(decision.action)
         for name, value in (decision.extras | live.masks).items():
             row.extras[name].copy_(value)
@@ -179,7 +180,8 @@ class Collector:
         """Storage for every column, in the shapes and dtypes that one decision and one state show."""
         live, device = self.live, self.envs.device
         mask = live.masks.get("action_mask")
-        decision, _ = self.actor.act(live.obs, live.actor, live.reset, mask=mask, noise=noise[0])
+        state = informed(live.actor, live.masks)
+        decision, _ = self.actor.act(live.obs, state, live.reset, mask=mask, noise=noise[0])
         columns = {"reset": live.reset, "action": decision.action, "reward": torch.zeros(self.rows, device=device)}
         columns |= dict.fromkeys(("terminated", "truncated", "valid"), live.reset)
         columns |= _under("extras/", decision.extras | live.masks)
@@ -256,6 +258,11 @@ class Collector:
         live = {name: _cloned(value, self.envs.device) for name, value in state["live"].items()}
         self.live = Live(**live, envs=self.pure.state if self.pure else {})
         return True
+
+
+def informed(actor: State, masks: State) -> State:
+    """The actor's state before a decision: a leaf with the name of a mask holds the environment's mask."""
+    return {name: masks.get(name, leaf) for name, leaf in actor.items()}
 
 
 def _under(prefix: str, values: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -43,7 +43,7 @@ class FlatParameters:
     def clip_(self, max_norm: float) -> Tensor:
         """Scale the gradient down to a norm of at most `max_norm`; the norm that it had."""
         norm = torch.linalg.vector_norm(self.gradient)
-        self.gradient.div_(norm.clamp(min=max_norm) / max_norm)
+        self.gradient.div_((norm / max_norm).clamp(min=1))
         return norm
 
     @torch.no_grad()

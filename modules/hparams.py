@@ -81,11 +81,14 @@ def _plain(value: Any) -> Any:
     if isinstance(value, PLAIN):
         return value
     if isinstance(value, Mapping):
-        return {str(key): _plain(child) for key, child in value.items()}
+        plain = {str(key): _plain(child) for key, child in value.items()}
+        return NotImplemented if any(child is NotImplemented for child in plain.values()) else plain
     if isinstance(value, list | tuple):
-        return type(value)(_plain(child) for child in value)
+        children = [_plain(child) for child in value]
+        return NotImplemented if any(child is NotImplemented for child in children) else type(value)(children)
     if isinstance(value, functools.partial) and isinstance(value.func, type) and not value.args:
-        return {**_plain(value.func), "init_args": _plain(value.keywords)}
+        arguments = _plain(value.keywords)
+        return NotImplemented if arguments is NotImplemented else {**_plain(value.func), "init_args": arguments}
     if isinstance(value, type):
         return {"class_path": f"{value.__module__}.{value.__qualname__}"}
     return NotImplemented

@@ -54,3 +54,11 @@ def test_functions_of_plain_arguments_are_described_and_others_left_out() -> Non
     plain = described(hparams, PPO)
     assert plain["network"] == {"class_path": "modules.networks.mlp.MLP", "init_args": {"hidden": (32,)}}
     assert "optimizer" not in plain and plain["gamma"] == 0.9
+
+
+def test_what_holds_something_that_cannot_be_described_is_left_out_whole() -> None:
+    hparams = {"listed": [object()], "made": functools.partial(MLP, activation=object()), "plain": [1, "a"]}
+
+    plain = described(hparams, PPO)
+
+    assert plain["plain"] == [1, "a"] and not {"listed", "made"} & set(plain)
