@@ -14,4 +14,10 @@ gymnasium.register(
     vector_entry_point="datamodules.envs.as_gymnasium:BatchEnv",
     kwargs={"tensor_env": "datamodules.envs.snake.Snake"},
 )
+gymnasium.register(
+    "Trading-v0",
+    entry_point="datamodules.envs.as_gymnasium:SingleEnv",
+    vector_entry_point="datamodules.envs.as_gymnasium:BatchEnv",
+    kwargs={"tensor_env": "datamodules.envs.trading.Trading"},
+)
 gymnasium.register("CartPolePositions-v0", entry_point="datamodules.envs.cartpole_positions:CartPolePositions")
