@@ -1,14 +1,17 @@
 """What every DataModule of Leyden shares: the environment, its spaces, evaluation episodes and exact resume."""
 
+from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities import rank_zero_info
+from torch import Tensor
 
 from datamodules.collect import Collector
 from datamodules.episodes import EpisodeDataset
 from datamodules.halves import HalvedCollector
+from datamodules.joint import Joint
 from datamodules.pool import PoolEnv
 from datamodules.seeds import run_seed, stream_generator, stream_seed
 from datamodules.types import Actor, UsageError, VectorEnv
@@ -85,6 +88,12 @@ class EnvironmentData(LightningDataModule):
         assert self.trainer is not None
         rank, device = self.trainer.global_rank, self.trainer.strategy.root_device
         envs = make_envs(self.env, self.num_envs, backend=self.backend, env_kwargs=self.env_kwargs, device=device)
+        shortest = envs.shortest_truncation
+        if envs.pure and shortest is not None and horizon > shortest:
+            raise UsageError(
+                f"data.horizon is {horizon}, but {self.env} can be truncated after {shortest} steps, and an"
+                f" on-device rollout keeps one true last observation a row: set data.horizon to at most {shortest}."
+            )
         generator = stream_generator(run_seed(), rank, "action", device)
         kind = HalvedCollector if isinstance(envs, PoolEnv) else Collector
         collector = kind(envs, self._actor, horizon, generator)
@@ -95,6 +104,30 @@ class EnvironmentData(LightningDataModule):
             rank_zero_info(f"{self.env} cannot save its state: the resumed run begins new episodes.")
         self.collector = collector
         return collector
+
+    def collect(self) -> Any:
+        """What one iteration learns from, while fitting."""
+        assert self.collector is not None
+        return self.collector.collect()
+
+    @property
+    def joints(self) -> dict[str, Joint[Any]]:
+        """The data's part of an iteration, by name, while fitting."""
+        assert self.collector is not None
+        return {"collect": self.collector.joint}
+
+    def measured(self) -> dict[str, float | Tensor]:
+        """Values to log with the training's, by tag, while fitting."""
+        return {}
+
+    def replay_state(self) -> dict[str, Any] | None:
+        """What belongs in a file of its own beside the last checkpoint, while fitting; None if nothing does."""
+        return None
+
+    def replay_path(self, checkpoint: Path) -> Path:
+        """The file beside a checkpoint that holds this rank's replay."""
+        rank = 0 if self.trainer is None else self.trainer.global_rank
+        return checkpoint.with_name(f"{checkpoint.stem}.replay-{rank}.pt")
 
     def val_dataloader(self) -> EpisodeDataset:
         """Evaluation episodes."""
@@ -126,9 +159,14 @@ class EnvironmentData(LightningDataModule):
         """Batches are where they belong already."""
         return batch
 
+    def rank_state(self) -> dict[str, Any]:
+        """What this rank's part of the loop needs to go on, tensors and plain types."""
+        assert self.collector is not None
+        return self.collector.state_dict()
+
     def state_dict(self) -> dict[str, Any]:
         """Collectors of all ranks; called on every rank when a checkpoint is written."""
-        own = self._final if self.collector is None else self.collector.state_dict()
+        own = self._final if self.collector is None else self.rank_state()
         if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
             return {"ranks": [own]}
         ranks: list[Any] = [None] * self.world_size
@@ -146,7 +184,7 @@ class EnvironmentData(LightningDataModule):
     def teardown(self, stage: str) -> None:
         """Close the environments."""
         if self.collector is not None and stage == "fit":
-            self._final = self.collector.state_dict()  # a checkpoint written after the fit holds it
+            self._final = self.rank_state()  # a checkpoint written after the fit holds it
             self.collector.envs.close()
             self.collector = None
         if self._eval_envs is not None:

@@ -1,27 +1,34 @@
 """On-policy data: every batch is collected with the weights as they are, learned from once, and forgotten."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from torch.utils.data import IterableDataset
 
 from datamodules.collect import Collector
 from datamodules.data import Backend, EnvironmentData, require_positive
-from datamodules.types import Rollout, UsageError
+
+
+class Source(Protocol):
+    """Where iterations come from: a collector, or a replay behind one."""
+
+    def collect(self) -> Any:
+        """What one iteration learns from."""
+        ...
 
 
 class Iterations:
     """One Trainer batch: a sized, lazy sequence of iterations, each collected when it is asked for."""
 
-    def __init__(self, collector: Collector, count: int):
-        self.collector, self.count = collector, count
+    def __init__(self, source: Source, count: int):
+        self.source, self.count = source, count
 
     def __len__(self) -> int:
         return self.count
 
-    def __iter__(self) -> Iterator[Rollout]:
+    def __iter__(self) -> Iterator[Any]:
         for _ in range(self.count):
-            yield self.collector.collect()
+            yield self.source.collect()
 
 
 class RolloutDataset(IterableDataset):
@@ -103,11 +110,4 @@ class RolloutData(EnvironmentData):
 
     def train_dataloader(self) -> RolloutDataset:
         """The loop: environments stepped with the module's own policy."""
-        collector = self.make_collector(self.horizon)
-        shortest = collector.envs.shortest_truncation
-        if collector.envs.pure and shortest is not None and self.horizon > shortest:
-            raise UsageError(
-                f"data.horizon is {self.horizon}, but {self.env} can be truncated after {shortest} steps, and an"
-                f" on-device rollout keeps one true last observation a row: set data.horizon to at most {shortest}."
-            )
-        return RolloutDataset(collector, self.iterations)
+        return RolloutDataset(self.make_collector(self.horizon), self.iterations)
