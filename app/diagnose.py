@@ -137,8 +137,9 @@ def rollout_bytes(spaces: Mapping[str, Any], horizon: int, num_envs: int) -> int
     rows, obs = num_envs * spaces["agents"], torch.Size(spaces["obs_shape"]).numel()
     obs_bytes = obs * getattr(torch, spaces["obs_dtype"]).itemsize
     parts = len(spaces["action_low"]) * 4 or len(spaces["action_sizes"]) * 8
-    flags, reward, log_prob = 4, 4, 4
-    return rows * ((horizon + 1) * obs_bytes + horizon * (parts + flags + reward + log_prob))
+    logits = len(spaces["action_sizes"]) if spaces["action_kind"] == "binary" else sum(spaces["action_sizes"])
+    flags, reward, policy = 4, 4, 4 * (len(spaces["action_low"]) or logits)
+    return rows * ((horizon + 1) * obs_bytes + horizon * (parts + flags + reward + policy))
 
 
 def checked(run: Diagnosed, found: Mapping[str, Any], device: torch.device) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
+from datamodules.collect import informed
 from datamodules.joint import Joint
 from datamodules.types import Actor, Episodes, PureVectorEnv, State, Step, VectorEnv
 
@@ -100,9 +101,8 @@ class EpisodeDataset(IterableDataset):
     def advance(self, playing: Playing, noise: Tensor, env_noise: Tensor) -> tuple[Playing, Tensor, Step]:
         """One step of every row: what goes on, the actions, and what the environments answered."""
         mask = playing.masks.get("action_mask")
-        decision, actor = self.actor.act(
-            playing.obs, playing.actor, playing.reset, mask=mask, noise=noise, greedy=self.greedy
-        )
+        state = informed(playing.actor, playing.masks)
+        decision, actor = self.actor.act(playing.obs, state, playing.reset, mask=mask, noise=noise, greedy=self.greedy)
         if self.pure:
             envs, step, last = self.pure.advance(playing.envs, decision.action, env_noise)
             if self.record:

@@ -176,7 +176,7 @@ class Actor(Protocol):
     """Whatever can act on a batch of observations."""
 
     def initial_state(self, batch: int) -> State:
-        """State of `batch` rows at the start of an episode."""
+        """State of `batch` rows at the start of an episode; a leaf with a mask's name is given that mask each step."""
         ...
 
     def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:

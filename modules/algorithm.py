@@ -7,14 +7,16 @@ import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from datamodules.joint import Joint
 from datamodules.seeds import restore_generator, run_seed, stream_generator
 from datamodules.types import Decision, Episodes, Experience, Rollout, Scalars, Spaces, State, UsageError
+from modules.checks import check_data
 from modules.hparams import check_imports, described
-from modules.ranks import average_gradients_, gathered, ranks, summed
+from modules.optimizers import Optimizers
+from modules.ranks import gathered, ranks, summed
 from modules.statistics import EvaluationEpisodes
 from modules.tick import Tick, reopen
 from modules.training_log import TrainingLog
@@ -32,16 +34,16 @@ class Algorithm(LightningModule):
         spaces: what the environment shows and takes; linked from the data on the command line.
 
     Attributes:
-        env_steps: valid environment steps learned from, all ranks together.
-        updates: optimizer steps made.
+        off_policy: learns from a replay.   env_steps: valid ones, all ranks together.   updates: optimizer steps.
         latest: the values logged last, by tag, for whoever displays them.
         joints: `prepare` and `update`, which can be compiled and know their running times, while fitting.
-        raw_optimizers: the optimizers that `update` steps, while fitting.
+        optimization: steps the optimizers in `update`, while fitting.
         minibatch_generator: this rank's source of permutations, while fitting.
     """
 
+    off_policy = False
     joints: dict[str, Joint[Any]]
-    raw_optimizers: list[Optimizer]
+    optimization: Optimizers
     minibatch_generator: torch.Generator
 
     def __init__(self, spaces: Spaces):
@@ -54,7 +56,6 @@ class Algorithm(LightningModule):
         self.training_log = TrainingLog()
         self.evaluation_episodes = EvaluationEpisodes()
         self._rank_state: dict[str, Any] | None = None
-        self._learning_rate: float | None = None
 
     def initial_state(self, batch: int) -> State:
         """State of the actor at the start of an episode; it is memoryless unless a subclass says otherwise."""
@@ -136,52 +137,33 @@ class Algorithm(LightningModule):
             self.log_training()
 
     def step(self, loss: Tensor, optimizer: Optimizer, max_grad_norm: float) -> Tensor:
-        """One raw optimizer step: gradients averaged over ranks and clipped by their global norm, which is returned.
+        """One raw optimizer step, gradients clipped by their global norm, which is returned (see `Optimizers.step`)."""
+        return self.optimization.step(loss, optimizer, max_grad_norm)
 
-        Gradients are asked for rather than accumulated: a CUDA graph can hold that whatever stream came before, and
-        under DDP no hook reacts to it.
-        """
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient
-        average_gradients_(parameters)
-        norm = nn.utils.clip_grad_norm_(parameters, max_grad_norm)
-        optimizer.step()
-        torch.clear_autocast_cache()  # autocast would go on with the weights of before the step
-        return norm
-
-    def set_learning_rate_(self, learning_rate: float) -> None:
-        """Of every optimizer that `update` steps; in place where a captured update reads it."""
-        for group in self._groups():
-            if not isinstance(group["lr"], Tensor):
-                group["lr"] = learning_rate
-            elif learning_rate != self._learning_rate:
-                group["lr"].fill_(learning_rate)
-        self._learning_rate = learning_rate
+    @property
+    def raw_optimizers(self) -> list[Optimizer]:
+        """The optimizers that `update` steps, in the order of `make_optimizers`, while fitting."""
+        return self.optimization.each
 
     def make_capturable_(self) -> None:
-        """Let the optimizers run inside a CUDA graph: learning rates and step counts as tensors."""
-        for group in self._groups():
-            group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32, device=self.device)
-            if "capturable" in group:
-                group["capturable"] = True
-
-    def _groups(self) -> list[dict[str, Any]]:
-        return [group for optimizer in self.raw_optimizers for group in optimizer.param_groups]
+        """Let the update run inside a CUDA graph, if its optimizers can."""
+        self.joints["update"].capturable &= self.optimization.make_capturable_(self.device)
 
     def owned_tensors(self) -> list[Tensor]:
         """What updates change for good: parameters and the optimizers' states."""
-        states = [state for optimizer in self.raw_optimizers for state in optimizer.state.values()]
-        tensors = [value for state in states for value in state.values() if isinstance(value, Tensor)]
-        return [*self.parameters(), *tensors]
+        return [*self.parameters(), *self.optimization.tensors]
 
     def log_training(self) -> None:
         """Log the metrics' means since the last log, and the training episodes'; on a GPU an iteration later."""
-        values = {"train/learning_rate": self._groups()[0]["lr"], **self.data.measured()}
+        rate = self.optimization.groups[0]["lr"]
+        values = {"train/learning_rate": rate, **self.measured(), **self.data.measured()}
         self.training_log.begin(self.env_steps, values)
         if self.device.type == "cpu" or self.progress >= 1:
             self.finish_log()
+
+    def measured(self) -> dict[str, float | Tensor]:
+        """Values to log as they are, by tag."""
+        return {}
 
     def finish_log(self) -> None:
         """Write what `log_training` began."""
@@ -241,26 +223,22 @@ class Algorithm(LightningModule):
     def on_train_start(self) -> None:
         """Options of the optimizers are the configuration's, also after a checkpoint brought its own back."""
         if self.joints:
-            for group, options in zip(self._groups(), self._options, strict=True):
-                group |= options
+            self.optimization.restore_options_()
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """The algorithm's optimizers, then `Tick`."""
-        return [*self.make_optimizers(), Tick()]
+        self.optimization = Optimizers(self.make_optimizers())
+        return [*self.optimization.each, Tick()]
 
     def setup(self, stage: str) -> None:
-        """Refuse data of other spaces, and a precision that cannot be had."""
-        spaces = getattr(self.data, "spaces", self.spaces)
-        if spaces != self.spaces:
-            raise UsageError(f"The model was made for spaces {self.spaces}, but the data has {spaces}.")
-        if stage == "fit" and self.trainer.precision in ("16-mixed", "16-true", "bf16-true"):
+        """Refuse data of other spaces or another kind, and a precision that cannot be had."""
+        check_data(self, self.data)
+        if stage == "fit" and self.trainer.precision in ("16-true", "bf16-true"):
             raise UsageError(f"trainer.precision {self.trainer.precision} does not work; use bf16-mixed or 32-true.")
 
     def on_fit_start(self) -> None:
         """Make the joints, and what each rank draws for itself, on the module's device."""
-        self.raw_optimizers = [wrapped.optimizer for wrapped in cast(list[Any], self.optimizers())[:-1]]
-        own = ("params", "lr", "capturable")
-        self._options = [{key: group[key] for key in group if key not in own} for group in self._groups()]
+        self.optimization.scaler = getattr(self.trainer.precision_plugin, "scaler", None)
         self.joints = self.make_joints()
         self.minibatch_generator = stream_generator(run_seed(), self.global_rank, "minibatch", self.device)
         if self._rank_state is not None:
@@ -290,9 +268,7 @@ class Algorithm(LightningModule):
         if not self._fitting:
             return
         if checkpoint["global_step"] >= self.data.iterations:
-            raise UsageError(
-                f"This run is finished, after {self.env_steps} env steps: to go on, raise data.total_env_steps."
-            )
+            raise UsageError(f"This run is finished after {self.env_steps} env steps: raise data.total_env_steps.")
         everyone = checkpoint.get("ranks", [])
         if len(everyone) == ranks():
             self._rank_state = everyone[self.global_rank]

@@ -1,13 +1,14 @@
 """What PPO learns from: transitions, or whole sequences of them where the network remembers."""
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from datamodules.types import State
+from modules.functional.policy import Moments, moments, normalised
+from modules.ranks import ranks, summed
 
 
 class PPOBatch(NamedTuple):
@@ -42,8 +43,38 @@ class PPOBatch(NamedTuple):
 
     def rows(self, index: Tensor) -> "PPOBatch":
         """The transitions, or the sequences, at `index`."""
-        taken = self.map(partial(torch.index_select, dim=0 if self.reset is None else 1, index=index))
+        dimension = 0 if self.reset is None else 1
+        taken = self.map(lambda column: column.index_select(dimension, index))
         return taken._replace(state={name: leaf.index_select(0, index) for name, leaf in self.state.items()})
+
+    def part(self, part: slice) -> "PPOBatch":
+        """A slice of the transitions, or of the sequences: views, nothing is copied."""
+        taken = self.map(lambda column: column[part] if self.reset is None else column[:, part])
+        return taken._replace(state={name: leaf[part] for name, leaf in self.state.items()})
+
+    def minibatches(self, number: int, order: Tensor | None) -> Iterator["PPOBatch"]:
+        """That many minibatches of equal size, as views.
+
+        Args:
+            order: a permutation `[size]`, in which the batch is laid out first; None makes minibatch i every n-th row
+                from i on, where they stand.
+        """
+        if order is None:
+            yield from (self.part(slice(index, None, number)) for index in range(number))
+            return
+        shuffled, size = self.rows(order), self.size // number
+        yield from (shuffled.part(slice(start, start + size)) for start in range(0, self.size, size))
+
+    def normalised_advantage(self) -> tuple[Tensor, Tensor | None]:
+        """Advantages normalised over all ranks, and a factor for means over this rank's valid rows.
+
+        With the factor, such means average to that over the valid rows of all ranks; None stands for 1.
+        """
+        if ranks() == 1:
+            return normalised(self.advantage, self.valid), None
+        total = Moments(*summed(torch.stack(moments(self.advantage, self.valid))).unbind())
+        share = None if self.valid is None else self.valid.sum() * ranks() / total.number
+        return normalised(self.advantage, self.valid, moments=total), share
 
 
 def states_at(states: State, index: Tensor) -> State:

@@ -51,7 +51,8 @@ class SAC(Algorithm):
         alpha: temperature at the start, in units of the return per nat.   tune_alpha: learn it; false keeps it.
         target_entropy: in nats; null: -dims of a box, or `target_entropy_share` of log(choices).
         max_grad_norm: bound on the norm of each network's gradient; null for none.
-        normalize_obs: by running statistics.
+        normalize_obs: by running statistics.   noise_hold: vector steps in a row that act with the same noise, within a
+            horizon: the policy in each stays what it is, but it wanders further where a single push leads nowhere.
 
     Raises: UsageError for values that cannot be.
     """
@@ -81,33 +82,31 @@ class SAC(Algorithm):
         target_entropy_share: float = 0.4,
         max_grad_norm: float | None = None,
         normalize_obs: bool = False,
+        noise_hold: int = 1,
     ):
         super().__init__(spaces)
         keep_hyperparameters(self)
-        check_values(gamma=gamma, tau=tau, alpha=alpha, learning_rate=learning_rate)
-        check_values(critic_learning_rate=critic_learning_rate or learning_rate, max_grad_norm=max_grad_norm or 1.0)
+        optional = {"critic_learning_rate": critic_learning_rate, "max_grad_norm": max_grad_norm}
+        given = {name: value for name, value in optional.items() if value is not None}
+        check_values(gamma=gamma, tau=tau, alpha=alpha, learning_rate=learning_rate, noise_hold=noise_hold, **given)
         if spaces["action_kind"] not in ("continuous", "discrete"):
             raise UsageError(
-                f"SAC takes Box and Discrete actions; for {spaces['action_kind']} ones use modules.ppo.PPO."
+                f"SAC takes Box or Discrete actions; for {spaces['action_kind']} ones use modules.ppo.PPO."
             )
-        self.optimizer, self.max_grad_norm = optimizer, math.inf if max_grad_norm is None else max_grad_norm
-        self.learning_rate, self.critic_learning_rate = learning_rate, critic_learning_rate or learning_rate
-        self.learning_rate_schedule, self.gamma, self.tau, self.tune_alpha = (
-            learning_rate_schedule,
-            gamma,
-            tau,
+        self.optimizer, self.max_grad_norm = optimizer, given.get("max_grad_norm", math.inf)
+        self.learning_rate, self.critic_learning_rate = learning_rate, given.get("critic_learning_rate", learning_rate)
+        self.learning_rate_schedule, self.gamma, self.tau = learning_rate_schedule, gamma, tau
+        self.tune_alpha, self.target_entropy, self.target_entropy_share = (
             tune_alpha,
+            target_entropy,
+            target_entropy_share,
         )
-        self.target_entropy, self.target_entropy_share = target_entropy, target_entropy_share
+        self.noise_hold = noise_hold
+        self.continuous = spaces["action_kind"] == "continuous"
         self.obs_normalizer = RunningNormalizer(spaces["obs_shape"]) if normalize_obs else None
         self.log_alpha = nn.Parameter(torch.tensor(math.log(alpha)), requires_grad=tune_alpha)
         self.register_buffer("exploring", torch.tensor(False), persistent=False)
         self.make_networks(network, critic)
-
-    @property
-    def continuous(self) -> bool:
-        """Whether actions lie in a box; else they are choices."""
-        return self.spaces["action_kind"] == "continuous"
 
     def make_networks(
         self,
@@ -121,9 +120,7 @@ class SAC(Algorithm):
         self.register_buffer("centre", (high + low) / 2, persistent=False)
         self.network = network(shape)
         if hasattr(self.network, "unroll"):
-            raise UsageError(
-                f"model.network is {type(self.network).__name__}, which remembers; SAC needs one that does not."
-            )
+            raise UsageError(f"model.network is {type(self.network).__name__}; SAC needs one without a memory.")
         features = cast(Network, self.network).features
         choices = 1 if self.continuous else self.spaces["action_sizes"][0]
         self.head = SquashedGaussianHead(features, dims) if self.continuous else CategoricalHead(features, choices)
@@ -131,8 +128,12 @@ class SAC(Algorithm):
         self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
 
     def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        """What the policy samples with: normal for a box, Gumbel for choices."""
-        return self.head.noise(shape, generator)
+        """What the policy samples with: normal for a box, Gumbel for choices; over a horizon held for `noise_hold`."""
+        steps, *rows = shape
+        if self.noise_hold == 1 or not rows:
+            return self.head.noise(shape, generator)
+        held = self.head.noise((-(-steps // self.noise_hold), *rows), generator)
+        return held.repeat_interleave(self.noise_hold, 0)[:steps]
 
     def act(
         self,
@@ -175,7 +176,7 @@ class SAC(Algorithm):
     def update(self, batch: SACBatch) -> Scalars:
         """An optimizer step of every network on each minibatch; means of the metrics over them."""
         shape = (*batch.return_.shape[:1], 2, *batch.return_.shape[1:])  # for the next action and for the improvement
-        noise = self.noise(shape, self.minibatch_generator) if self.continuous else None
+        noise = self.head.noise(shape, self.minibatch_generator) if self.continuous else None
         self.errors, measured = self.joints["update"](batch, noise)
         self.updates += len(batch.return_)
         self.exploring.fill_(False)

@@ -3,6 +3,7 @@
 returns    advantages, lambda- and n-step returns, targets
 policy     the clipped surrogate, advantage normalisation, masked means
 value      value regression and explained variance
+options    soft values and losses over options; option_choice: which option runs next
 schedule   values that change with the progress of a run
 
 To add one: write a noun that takes tensors and returns tensors (a NamedTuple when there are several), with the

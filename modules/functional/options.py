@@ -1,0 +1,192 @@
+"""Soft values and losses over options: courses of action that last until they terminate.
+
+Shapes: `[*N]` is any batch, K the number of options. `termination` is the probability beta of ending on arrival in a
+state, `log_master` the log-probabilities of the master mu, which chooses the next option when one ended.
+
+Every term that options add is multiplied by something that is exactly zero, or cancels exactly, when there is one
+option; so that one option is soft actor-critic to the last bit.
+"""
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn import functional as F
+
+PerOption = Float[Tensor, "*N K"]
+Entries = Float[Tensor, "*N"]
+Offered = Bool[Tensor, "*N K"]
+Scalar = Float[Tensor, ""]
+
+MASKED = -1e8
+"""The logit of an option that is not offered: finite, so that entropies and gradients are finite."""
+
+
+def offered(mask: Offered) -> Offered:
+    """Which options may be chosen: `mask`, and all of them in a state that offers none."""
+    return mask | ~mask.any(-1, keepdim=True)
+
+
+def log_master(logits: PerOption, mask: Offered | None = None) -> PerOption:
+    """Log-probabilities of the master, a softmax over the options offered; None offers all."""
+    return F.log_softmax(logits if mask is None else logits.masked_fill(~offered(mask), MASKED), -1)
+
+
+def master_entropy(log_master: PerOption) -> Entries:
+    """-sum_w mu log mu, in nats."""
+    return -(log_master.exp() * log_master).sum(-1)
+
+
+def controller_value(value: PerOption, log_master: PerOption, alpha: float | Tensor) -> Entries:
+    """Soft value of choosing an option: sum_w mu(w) (V(w) - alpha log mu(w)).
+
+    Args:
+        alpha: temperature of the master, in units of the return per nat.
+    """
+    return (log_master.exp() * (value - alpha * log_master)).sum(-1)
+
+
+def option_value_upon_arrival(value: PerOption, controller: Entries, termination: PerOption) -> PerOption:
+    """Value of arriving with option w: V(w) + beta(w) (controller - V(w)).
+
+    Written as a correction to V: with one option the bracket is exactly 0.0, which (1 - beta) V + beta V is not.
+
+    Args:
+        value: V(w), of going on with w.
+        controller: the value of choosing anew (`controller_value`).
+        termination: beta(w), see `bounded_termination`.
+
+    Source: Bacon, Harb and Precup 2017, arXiv:1609.05140, eq. 3, with the soft controller value in place of V.
+    """
+    return value + termination * (controller.unsqueeze(-1) - value)
+
+
+def option_target(
+    reward: Entries, upon_arrival: PerOption, terminated: Bool[Tensor, "*N"], *, discount: float | Entries
+) -> PerOption:
+    """One-step target of every option: r + discount (1 - terminated) U(w).
+
+    Valid for every w whatever option chose the action, since Q(s, w, a) is conditioned on it; over several steps it is
+    not, because the later actions are one option's.
+    """
+    following = (discount * (~terminated).to(reward.dtype)).unsqueeze(-1)
+    return torch.addcmul(reward.unsqueeze(-1), following, upon_arrival)
+
+
+def bounded_termination(
+    termination: PerOption,
+    option: Int[Tensor, "*N"],
+    age: Int[Tensor, "*N"],
+    min_duration: Int[Tensor, "K"],
+    max_duration: Int[Tensor, "K"],
+) -> PerOption:
+    """The probability of ending that is in force: of the option that ran, 0 while too young and 1 when too old.
+
+    Args:
+        option, age: which option ran, and for how many steps, the present one included.
+        min_duration, max_duration: of every option; 0 for no maximum.
+    """
+    ran = F.one_hot(option, termination.shape[-1]).bool()
+    since = age.unsqueeze(-1)
+    young, old = since < min_duration, (since >= max_duration) & (max_duration > 0)
+    bounded = torch.where(young, 0.0, torch.where(old, 1.0, termination))
+    return torch.where(ran, bounded, termination)
+
+
+def arrival_probability(
+    log_master: PerOption,
+    termination: PerOption,
+    previous: Int[Tensor, "*N"],
+    first: Bool[Tensor, "*N"],
+) -> PerOption:
+    """Probability of running w given what ran before: (1 - beta(w_prev)) 1[w = w_prev] + beta(w_prev) mu(w).
+
+    Args:
+        termination: in force on arrival (`bounded_termination` of the option that ran before).
+        previous: the option that ran before; without meaning where `first`, where beta is 1.
+
+    Source: Zhang and Whiteson 2019, arXiv:1904.12691, section 3.
+    """
+    ended = torch.where(first, 1.0, termination.gather(-1, previous.unsqueeze(-1)).squeeze(-1)).unsqueeze(-1)
+    return (1 - ended) * F.one_hot(previous, termination.shape[-1]) + ended * log_master.exp()
+
+
+def master_loss(log_master: PerOption, value: PerOption, alpha: float | Tensor) -> Scalar:
+    """Soft policy improvement over options: mean of sum_w mu(w) (alpha log mu(w) - V(w)); `value` takes no gradient."""
+    return (log_master.exp() * (alpha * log_master - value.detach())).sum(-1).mean()
+
+
+def usage_divergence(usage: Float[Tensor, "K"], even: Float[Tensor, "K"]) -> Scalar:
+    """KL(usage || even) in nats, of how often options are chosen over all states and how often they would be if evenly.
+
+    Of the marginal, not of mu(. | s): it asks that every option be used somewhere, and lets the choice in a state be
+    sharp. An option that is never offered has usage and even share 0, and adds nothing.
+    """
+    floor = torch.finfo(usage.dtype).tiny
+    return (usage * (usage.clamp(min=floor).log() - even.clamp(min=floor).log())).sum()
+
+
+def even_usage(mask: Offered | None, like: PerOption) -> Float[Tensor, "K"]:
+    """Share of every option if each state chose evenly among those it offers, averaged over the states of `like`."""
+    if mask is None:
+        return torch.full_like(like.flatten(0, -2)[0], 1 / like.shape[-1])
+    choice = offered(mask).to(like.dtype)
+    return (choice / choice.sum(-1, keepdim=True)).flatten(0, -2).mean(0)
+
+
+def option_advantage(value: PerOption, log_master: PerOption) -> PerOption:
+    """V(w) - sum_w' mu(w') V(w'). No entropy in it: a bonus for every choice would pay options for ending."""
+    return value - (log_master.exp() * value).sum(-1, keepdim=True)
+
+
+def termination_loss(
+    termination: PerOption,
+    advantage: PerOption,
+    margin: float | Tensor,
+    weight: PerOption,
+    going_on: Bool[Tensor, "*N"],
+    *,
+    prior: float = 0.12,
+    prior_weight: float = 0.0,
+) -> Scalar:
+    """Mean of sum_w c(w) [beta(w) (A(w) + margin) + prior_weight KL(beta(w) || prior)], while the episode goes on.
+
+    At rest, logit beta = logit prior - (A + margin) / prior_weight: an option departs from the prior as far as its
+    advantage is large, and no further. Without the prior the sign of A decides alone, however small A is.
+
+    Args:
+        termination: beta(s', w) with gradient.
+        advantage: A(s', w), in the units of `margin`; detached here.
+        margin: what going on is worth beyond its advantage: the deliberation cost.
+        weight: c(w), 0 where the option cannot end.
+        prior: probability of ending, in (0, 1).
+
+    Source: Bacon, Harb and Precup 2017, arXiv:1609.05140, theorem 2, and Harb et al. 2018, arXiv:1709.04571, eq. 10,
+    whose cost has the unit of the return. The prior is ours.
+    """
+    worth = termination * (advantage + margin).detach()
+    if prior_weight:
+        ends = termination.clamp(1e-6, 1 - 1e-6)
+        ratio, rest = (ends / prior).log(), ((1 - ends) / (1 - prior)).log()
+        worth = worth + prior_weight * (ends * ratio + (1 - ends) * rest)
+    return (weight * going_on.to(worth.dtype).unsqueeze(-1) * worth).sum(-1).mean()
+
+
+def gaussian_divergence(mean: Float[Tensor, "*N K A"], log_std: Float[Tensor, "*N K A"]) -> Scalar:
+    """Mean of KL(pi_w || pi_v) over states and ordered pairs of options, in nats; the same before and after tanh."""
+    options = mean.shape[-2]
+    if options == 1:
+        return mean.new_zeros(())
+    first, second = (mean.unsqueeze(-2), log_std.unsqueeze(-2)), (mean.unsqueeze(-3), log_std.unsqueeze(-3))
+    ratio = (first[1] - second[1]).exp().square()
+    offset = ((first[0] - second[0]) * (-second[1]).exp()).square()
+    divergence = 0.5 * (ratio + offset - 1) - (first[1] - second[1])
+    return divergence.sum(-1).sum((-1, -2)).mean() / (options * (options - 1))
+
+
+def categorical_divergence(log_probs: Float[Tensor, "*N K A"]) -> Scalar:
+    """Mean of KL(pi_w || pi_v) over states and ordered pairs of options, in nats."""
+    options = log_probs.shape[-2]
+    if options == 1:
+        return log_probs.new_zeros(())
+    difference = log_probs.unsqueeze(-2) - log_probs.unsqueeze(-3)
+    return (log_probs.exp().unsqueeze(-2) * difference).sum(-1).sum((-1, -2)).mean() / (options * (options - 1))

@@ -1,0 +1,56 @@
+"""What the updates of options measure, beside what options do (`statistics`)."""
+
+import torch
+from torch import Tensor
+
+from modules.functional.options import master_entropy
+
+FIXED = (
+    "critic_loss",
+    "actor_loss",
+    "master_loss",
+    "termination_loss",
+    "alpha_action",
+    "alpha_option",
+    "critic_grad_norm",
+    "actor_grad_norm",
+    "q_mean",
+    "q_min",
+    "entropy",
+    "option/advantage_std",
+    "option/advantage_positive",
+    "option/master_entropy",
+    "option/marginal_entropy",
+    "option/mutual_information",
+    "option/divergence_mean",
+)
+"""Names in the order of `measures`; those of options go without the `train/` of the others."""
+
+
+def names(options: int) -> tuple[str, ...]:
+    """`FIXED`, and for every option the mean of its beta and of its Q."""
+    each = range(options)
+    return (*FIXED, *(f"option/beta_{option}" for option in each), *(f"option/q_{option}" for option in each))
+
+
+def measures(
+    scalars: list[Tensor],
+    q: Tensor,
+    entropy: Tensor,
+    advantage: Tensor,
+    log_master: Tensor,
+    divergence: Tensor,
+    beta: Tensor,
+) -> Tensor:
+    """One update's numbers, in the order of `names`; nothing of it takes a gradient.
+
+    The mutual information of state and option, H(mean mu) - mean H(mu), is that of the states of one minibatch.
+
+    Args:
+        scalars: the first eight of `FIXED`.   q, entropy, advantage, log_master, beta: `[N, K]`.
+    """
+    conditional, usage = master_entropy(log_master).mean(), log_master.exp().mean(0)
+    marginal = -torch.special.xlogy(usage, usage).sum()
+    options = [advantage.std(), (advantage > 0).to(q.dtype).mean(), conditional, marginal, marginal - conditional]
+    rest = [q.mean(), q.amin(), entropy.mean(), *options, divergence]
+    return torch.cat([torch.stack([*scalars, *rest]), beta.mean(0), q.mean(0)]).detach()

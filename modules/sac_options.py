@@ -1,0 +1,298 @@
+"""Soft actor-critic over options."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from datamodules.joint import Joint
+from datamodules.seeds import restore_generator, run_seed, stream_generator
+from datamodules.types import Decision, Experience, Scalars, Spaces, State, UsageError
+from modules.functional.option_choice import choice_noise, gumbel
+from modules.functional.options import option_target
+from modules.functional.schedule import scheduled
+from modules.functional.soft import expected_soft_value, soft_value, temperature_loss
+from modules.networks.base import Network
+from modules.networks.heads import CategoricalHead
+from modules.networks.option_heads import Torso
+from modules.networks.squashed import SquashedGaussian, SquashedGaussianHead
+from modules.options.controller import Arrival, Controller
+from modules.options.executed import Executed
+from modules.options.measures import measures, names
+from modules.options.policies import Policies, divergence, of_option, own_q, policies, shared_q
+from modules.options.scripted import OptionPolicy, check_scripts
+from modules.options.statistics import OptionStatistics
+from modules.sac import SAC, uniform
+from modules.sac_batch import SACBatch
+
+
+class SACOptions(SAC):
+    """Soft actor-critic with call-and-return options, all learned off-policy in one objective.
+
+    maximise E sum gamma^t [r_t + alpha H(pi(. | s_t, w_t)) + b_t alpha_option H(mu(. | s_t))], where b_t says that an
+    option begins at t. One option is soft actor-critic, to the last bit of every weight.
+
+    1. The actor has a head and the critics Q(s, w, a) a column an option.
+    2. Arriving in s' with w is worth U = V + beta (V_master - V); see `modules.functional.options`.
+    3. Q is conditioned on the action, so every option learns from every step, without ratios; see the controller's
+       `update_mode` for less.
+    4. The master improves softly on V; while an option starves, the KL of usage over all states is added.
+    5. Terminations descend beta (A / std(A) + margin): no entropy in A, else ending would pay.
+    6. Two temperatures, each with a target entropy; every network has an optimizer and a clip of its own. The master
+        learns at the actor's rate, the terminations at a third of it.
+    7. Only `terminated` stops a bootstrap. Masks of s and s' hold in acting, targets and losses.
+    8. Before the first update actions are uniform; options are chosen and ended all the same.
+
+    Args:
+        spaces: what the environment shows and takes; on the command line it comes from the data.
+        options: K.   scripted: hand-written options instead, of which only the controller is learned (and the actor
+            where they use it); they see observations as they are.
+        controller: makes what chooses and ends options, from `obs_shape`, K and `scripted`.
+        sac: as of `modules.sac.SAC`.
+
+    Raises: UsageError for values that cannot be.
+
+    Source: Bacon, Harb and Precup 2017, arXiv:1609.05140; Li et al. 2020, arXiv:2006.14363, for options with entropy.
+    """
+
+    off_policy = True
+    statistics: OptionStatistics
+
+    def __init__(
+        self,
+        spaces: Spaces,
+        options: int = 4,
+        scripted: list[OptionPolicy] | None = None,
+        controller: Callable[[tuple[int, ...], int, list[OptionPolicy] | None], Controller] = Controller,
+        **sac: Any,
+    ):
+        self.options = options if scripted is None else len(scripted)  # `make_networks` reads it
+        check_scripts(scripted, sac.get("normalize_obs", False), spaces["action_kind"])
+        super().__init__(spaces, **sac)
+        self.controller = controller(spaces["obs_shape"], self.options, scripted)
+        self.min_duration = int(self.controller.min_duration.min())
+        self.option_generator: torch.Generator | None = None
+        if self.noise_hold != 1:
+            raise UsageError("Options last by themselves: leave model.noise_hold at 1.")
+
+    def setup(self, stage: str) -> None:
+        """Refuse windows of several steps: their later actions may be another option's."""
+        super().setup(stage)
+        if getattr(self.data, "n_step", 1) != 1:
+            raise UsageError(f"data.n_step is {self.data.n_step}; options learn from single steps: set it to 1.")
+
+    def make_networks(self, network: Torso, critic: Callable[[tuple[int, ...], int, int], nn.Module]) -> None:
+        """As of soft actor-critic with K heads and K columns; made in the same order, so that one option is the same.
+
+        Several heads start apart, with gain 1: options that begin alike and learn from the same steps stay alike.
+        """
+        super().make_networks(network, lambda shape, dims, outputs: critic(shape, dims, self.options * outputs))
+        features, dims, sizes = cast(Network, self.network).features, len(self.scale), self.spaces["action_sizes"]
+        if self.options > 1:
+            wide = partial(CategoricalHead, features, self.options * sum(sizes))
+            self.head = SquashedGaussianHead(features, dims, self.options) if self.continuous else wide()
+            nn.init.orthogonal_(self.head.linear.weight)
+
+    def initial_state(self, batch: int) -> State:
+        """No option runs; the environment's `option_mask` is put beside it at every step."""
+        return self.controller.initial_state(batch)
+
+    def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        """For the action, from `generator`, as soft actor-critic draws it; for the option, from a stream of its own."""
+        own = self.option_generator if self.training and self.option_generator is not None else generator
+        return torch.cat([self.action_noise(shape, generator), choice_noise(shape, self.options, own)], -1)
+
+    def action_noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        """Normal noise for a box, Gumbel for choices: of one option at each index of `shape`."""
+        if self.continuous:
+            return torch.randn((*shape, len(self.scale)), generator=generator, device=generator.device)
+        return gumbel((*shape, *self.spaces["action_sizes"]), generator)
+
+    def act(
+        self,
+        obs: Tensor,
+        state: State,
+        reset: Tensor,
+        *,
+        mask: Tensor | None = None,
+        noise: Tensor | None = None,
+        greedy: bool = False,
+    ) -> tuple[Decision, State]:
+        """Go on with each row's option or begin another, then do what it says: all rows in one forward."""
+        obs, age = self.normalized(obs), state["option_age"]
+        draw, option_draw = (None, None) if greedy or noise is None else self._split(noise)
+        choice = self.controller.choose(obs, state, reset, option_draw)
+        since = (choice.age - 1).unsqueeze(-1).expand(-1, self.options)
+        policy = self.option_policies(obs, mask, since)
+        action = policy.mode
+        if draw is not None:
+            action = torch.where(self.exploring, uniform(policy, draw), policy.sample(draw))
+        action = of_option(self.played(obs, since, self.in_units(action)), choice.option)
+        executed = Executed(choice.option, state["option"], choice.begun, age.masked_fill(reset, 0))
+        state = {**state, "option": choice.option, "option_age": choice.age}
+        return Decision(action, {} if greedy else executed.extras()), state
+
+    def _split(self, noise: Tensor) -> tuple[Tensor, Tensor]:
+        own = noise.shape[-1] - self.options - 1
+        return noise[..., :own].unsqueeze(1), noise[..., own:]
+
+    def played(self, obs: Tensor, age: Tensor, action: Tensor) -> Tensor:
+        """What every option does, `[N, K, ...]` in the environment's units: a script has the last word."""
+        scripted = self.controller.scripted
+        return action if scripted is None else scripted.action(obs, age, action)
+
+    def option_policies(self, obs: Tensor, mask: Tensor | None, age: Tensor) -> Policies:
+        """Every option's distribution over actions, `[N, K, ...]`; a scripted choice is certain.
+
+        Args:
+            mask: `[N, A]`.   age: steps that options have run, `[N, K]`, for scripts.
+        """
+        features, _ = self.network(obs, {}, torch.zeros(len(obs), dtype=torch.bool, device=obs.device))
+        certain = None
+        if self.controller.scripted is not None and not self.continuous:
+            certain = self.controller.scripted.action(obs, age, torch.zeros_like(age))
+        return policies(self.head(features), self.options, mask, certain)
+
+    def update(self, batch: SACBatch) -> Scalars:
+        """An optimizer step of every network on each minibatch; means of the metrics over them."""
+        updates, rows = batch.return_.shape
+        noise = self.action_noise((updates, 2, rows, self.options), self.minibatch_generator)
+        self.errors, measured = self.joints["update"](batch, noise if self.continuous else None)
+        self.updates += updates
+        self.exploring.fill_(False)
+        return Scalars(names(self.options), measured)
+
+    def descend(self, batch: SACBatch, next_noise: Tensor | None, noise: Tensor | None) -> tuple[Tensor, list[Tensor]]:
+        """One step of critics, actor, temperature, master, its temperature, terminations: errors `[N]` and metrics."""
+        executed, offers, by = Executed.of(batch.extras), batch.extras.get("option_mask"), self.by_name
+        alpha, control = self.log_alpha.detach().exp(), self.controller
+        weight = control.weight(batch.obs, offers, executed)
+        arrival = self.arrival(batch, executed, next_noise, alpha)
+        critic_loss, errors, q = self.critics_loss(batch, executed, arrival, weight)
+        norms = [self.step(critic_loss, by["critic"], self.max_grad_norm)]
+        actor_loss, value, entropy = self.actors_loss(batch, executed, noise, weight, alpha)
+        norms += [self.step(actor_loss, by["actor"], self.max_grad_norm) if control.learns_actor else actor_loss]
+        if self.tune_alpha and control.learns_actor:
+            self.step(self.alpha_loss(batch, entropy, weight), by["alpha"], math.inf)
+        master_loss, surplus, log_master = control.master_loss(batch.obs, offers, value)
+        self.step(master_loss, by["master"], self.max_grad_norm)
+        self.step(control.alpha_loss(surplus), by["alpha_option"], math.inf)
+        facts = (batch.next_obs, executed, arrival, batch.terminated, weight * batch.weight.sign().unsqueeze(-1))
+        ending_loss, beta, advantage = control.termination_loss(*facts)
+        if "ending" in by:
+            self.step(ending_loss, by["ending"], self.max_grad_norm)
+        losses = [critic_loss, actor_loss, master_loss, ending_loss, alpha, control.alpha, *norms]
+        apart = divergence(self.option_policies(batch.obs[:64], None, control.ages(executed)[:64]))
+        return errors, list(measures(losses, q, entropy, advantage, log_master, apart, beta).unbind())
+
+    @torch.no_grad()
+    def arrival(self, batch: SACBatch, executed: Executed, noise: Tensor | None, alpha: Tensor) -> Arrival:
+        """What arriving in s' is worth, by the target critics."""
+        age, offers = self.controller.ages(executed), batch.next_masks.get("option_mask")
+        value, _ = self.option_values(self.target_critic, batch.next_obs, age, noise, batch.next_mask, alpha)
+        return self.controller.arrival(batch.next_obs, offers, value, executed)
+
+    def critics_loss(
+        self, batch: SACBatch, executed: Executed, arrival: Arrival, weight: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Squared errors of both critics of all options; absolute errors of those that acted `[N]`; Q `[N, K]`."""
+        target = option_target(batch.return_, arrival.upon_arrival, batch.terminated, discount=batch.discount)
+        q = shared_q(self.critic, batch.obs, batch.action, self.options)
+        loss = (weight * batch.weight.unsqueeze(-1) * (q - target).square()).sum(-1).sum(0).mean()
+        return loss, of_option((q - target).detach().abs().mean(0), executed.option), q.detach().amin(0)
+
+    def actors_loss(
+        self, batch: SACBatch, executed: Executed, noise: Tensor | None, weight: Tensor, alpha: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Minus the soft values under the critics; these, and the entropies, `[N, K]` without gradient."""
+        age = (executed.age - 1).unsqueeze(-1).expand(-1, self.options)
+        value, entropy = self.option_values(self.critic, batch.obs, age, noise, batch.mask, alpha)
+        counted = weight * self.controller.learned * batch.weight.sign().unsqueeze(-1)
+        return -(counted * value).sum(-1).mean(), value.detach(), entropy.detach()
+
+    def alpha_loss(self, batch: SACBatch, entropy: Tensor, weight: Tensor) -> Tensor:
+        """Of the actions' temperature, over the options that learn."""
+        wanted = self.entropy_wanted(batch.mask)
+        surplus = entropy - (wanted if isinstance(wanted, float) else wanted.unsqueeze(-1))
+        return temperature_loss(self.log_alpha, (weight * self.controller.learned * surplus).sum(-1), 0.0)
+
+    def option_values(
+        self, critic: nn.Module, obs: Tensor, age: Tensor, noise: Tensor | None, mask: Tensor | None, alpha: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """V(s, w) = E[min_i Q_i(s, w, a) - alpha log pi(a | s, w)] and the entropies or estimates of them, `[N, K]`."""
+        policy = self.option_policies(obs, mask, age)
+        if isinstance(policy, SquashedGaussian):
+            action, log_prob = policy.sample_with_log_prob(cast(Tensor, noise))
+            if self.controller.scripted is not None:
+                action = (self.played(obs, age, self.in_units(action)) - self.centre) / self.scale
+                log_prob = log_prob * self.controller.learned
+            q1, q2 = own_q(critic, obs, action)
+            return soft_value(q1, q2, log_prob, alpha), -log_prob
+        q1, q2 = critic(obs).detach().unflatten(-1, (self.options, -1))
+        return expected_soft_value(q1, q2, policy.log_probs, alpha), policy.entropy()
+
+    def schedule_(self) -> None:
+        """Adds the master's target entropy, and the learning rates of master, its temperature and terminations."""
+        super().schedule_()
+        self.controller.anneal_(self.progress)
+        own = {"master": self.learning_rate, "alpha_option": self.critic_learning_rate}
+        for name, start in {**own, "ending": self.learning_rate / 3}.items():
+            rate = scheduled(self.learning_rate_schedule, start, self.progress)
+            for group in self.by_name[name].param_groups if name in self.by_name else []:
+                group["lr"] = group["lr"].fill_(rate) if isinstance(group["lr"], Tensor) else rate
+
+    def absorb_(self, experience: Experience) -> None:
+        """Counts what options did."""
+        super().absorb_(experience)
+        self.statistics.update(experience.rollout)
+
+    def log_values(self, values: dict[str, float], env_steps: int | None = None) -> None:
+        """Adds what options did to what training measured; all of it has tags `option/`."""
+        if "train/learning_rate" in values:
+            values = {tag.replace("train/option/", "option/"): value for tag, value in values.items()}
+            values |= {f"option/{name}": value for name, value in self.statistics.log().items()}
+        super().log_values(values, env_steps)
+
+    @property
+    def by_name(self) -> dict[str, Optimizer]:
+        """What `make_optimizers` made, while fitting."""
+        names = ["actor", "critic", *["alpha"] * self.tune_alpha, "master", "alpha_option", "ending"]
+        return dict(zip(names, self.raw_optimizers, strict=False))
+
+    def make_optimizers(self) -> list[Optimizer]:
+        """Adds those of the master, its temperature and, unless options are scripted, the terminations."""
+        own = [self.controller.master.parameters(), [self.controller.log_alpha]]
+        own += [] if self.controller.ending is None else [self.controller.ending.parameters()]
+        return super().make_optimizers() + [self.optimizer([*each]) for each in own]
+
+    def make_joints(self) -> dict[str, Joint[Any]]:
+        """Prepare, and all updates of an iteration."""
+        parts = [(self, "critics_loss"), (self, "actors_loss")]
+        update = Joint(self.run_updates, self.device, name="update", parts=parts, owned=self.owned_tensors)
+        return {"prepare": Joint(self.prepare, self.device, name="prepare"), "update": update}
+
+    def owned_tensors(self) -> list[Tensor]:
+        """Adds the running means of the controller."""
+        return [*super().owned_tensors(), *self.controller.buffers()]
+
+    def on_fit_start(self) -> None:
+        """Makes the options' own randomness and statistics, on this rank's device."""
+        self.option_generator = stream_generator(run_seed(), self.global_rank, "option", self.device)
+        self.statistics = OptionStatistics(self.options, self.controller.max_duration)
+        super().on_fit_start()
+
+    def rank_state(self) -> dict[str, Any]:
+        """Adds the options' generator and statistics."""
+        generator = cast(torch.Generator, self.option_generator)
+        own = {"generator": generator.get_state(), "statistics": self.statistics.remembered()}
+        return super().rank_state() | {"option": own}
+
+    def load_rank_state(self, state: dict[str, Any]) -> None:
+        """Continue from `rank_state`."""
+        super().load_rank_state(state)
+        restore_generator(cast(torch.Generator, self.option_generator), state["option"]["generator"])
+        self.statistics.remember(state["option"]["statistics"])

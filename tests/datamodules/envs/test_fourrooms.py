@@ -1,0 +1,64 @@
+import pytest
+import torch
+
+from datamodules.envs.fourrooms import CELLS, FourRooms
+from datamodules.types import UsageError
+
+HALLWAYS = {25: (3, 6), 51: (6, 2), 62: (7, 9), 88: (10, 6)}
+
+
+def at(cell: int, rows: int = 1) -> dict[str, torch.Tensor]:
+    cells = torch.full((rows,), cell)
+    return {"cell": cells, "step": torch.zeros_like(cells), "success": torch.zeros(rows, dtype=torch.bool)}
+
+
+def test_the_plan_has_104_cells_and_the_hallways_of_the_literature():
+    assert len(CELLS) == 104
+    assert {number: CELLS[number] for number in HALLWAYS} == HALLWAYS
+
+
+def test_walls_stop_and_the_goal_pays_one_and_ends():
+    env, sure = FourRooms(goal=1, slip=0.0), torch.full((1, 3), 0.5)
+
+    stayed, nothing, *_ = env.transition(at(0), torch.tensor([0]), sure)
+    arrived, reward, terminated, truncated = env.transition(at(0), torch.tensor([1]), sure)
+
+    assert (stayed["cell"].item(), nothing.item()) == (0, 0.0)
+    assert (arrived["cell"].item(), reward.item(), terminated.item(), truncated.item()) == (1, 1.0, True, False)
+    assert env.info(arrived)["success"].item() == 1.0
+
+
+def test_a_slip_leads_to_every_free_neighbour_alike():
+    env, rows = FourRooms(slip=1 / 3), 30_000
+    corner = env.transition(at(0, rows), torch.zeros(rows, dtype=torch.int64), torch.rand(rows, 3))[0]["cell"]
+
+    shares = torch.bincount(corner, minlength=104)[:12].double() / rows
+
+    assert shares[0] == pytest.approx(2 / 3, abs=0.01)
+    assert shares[[1, 10]].tolist() == pytest.approx([1 / 6, 1 / 6], abs=0.01)
+
+
+def test_the_walker_starts_anywhere_but_on_the_goal_also_where_it_moved_to():
+    env, noise = FourRooms(), torch.rand(20_000, 3)
+    assert set(range(104)) - set(env.initial(noise)["cell"].tolist()) == {62}
+
+    env.move_goal_(74)
+
+    assert set(range(104)) - set(env.initial(noise)["cell"].tolist()) == {74}
+
+
+def test_time_runs_out():
+    env = FourRooms(time_limit=2)
+    state, *_ = env.transition(at(0), torch.tensor([0]), torch.full((1, 3), 0.9))
+
+    _, _, terminated, truncated = env.transition(state, torch.tensor([0]), torch.full((1, 3), 0.9))
+
+    assert (terminated.item(), truncated.item()) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"), [({"goal": 104}, "no cell 104"), ({"slip": 2.0}, "slip"), ({"time_limit": 0}, "time_limit")]
+)
+def test_what_cannot_be_is_refused(wrong: dict[str, float], said: str):
+    with pytest.raises(UsageError, match=said):
+        FourRooms(**wrong)
