@@ -122,7 +122,7 @@ class Trading:
         """Trade to the chosen weight and hold it for a bar."""
         tables, bar, before = self.on(noise.device), state["bar"], state["weight"]
         index = (state["symbol"], bar)
-        weight = self._weight(action)
+        weight = self.weight(action)
         past = tables.gain[state["symbol"], bar - 1]
         result = held(weight, drifted(before, past), tables.gain[index], self.costs)
         growth = result.factor.log()
@@ -151,7 +151,8 @@ class Trading:
         }
         return following, reward, ruined, (bar + 1 >= state["end"]) & ~ruined
 
-    def _weight(self, action: Tensor) -> Tensor:
+    def weight(self, action: Tensor) -> Tensor:
+        """Weights `[B]` that actions stand for, within the limits."""
         chosen = action.to(torch.float64) - 1 if self.discrete else action[:, 0].to(torch.float64)
         return chosen.clamp(*self.limits)
 

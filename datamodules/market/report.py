@@ -1,6 +1,6 @@
 """An agent beside the baselines: the same days, the same costs, the same arithmetic."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -63,9 +63,3 @@ def report(
         rows[name] |= dict(zip(("sharpe_difference_low", "sharpe_difference_high"), interval, strict=True))
     equity = {name: np.cumsum(growth) for name, growth in growths.items()}
     return Report(prices.symbol, prices.time[bars], rows, equity, paths[AGENT])
-
-
-def plain(report: Report) -> dict[str, Any]:
-    """What a JSON file holds of it: symbol, first and last day, and the rows."""
-    first, last = (str(day.astype("datetime64[D]")) for day in report.day[[0, -1]])
-    return {"symbol": report.symbol, "first": first, "last": last, "policies": report.rows}
