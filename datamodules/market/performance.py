@@ -37,7 +37,7 @@ def performance(
         log_return=float(equity[-1]),
         cagr=float(np.expm1(equity[-1] / years)),
         sharpe=float(sharpe_ratio(np.expm1(growth), bars_per_year)),
-        drawdown=float(-np.expm1((equity - np.maximum.accumulate(equity)).min())),
+        drawdown=float(np.abs(np.expm1((equity - np.maximum.accumulate(equity)).min()))),
         turnover=float(traded.sum() / years),
         cost=float(cost.sum()),
         exposure=float(np.abs(weight).mean()),
