@@ -19,12 +19,12 @@ from modules.ppo import PPO
 from tests.datamodules.market.bars import write_prices
 from tests.training import trainer
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 PHI, VOLATILITY = 0.3, 0.01
 
 
-def tested(root: Path, seed: int, steps: int = 200_000, gamma: float = 0.5, **market: Any) -> dict[str, float]:
+def trained(root: Path, seed: int, steps: int = 200_000, gamma: float = 0.5, **market: Any) -> dict[str, float]:
     """Trains on the first days; what the greedy agent did on the test days."""
     lightning.seed_everything(seed, verbose=False)
     data = RolloutData("Trading-v0", market, num_envs=64, horizon=64, total_env_steps=steps)
@@ -61,14 +61,14 @@ def oracle(market: dict[str, Any]) -> float:
 def test_an_autoregressive_market_gives_the_agent_most_of_what_it_gives_who_knows_it(tmp_path: Path) -> None:
     market = autoregressive(cost_bps=0)
 
-    shares = [tested(tmp_path, seed, **market)["log_return"] / oracle(market) for seed in (1, 2, 3)]
+    shares = [trained(tmp_path, seed, **market)["log_return"] / oracle(market) for seed in (1, 2, 3)]
 
     assert sorted(shares)[1] >= 0.7, shares
 
 
 def test_dear_trades_cut_turnover_to_a_third(tmp_path: Path) -> None:
     cheap, dear = (
-        [tested(tmp_path, seed, gamma=0.9, **autoregressive(cost_bps=cost))["turnover"] for seed in (1, 2, 3)]
+        [trained(tmp_path, seed, gamma=0.9, **autoregressive(cost_bps=cost))["turnover"] for seed in (1, 2, 3)]
         for cost in (0, 50)
     )
 
@@ -82,6 +82,6 @@ def test_returns_in_shuffled_order_teach_nothing(tmp_path: Path) -> None:
     market: dict[str, Any] = {"symbol": "X", "prices": str(path), "cost_bps": 0, "borrow_rate": 0.0}
     years = Trading(**market, split="test").length / 252
 
-    scores = [tested(tmp_path, seed, **market)["sharpe"] * years**0.5 for seed in (1, 2, 3)]
+    scores = [trained(tmp_path, seed, **market)["sharpe"] * years**0.5 for seed in (1, 2, 3)]
 
     assert abs(sorted(scores)[1]) < 2, scores
