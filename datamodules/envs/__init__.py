@@ -16,6 +16,12 @@ gymnasium.register(
     kwargs={"tensor_env": "datamodules.envs.snake.Snake"},
 )
 gymnasium.register(
+    "Trading-v0",
+    entry_point="datamodules.envs.as_gymnasium:SingleEnv",
+    vector_entry_point="datamodules.envs.as_gymnasium:BatchEnv",
+    kwargs={"tensor_env": "datamodules.envs.trading.Trading"},
+)
+gymnasium.register(
     "FourRooms-v0",
     entry_point="datamodules.envs.as_gymnasium:SingleEnv",
     vector_entry_point="datamodules.envs.as_gymnasium:BatchEnv",

@@ -14,8 +14,8 @@ OUTSIDE = {
     "modules/functional": {"jaxtyping", "torch"},
     "modules/networks": {"jaxtyping", "torch"},
     "modules": {"jaxtyping", "lightning", "torch", "torchmetrics"},
-    "datamodules": {"gymnasium", "jaxtyping", "lightning", "numpy", "torch"},
-    "callbacks": {"lightning", "numpy", "pynvml", "rich", "torch", "tqdm"},
+    "datamodules": {"gymnasium", "jaxtyping", "lightning", "numpy", "pyarrow", "torch"},
+    "callbacks": {"lightning", "matplotlib", "numpy", "pynvml", "rich", "torch", "tqdm"},
 }
 
 

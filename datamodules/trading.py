@@ -1,0 +1,94 @@
+"""Trading data: one symbol's days to train, validate and test on, and accounts that trade them."""
+
+from typing import Any, cast
+
+import torch
+from lightning.pytorch.utilities import rank_zero_info
+
+from datamodules.collect import informed
+from datamodules.device_env import DeviceEnv
+from datamodules.envs.trading import Trading
+from datamodules.episodes import EpisodeDataset
+from datamodules.market.report import Report, report
+from datamodules.market.sources import described
+from datamodules.replay import ReplayData
+from datamodules.types import UsageError
+from datamodules.vector import make_envs
+
+
+class TradingData(ReplayData):
+    """A replay of trading accounts. It trains on the first days, validates on later ones and tests on the last.
+
+    What `validate` and every evaluation while training play is one pass over the validation days of every symbol,
+    greedily; `test` and `predict` play the test days. It says at the start which days these are.
+
+    Args:
+        symbol: one name, several with commas between, or `all` for every file of a folder.
+        prices: a CSV or Parquet file, or a folder of them; without it the packaged S&P 500 index (`SPX`, `SPY`) or a
+            synthetic market (`WALK`, `AR1`, `REGIMES`).
+        synthetic: settings of the synthetic market.
+        val_from, test_from: first days of validation and test; after 60 % and 80 % of the bars unless given.
+        env: the environment's id.
+        env_kwargs: what else `datamodules.envs.trading.Trading` takes, costs and limits among it.
+        replay: what `datamodules.replay.ReplayData` takes.
+
+    Raises: UsageError for prices that cannot be used, and fewer environments than symbols.
+    """
+
+    def __init__(
+        self,
+        symbol: str = "SPY",
+        prices: str | None = None,
+        synthetic: dict[str, Any] | None = None,
+        val_from: str | None = None,
+        test_from: str | None = None,
+        env: str = "Trading-v0",
+        env_kwargs: dict[str, Any] | None = None,
+        **replay: Any,
+    ):
+        market = {"symbol": symbol, "prices": prices, "synthetic": synthetic}
+        market |= {"val_from": val_from, "test_from": test_from}
+        later = {"split": "val"} | (replay.pop("eval_env_kwargs", None) or {})
+        super().__init__(env, (env_kwargs or {}) | market, eval_env_kwargs=later, **replay)
+        example = Trading(**self.env_kwargs)
+        self.symbols = len(example.prices)
+        if self.num_envs < self.symbols:
+            raise UsageError(f"data.num_envs is {self.num_envs}, fewer than the {self.symbols} symbols: raise it.")
+        self.eval_episodes = self.symbols  # each is traded once, whatever was asked for
+        rank_zero_info(f"{described(symbol, prices)}. It {example.days.described(example.prices[0].time)}.")
+
+    def test_dataloader(self) -> EpisodeDataset:
+        """The test days."""
+        self.eval_env_kwargs = self.eval_env_kwargs | {"split": "test"}
+        return super().test_dataloader()
+
+    def predict_dataloader(self) -> EpisodeDataset:
+        """The test days, with trajectories."""
+        self.eval_env_kwargs = self.eval_env_kwargs | {"split": "test"}
+        return super().predict_dataloader()
+
+    @torch.no_grad()
+    def reports(self) -> list[Report]:
+        """The greedy agent beside the baselines, for every symbol, on the days that evaluations play."""
+        assert self.trainer is not None
+        device = self.trainer.strategy.root_device
+        envs = make_envs(self.env, self.symbols, env_kwargs=self.eval_env_kwargs, device=device)
+        env = cast(Trading, cast(DeviceEnv, envs).env)
+        (obs, masks), state = envs.reset(0), self._actor.initial_state(self.symbols)
+        reset, weights = torch.ones(self.symbols, dtype=torch.bool, device=device), []
+        for _ in range(env.length):
+            decision, state = self._actor.act(
+                obs, informed(state, masks), reset, mask=masks.get("action_mask"), greedy=True
+            )
+            weights.append(env.weight(decision.action))
+            step = envs.step(decision.action)
+            obs, reset = step.obs, step.terminated | step.truncated
+            masks = {name: value for name, value in step.info.items() if name.endswith("_mask")}
+        bars, gain, path = (
+            slice(env.first, env.first + env.length),
+            env.on(torch.device("cpu")).gain,
+            torch.stack(weights),
+        )
+        shared: dict[str, Any] = {"costs": env.costs, "limits": env.limits, "bars_per_year": env.bars_per_year}
+        symbols = zip(env.prices, gain, path.unbind(1), strict=True)
+        return [report(prices, change, bars, weight, **shared) for prices, change, weight in symbols]

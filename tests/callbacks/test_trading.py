@@ -1,0 +1,61 @@
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from callbacks.trading import MEASURES, day_by_day, equity_picture, markdown, plain_table
+from tests.contracts.test_configs import run  # noqa: F401  (a fixture)
+
+
+class Report(NamedTuple):
+    """What `datamodules.market.report` makes."""
+
+    symbol: str
+    day: Any
+    rows: dict[str, dict[str, float]]
+    equity: dict[str, Any]
+    weight: Any
+
+
+ROW = dict.fromkeys(MEASURES, 0.5)
+REPORT = Report(
+    "X",
+    np.arange("2020-01-01", "2020-01-04", dtype="datetime64[D]"),
+    {"agent": ROW},
+    {"agent": np.zeros(3)},
+    np.ones(3),
+)
+
+
+def test_tables_have_a_row_a_policy_and_a_column_a_measure() -> None:
+    assert markdown(REPORT.rows).splitlines()[-1].count("0.500") == len(MEASURES)
+    assert plain_table(REPORT.rows).splitlines()[-1].startswith("agent")
+
+
+def test_the_days_read_back() -> None:
+    assert day_by_day(REPORT).splitlines()[:2] == ["day,agent,weight of the agent", "2020-01-01,0.0,1.0"]
+
+
+def test_the_picture_is_in_colour_where_matplotlib_is() -> None:
+    pytest.importorskip("matplotlib", reason="needs the extra trading")
+
+    picture = equity_picture(REPORT)
+
+    assert picture is not None and picture.shape[-1] == 3 and picture.std() > 0
+
+
+def test_a_run_shows_the_report_and_a_test_writes_it(run: Any, tmp_path: Path) -> None:  # noqa: F811
+    words = ["--config", "sac_options_synthetic.yaml", "--data.total_env_steps=128", "--data.num_envs=4"]
+    words += ["--data.synthetic={bars: 900}", "--data.env_kwargs={embargo: 5}", "--trainer.accelerator=cpu"]
+    run("fit", *words)
+
+    said = run("test", *words, "--ckpt_path", "last")
+
+    (folder,) = tmp_path.glob("runs/*/version_0")
+    (table,) = json.loads((folder / "trading.json").read_text())
+    assert "buy and hold" in said and table["policies"].keys() >= {"agent", "cash", "momentum 12-1"}
+    assert len((folder / "trading_REGIMES.csv").read_text().splitlines()) > 100
+    assert "trading/report/REGIMES/text_summary" in EventAccumulator(str(folder)).Reload().Tags()["tensors"]

@@ -1,0 +1,77 @@
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from datamodules.trading import TradingData
+from datamodules.types import Decision, State, UsageError
+from tests.training import trainer
+
+SMALL: dict[str, Any] = {"synthetic": {"bars": 900}, "env_kwargs": {"embargo": 5}, "num_envs": 4, "batch_size": 8}
+
+
+class Holder:
+    """Holds everything, always."""
+
+    def initial_state(self, batch: int) -> State:
+        return {}
+
+    def act(self, obs: Tensor, state: State, reset: Tensor, **_: Any) -> tuple[Decision, State]:
+        return Decision(torch.ones(len(obs), 1), {}), state
+
+
+class HeldData(TradingData):
+    """Traded by a holder instead of a module that learns."""
+
+    @property
+    def _actor(self) -> Any:
+        return Holder()
+
+
+def held(tmp_path: Path, symbol: str = "REGIMES", **changes: Any) -> HeldData:
+    data = HeldData(symbol, **{**SMALL, **changes})
+    data.trainer = trainer(tmp_path)
+    return data
+
+
+def test_whoever_always_holds_is_buy_and_hold(tmp_path: Path) -> None:
+    (report,) = held(tmp_path).reports()
+
+    assert report.rows["agent"] == report.rows["buy and hold"]
+    assert report.rows["agent"]["sharpe_difference_low"] == 0 == report.rows["cash"]["log_return"]
+    assert len(report.equity) == 8 and all(len(equity) == len(report.day) for equity in report.equity.values())
+
+
+def test_the_report_agrees_with_the_evaluation_episode(tmp_path: Path) -> None:
+    data = held(tmp_path, symbol="WALK,AR1")
+
+    episodes, reports = data.val_dataloader().play(), data.reports()
+
+    expected = [report.rows["agent"]["log_return"] for report in reports]
+    assert episodes.info["log_return"].tolist() == pytest.approx(expected, abs=1e-12)
+    assert (episodes.return_ / 100).tolist() == pytest.approx(expected, abs=1e-9)
+
+
+def test_a_test_plays_the_test_days(tmp_path: Path) -> None:
+    data = held(tmp_path)
+    val, _ = data.reports()[0].day[[0, -1]]
+
+    data.test_dataloader()
+
+    test, last = data.reports()[0].day[[0, -1]]
+    assert val < test < last
+
+
+def test_it_says_on_which_days_it_trains_validates_and_tests(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        TradingData("REGIMES", val_from="2002-01-01", test_from="2003-01-01", **SMALL)
+
+    assert "validates on 2002-01-01 to" in caplog.text and "tests on 2003-01-01 to" in caplog.text
+
+
+def test_more_symbols_than_environments_are_refused() -> None:
+    with pytest.raises(UsageError, match="fewer than the 3 symbols"):
+        TradingData("WALK,AR1,REGIMES", **{**SMALL, "num_envs": 2})
