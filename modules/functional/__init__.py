@@ -4,6 +4,7 @@ returns    advantages, lambda- and n-step returns, targets
 policy     the clipped surrogate, advantage normalisation, masked means
 value      value regression and explained variance
 schedule   values that change with the progress of a run
+information  what a path would teach: gains, Fisher information, Bayesian linear regression
 
 To add one: write a noun that takes tensors and returns tensors (a NamedTuple when there are several), with the
 equation, the shapes, the errors and the source in its docstring; import torch and jaxtyping only; then test it in
