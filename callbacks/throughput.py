@@ -13,8 +13,9 @@ class Throughput(Callback):
     """Logs speed and shares of the wall clock every `trainer.log_every_n_steps` iterations and at the end.
 
     time/env_steps_per_s, time/updates_per_s: since the last log, evaluation excluded; all ranks together.
-    time/collect_share, time/prepare_share, time/update_share, time/eval_share, time/other_share: of the wall clock
-    since the last log, on this rank, in [0, 1]; they add up to 1. Other is logging, saving and the loop itself.
+    time/collect_share, time/prepare_share, time/update_share, time/eval_share, time/other_share (with a replay also
+    store and sample): of the wall clock since the last log, on this rank, in [0, 1]; they add up to 1. Other is
+    logging, saving and the loop itself.
 
     In between it only counts, and on a GPU never waits for the device.
     """
@@ -62,5 +63,5 @@ class Throughput(Callback):
 
 
 def joints(trainer: Any, pl_module: Any) -> dict[str, Joint]:
-    """The three joints of an iteration, by name: the data's, then the algorithm's."""
-    return {"collect": trainer.datamodule.collector.joint, **pl_module.joints}
+    """The joints of an iteration, by name: the data's, then the algorithm's."""
+    return {**trainer.datamodule.joints, **pl_module.joints}

@@ -5,10 +5,12 @@ from typing import Any, Literal, cast
 import torch
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities import rank_zero_info
+from torch import Tensor
 
 from datamodules.collect import Collector
 from datamodules.episodes import EpisodeDataset
 from datamodules.halves import HalvedCollector
+from datamodules.joint import Joint
 from datamodules.pool import PoolEnv
 from datamodules.seeds import run_seed, stream_generator, stream_seed
 from datamodules.types import Actor, UsageError, VectorEnv
@@ -96,6 +98,21 @@ class EnvironmentData(LightningDataModule):
         self.collector = collector
         return collector
 
+    def collect(self) -> Any:
+        """What one iteration learns from, while fitting."""
+        assert self.collector is not None
+        return self.collector.collect()
+
+    @property
+    def joints(self) -> dict[str, Joint[Any]]:
+        """The data's part of an iteration, by name, while fitting."""
+        assert self.collector is not None
+        return {"collect": self.collector.joint}
+
+    def measured(self) -> dict[str, float | Tensor]:
+        """Values to log with the training's, by tag, while fitting."""
+        return {}
+
     def val_dataloader(self) -> EpisodeDataset:
         """Evaluation episodes."""
         return self._episodes(record=False)
@@ -126,9 +143,14 @@ class EnvironmentData(LightningDataModule):
         """Batches are where they belong already."""
         return batch
 
+    def rank_state(self) -> dict[str, Any]:
+        """What this rank's part of the loop needs to go on, tensors and plain types."""
+        assert self.collector is not None
+        return self.collector.state_dict()
+
     def state_dict(self) -> dict[str, Any]:
         """Collectors of all ranks; called on every rank when a checkpoint is written."""
-        own = self._final if self.collector is None else self.collector.state_dict()
+        own = self._final if self.collector is None else self.rank_state()
         if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
             return {"ranks": [own]}
         ranks: list[Any] = [None] * self.world_size
@@ -146,7 +168,7 @@ class EnvironmentData(LightningDataModule):
     def teardown(self, stage: str) -> None:
         """Close the environments."""
         if self.collector is not None and stage == "fit":
-            self._final = self.collector.state_dict()  # a checkpoint written after the fit holds it
+            self._final = self.rank_state()  # a checkpoint written after the fit holds it
             self.collector.envs.close()
             self.collector = None
         if self._eval_envs is not None:

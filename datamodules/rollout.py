@@ -1,27 +1,35 @@
 """On-policy data: every batch is collected with the weights as they are, learned from once, and forgotten."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from torch.utils.data import IterableDataset
 
 from datamodules.collect import Collector
 from datamodules.data import Backend, EnvironmentData, require_positive
-from datamodules.types import Rollout, UsageError
+from datamodules.types import UsageError
+
+
+class Source(Protocol):
+    """Where iterations come from: a collector, or a replay behind one."""
+
+    def collect(self) -> Any:
+        """What one iteration learns from."""
+        ...
 
 
 class Iterations:
     """One Trainer batch: a sized, lazy sequence of iterations, each collected when it is asked for."""
 
-    def __init__(self, collector: Collector, count: int):
-        self.collector, self.count = collector, count
+    def __init__(self, source: Source, count: int):
+        self.source, self.count = source, count
 
     def __len__(self) -> int:
         return self.count
 
-    def __iter__(self) -> Iterator[Rollout]:
+    def __iter__(self) -> Iterator[Any]:
         for _ in range(self.count):
-            yield self.collector.collect()
+            yield self.source.collect()
 
 
 class RolloutDataset(IterableDataset):

@@ -22,7 +22,7 @@ class Weights(NamedTuple):
 
 
 def conditioned(
-    prior: Weights, features: Float[Tensor, "M P"], target: Float[Tensor, "M D"], *, variance: float
+    prior: Weights, features: Float[Tensor, "M P"], target: Float[Tensor, "M D"], *, variance: float | Tensor
 ) -> Weights:
     """The posterior after M observations y = phi^T w + N(0, variance); one is a rank-one update.
 
@@ -55,7 +55,7 @@ def from_moments(precision: Matrix, moment: Float[Tensor, "P D"]) -> Weights:
 
 
 def information_gain(
-    features: Float[Tensor, "*paths H P"], covariance: Matrix, *, variance: float, outputs: int
+    features: Float[Tensor, "*paths H P"], covariance: Matrix, *, variance: float | Tensor, outputs: int
 ) -> Float[Tensor, "*paths H"]:
     """What each step of a path adds to the information about a linear layer's weights; never negative.
 
@@ -75,7 +75,7 @@ def information_gain(
     """
     inner = (features @ covariance) @ features.transpose(-1, -2) / variance
     inner.diagonal(dim1=-2, dim2=-1).add_(1)
-    pivots = torch.linalg.cholesky_ex(inner)[0].diagonal(dim1=-2, dim2=-1)
+    pivots: Tensor = torch.linalg.cholesky_ex(inner)[0].diagonal(dim1=-2, dim2=-1)
     return 2 * outputs * pivots.clamp(min=1).log()
 
 
@@ -108,7 +108,7 @@ def distillation_error(
     return (predicted - target).square().mean(-1)
 
 
-def fisher_information(
+def fisher_rows(
     by_state: Float[Tensor, "*paths H D D"],
     by_weights: Float[Tensor, "*paths H D Q"],
     observed_by: Float[Tensor, "*paths H O D"],
@@ -116,64 +116,70 @@ def fisher_information(
     process_noise: Float[Tensor, "D"],
     observation_noise: Float[Tensor, "*paths H O"],
     uncertainty: Float[Tensor, "*paths D D"],
-) -> Float[Tensor, "*paths H Q Q"]:
-    """Information about Q parameters theta in the observations of a path, cumulated over its steps.
+) -> Float[Tensor, "*paths HO Q"]:
+    """What the observations of a path say about Q parameters theta: their sensitivities, in standard deviations.
 
-    G_{t+1} = F_t G_t + F_theta,   P_{t+1} = F_t P_t F_t^T + Q
-    J_t = J_{t-1} + (H G)^T (H P H^T + R)^-1 (H G)    at t+1
+    G_{t+1} = F_t G_t + F_theta,   P_{t+1} = F_t P_t F_t^T + Q,   row_t = (H P H^T + R)^{-1/2} H G at t+1
 
-    The state is uncertain too, so that what it hides is not counted.
+    The Fisher information of the first t steps is J_t = rows^T rows. The state is uncertain too, so that what it
+    hides is not counted. Rows stay unmultiplied, because H O is far smaller than Q where theta are a layer's weights.
 
     Args:
         by_state: F = dz'/dz at each step.   by_weights: F_theta = dz'/dtheta.
         observed_by: H = dy/dz at the state that each step leads to.
         process_noise: Q, the variances of one step.   observation_noise: R, the variances of an observation.
-        uncertainty: P_0, the covariance of the state that the path begins with.
+        uncertainty: P_0, the covariance of the state that the path begins with; G_0 is 0.
 
-    Source: the recursion of an extended Kalman filter's sensitivities, as in Gupta & Mehra 1974; G and P start at
-    0 and P_0.
+    Source: the sensitivity recursion of Gupta & Mehra 1974, "Computational aspects of maximum likelihood estimation and
+    reduction in sensitivity function calculations"; that later innovations depend on theta through P too is left out.
     """
     sensitivity = torch.zeros_like(by_weights.select(-3, 0))
-    covariance, noise = uncertainty, torch.diag(process_noise)
-    total, steps = sensitivity.new_zeros(()), []
+    covariance, noise, rows = uncertainty, torch.diag(process_noise), []
     for t in range(by_state.shape[-3]):
         forward, observe = by_state.select(-3, t), observed_by.select(-3, t)
         sensitivity = forward @ sensitivity + by_weights.select(-3, t)
         covariance = forward @ covariance @ forward.transpose(-1, -2) + noise
-        seen = observe @ sensitivity
         innovation = observe @ covariance @ observe.transpose(-1, -2)
         innovation = innovation + torch.diag_embed(observation_noise.select(-2, t))
-        factor = torch.linalg.cholesky_ex(innovation)[0]
-        total = total + seen.transpose(-1, -2) @ torch.cholesky_solve(seen, factor)
-        steps.append(total)
-    return torch.stack(steps, dim=-3)
+        root = torch.linalg.cholesky_ex(innovation)[0]
+        rows.append(torch.linalg.solve_triangular(root, observe @ sensitivity, upper=False))
+    return torch.cat(rows, dim=-2)
 
 
-def d_optimality(information: Float[Tensor, "*paths H Q Q"], prior: Float[Tensor, "Q Q"]) -> Float[Tensor, "*paths H"]:
-    """What each step adds to log det(I + P J): twice the information in nats about parameters of covariance P.
+def d_optimality(
+    rows: Float[Tensor, "*paths HO Q"], prior: Float[Tensor, "P P"], *, steps: int
+) -> Float[Tensor, "*paths H"]:
+    """What each of the `steps` adds to log det(I + prior J), twice the information in nats; never negative.
 
-    Source: Lindley 1956; Pukelsheim 2006, Optimal Design of Experiments, chapter 6.
+    Args:
+        rows: whitened sensitivities, J = rows^T rows.
+        prior: covariance of theta, or of each of Q / P equal blocks of it, such as the outputs of a layer.
+
+    Source: Lindley 1956; Pukelsheim 2006, Optimal Design of Experiments, chapter 6, with the rows' Gram matrix for J.
     """
-    root = torch.linalg.cholesky_ex(prior)[0]
-    inner = root.T @ information @ root
-    inner.diagonal(dim1=-2, dim2=-1).add_(1)
-    pivots = torch.linalg.cholesky_ex(inner)[0].diagonal(dim1=-2, dim2=-1)
-    return _increments(2 * pivots.log().sum(-1), torch.zeros((), dtype=prior.dtype, device=prior.device))
+    pivots: Tensor = _posterior_root(rows, prior)[0].diagonal(dim1=-2, dim2=-1)
+    gain: Tensor = 2 * pivots.clamp(min=1).log().unflatten(-1, (steps, -1)).sum(-1)
+    return gain
 
 
-def a_optimality(information: Float[Tensor, "*paths H Q Q"], prior: Float[Tensor, "Q Q"]) -> Float[Tensor, "*paths H"]:
-    """By how much each step lowers tr((P^-1 + J)^-1), the summed variance of parameters of covariance P.
+def a_optimality(
+    rows: Float[Tensor, "*paths HO Q"], prior: Float[Tensor, "P P"], *, steps: int
+) -> Float[Tensor, "*paths H"]:
+    """By how much each of the `steps` lowers tr((prior^-1 + J)^-1), the summed variance of theta; never negative.
+
+    Args: as for `d_optimality`.
 
     Source: Pukelsheim 2006, Optimal Design of Experiments, chapter 6.
     """
-    root = torch.linalg.cholesky_ex(prior)[0]
-    inner = root.T @ information @ root
+    root, half = _posterior_root(rows, prior)
+    explained: Tensor = torch.linalg.solve_triangular(root, half, upper=False).square().sum(-1)
+    lowered: Tensor = explained.unflatten(-1, (steps, -1)).sum(-1)
+    return lowered
+
+
+def _posterior_root(rows: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
+    """Cholesky factor of I + rows P rows^T, and rows P."""
+    half = (rows.unflatten(-1, (-1, prior.shape[-1])) @ prior).flatten(-2)
+    inner = half @ rows.transpose(-1, -2)
     inner.diagonal(dim1=-2, dim2=-1).add_(1)
-    solved = torch.linalg.solve_triangular(torch.linalg.cholesky_ex(inner)[0], root.T.expand_as(inner), upper=False)
-    return _increments(-solved.square().sum((-2, -1)), -prior.diagonal().sum())
-
-
-def _increments(cumulated: Tensor, before: Tensor) -> Tensor:
-    """Differences along the horizon, the first from what held before."""
-    first = before.expand_as(cumulated[..., :1])
-    return cumulated.diff(dim=-1, prepend=first)
+    return torch.linalg.cholesky_ex(inner)[0], half

@@ -12,7 +12,7 @@ from modules.functional.information import (
     conditioned,
     d_optimality,
     disagreement,
-    fisher_information,
+    fisher_rows,
     from_moments,
     information_gain,
     optimistic_gain,
@@ -117,19 +117,19 @@ def test_fisher_information_of_weights_seen_without_noise_is_the_information_gai
     features, covariance, eye = normal(0, 6, 4), positive(1, 4), torch.ones(6, 1, 1, dtype=torch.float64)
     noise, none = torch.tensor([VARIANCE], dtype=torch.float64), torch.zeros(6, 1, dtype=torch.float64)
 
-    information = fisher_information(
+    rows = fisher_rows(
         0 * eye, features.unsqueeze(1), eye, process_noise=noise, observation_noise=none, uncertainty=0 * eye[0]
     )
 
     gain = information_gain(features, covariance, variance=VARIANCE, outputs=1)
-    torch.testing.assert_close(d_optimality(information, covariance), gain)
+    torch.testing.assert_close(d_optimality(rows, covariance, steps=6), gain)
 
 
 def test_fisher_information_equals_the_recursion_written_out() -> None:
     forward, weights, observe = normal(0, 3, 2, 2), normal(1, 3, 2, 5), normal(2, 3, 4, 2)
     state, q, r = positive(3, 2), torch.tensor([0.1, 0.2], dtype=torch.float64), torch.full((3, 4), 0.3).double()
 
-    got = fisher_information(forward, weights, observe, process_noise=q, observation_noise=r, uncertainty=state)
+    rows = fisher_rows(forward, weights, observe, process_noise=q, observation_noise=r, uncertainty=state)
 
     sensitivity, total = torch.zeros(2, 5, dtype=torch.float64), torch.zeros(5, 5, dtype=torch.float64)
     for t in range(3):
@@ -137,17 +137,21 @@ def test_fisher_information_equals_the_recursion_written_out() -> None:
         state = forward[t] @ state @ forward[t].T + torch.diag(q)
         seen = observe[t] @ sensitivity
         total = total + seen.T @ (observe[t] @ state @ observe[t].T + torch.diag(r[t])).inverse() @ seen
-        torch.testing.assert_close(got[t], total)
+        torch.testing.assert_close(rows[: 4 * (t + 1)].T @ rows[: 4 * (t + 1)], total)
 
 
-def test_optimality_criteria_equal_determinant_and_trace() -> None:
-    information, prior = torch.stack([positive(0, 5), 2 * positive(0, 5)]), positive(1, 5)
+@given(seed=SEEDS)
+@settings(max_examples=20, deadline=None)
+def test_optimality_criteria_equal_determinant_and_trace(seed: int) -> None:
+    rows, block = normal(seed, 2, 6, 8), positive(seed + 1, 4)
+    prior = torch.block_diag(block, block)
 
-    d, a = d_optimality(information, prior).sum(), a_optimality(information, prior).sum()
+    d, a = d_optimality(rows, block, steps=3), a_optimality(rows, block, steps=3)
 
-    posterior = (prior.inverse() + information[-1]).inverse()
-    torch.testing.assert_close(d, prior.logdet() - posterior.logdet())
-    torch.testing.assert_close(a, prior.trace() - posterior.trace())
+    posterior = (prior.inverse() + rows.transpose(-1, -2) @ rows).inverse()
+    torch.testing.assert_close(d.sum(-1), prior.logdet() - posterior.logdet())
+    torch.testing.assert_close(a.sum(-1), prior.trace() - posterior.diagonal(dim1=-2, dim2=-1).sum(-1))
+    torch.testing.assert_close(a[:, :2], a_optimality(rows[:, :4], block, steps=2))
 
 
 def test_disagreement_is_measured_in_units_of_the_noise() -> None:

@@ -1,0 +1,210 @@
+"""Active dynamics: learn a latent dynamical system by choosing what to try."""
+
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Adam, Optimizer
+
+from datamodules.joint import Joint
+from datamodules.types import Decision, HeldOut, Scalars, SequenceExperience, Sequences, Spaces, State
+from modules.algorithm import Algorithm
+from modules.checks import check_values
+from modules.exploration.acquisitions import Knowledge
+from modules.exploration.policies import Belief, Exploration, Planned
+from modules.functional.prediction import affine, determination, field_determination
+from modules.hparams import keep_hyperparameters
+from modules.posterior import Posterior
+from modules.ranks import averaged, ranks
+
+REFACTOR = 1_000
+"""Regressions between two computations of the posterior from its sums."""
+
+AHEAD = (1, 5, 10, 20)
+"""Steps ahead that evaluation predicts."""
+
+
+class Lesson(NamedTuple):
+    """Regression on the dynamics' last layer: float64 features `[M, P]` and targets `[M, D]`, zero where masked."""
+
+    features: Tensor
+    target: Tensor
+
+
+class ActiveDynamics(Algorithm):
+    """Explores a dynamical system for what its model learns from it.
+
+    z_{t+1} = z_t + dt (f(z_t) + B u_t) + noise,   y_t ~ p(y | z_t),   u_t = what is tried
+
+    At every step the agent predicts where it is, corrects that with the newest observation, and asks its exploration
+    for an action: a planner imagines paths with the model and takes the one that is worth most.
+
+    Args:
+        spaces: what the environment shows and takes; on the command line it comes from the data.
+        model: a latent model: encoder, decoder, dynamics and action encoder.
+        exploration: what to try; null plans for information gain.
+        prior: variance of the last layer's weights before anything was seen.
+
+    Raises: UsageError for values that cannot be.
+    """
+
+    model: Any
+    low: Tensor
+    high: Tensor
+
+    def __init__(self, spaces: Spaces, model: nn.Module, exploration: nn.Module | None = None, prior: float = 1.0):
+        super().__init__(spaces)
+        keep_hyperparameters(self)
+        check_values(prior=prior)
+        self.model = model
+        self.exploration = cast(Exploration, exploration or Planned())
+        self.register_buffer("low", torch.tensor(spaces["action_low"]), persistent=False)
+        self.register_buffer("high", torch.tensor(spaces["action_high"]), persistent=False)
+        self.dimensions = int(self.model.dynamics.dimensions)
+        features = self.model.dynamics.features(torch.zeros(1, self.dimensions)).shape[-1]
+        self.posterior = Posterior(features, self.dimensions, prior)
+
+    def initial_state(self, batch: int) -> State:
+        """Of the exploration, and what the agent expects to see: where it will be, with what variance."""
+        explore = {f"explore/{name}": leaf for name, leaf in self._fresh(batch).items()}
+        blank = torch.zeros(batch, self.dimensions, device=self.device)
+        return {"mean": blank, "variance": blank + 1, **explore}
+
+    def _fresh(self, batch: int) -> State:
+        state = self.exploration.initial_state(batch, len(self.low))
+        return {name: leaf.to(self.device) for name, leaf in state.items()}
+
+    def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        """What the exploration decides with, standard normal."""
+        size = self.exploration.noise_size(len(self.low))
+        return torch.randn(*shape, size, generator=generator, device=generator.device)
+
+    def act(
+        self,
+        obs: Tensor,
+        state: State,
+        reset: Tensor,
+        *,
+        mask: Tensor | None = None,
+        noise: Tensor | None = None,
+        greedy: bool = False,
+    ) -> tuple[Decision, State]:
+        """Predict, correct, choose. Greedy explores too, around the last plan only; without noise, random is zero."""
+        knowledge, belief = self.knowledge(), self.believe(obs, state, reset)
+        explore = {
+            name: torch.where(reset.view(-1, *[1] * (leaf.dim() - 1)), leaf, state[f"explore/{name}"])
+            for name, leaf in self._fresh(len(obs)).items()
+        }
+        if greedy or noise is None:
+            noise = torch.zeros(len(obs), self.exploration.noise_size(len(self.low)), device=obs.device)
+        chosen, explore = self.exploration(knowledge, belief, explore, noise)
+        action = knowledge.scaled(chosen)
+        control = self.model.action_encoder(action)
+        expected = {
+            "mean": self.model.dynamics.step(belief.mean, control),
+            "variance": belief.variance + self.model.dynamics.variance,
+        }
+        extras = {"latent": belief.mean, "latent_variance": belief.variance}
+        return Decision(action, extras), expected | {f"explore/{name}": leaf for name, leaf in explore.items()}
+
+    def believe(self, obs: Tensor, state: State, reset: Tensor) -> Belief:
+        """Where the agent is: what it expected, corrected by the newest observation; at the start that alone."""
+        seen, variance = (part[:, 0] for part in self.model.encode(obs.flatten(1).unsqueeze(1)))
+        if self.model.observed:
+            return Belief(seen, torch.zeros_like(seen))
+        share = state["variance"] / (state["variance"] + variance)
+        share = torch.where(reset.unsqueeze(1), 1.0, share)
+        return Belief(torch.lerp(state["mean"], seen, share), share * variance)
+
+    def knowledge(self) -> Knowledge:
+        """What acquisitions may look at."""
+        covariance = self.posterior.covariance.to(self.low.dtype)
+        return Knowledge(self.model, covariance, self.regression_noise(), self.low, self.high)
+
+    def regression_noise(self) -> Tensor:
+        """Variance of what the regression sees: a step's process noise in units of the field, mean over dimensions."""
+        dynamics = self.model.dynamics
+        return dynamics.variance.mean() / dynamics.gain**2
+
+    def prepare(self, experience: Any) -> Lesson:
+        """Features and targets of the newest steps."""
+        fresh = cast(SequenceExperience, experience).fresh
+        assert fresh is not None
+        return self.lesson(fresh)
+
+    def lesson(self, steps: Sequences) -> Lesson:
+        """A regression on steps whose state is observed."""
+        dynamics, latent = self.model.dynamics, steps.obs.flatten(2)
+        before, control = latent[:-1], self.model.action_encoder(steps.action)
+        target = dynamics.field(before) + (latent[1:] - dynamics.step(before, control)) / dynamics.gain
+        known = steps.joined.unsqueeze(-1)
+        features = dynamics.features(before)
+        return Lesson(*((column.double() * known).flatten(0, 1) for column in (features, target)))
+
+    def update(self, batch: Lesson) -> Scalars:
+        """Regress."""
+        if self.updates % REFACTOR == REFACTOR - 1:
+            self.posterior.refactor_()
+        self.updates += 1
+        gained = self.joints["update"](batch.features, batch.target)
+        return Scalars(("information",), gained.unsqueeze(0))
+
+    @torch.no_grad()
+    def regress(self, features: Tensor, target: Tensor) -> Tensor:
+        """Learn from some steps; the information they carried."""
+        gained = self.posterior.observe_(features, target, self.regression_noise().double())
+        self.model.dynamics.weight.copy_(self.posterior.mean)
+        return gained
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        """Predict held-out sequences, and the vector field where the true one is known."""
+        self.held_out = self.scores(batch)
+
+    test_step = validation_step
+
+    def scores(self, batch: HeldOut) -> dict[str, Tensor]:
+        """R2 by name, `r2_k` of k steps ahead and `field_r2`."""
+        steps = batch.sequences
+        obs = steps.obs.flatten(2)
+        latent = self.model.encode(obs.transpose(0, 1), steps.action.transpose(0, 1))[0].transpose(0, 1)
+        control = self.model.action_encoder(steps.action)
+        true = obs if batch.mean is None else batch.mean.flatten(2)
+        starts = len(control) - AHEAD[-1] + 1
+        ahead, known, scores = latent[:starts], torch.ones_like(steps.joined[:starts]), {}
+        for k in range(1, AHEAD[-1] + 1):
+            ahead = self.model.dynamics.step(ahead, control[k - 1 : starts + k - 1])
+            known = known & steps.joined[k - 1 : starts + k - 1]
+            if k in AHEAD:
+                scores[f"r2_{k}"] = determination(self.model.decode(ahead), true[k : starts + k], known)
+        if batch.grid is not None and batch.field is not None and batch.state is not None:
+            free = None if self.model.observed else affine(latent.flatten(0, 1), batch.state.flatten(0, 1))
+            scores["field_r2"] = field_determination(self.model.dynamics.field, batch.grid, batch.field, free)
+        return scores
+
+    def on_validation_epoch_end(self) -> None:
+        """Log the evaluation against environment steps; what checkpoints watch goes through Lightning as well."""
+        values = averaged(torch.stack(list(self.held_out.values()))).tolist()
+        named = {f"dynamics/{name}": value for name, value in zip(self.held_out, values, strict=True)}
+        self.log_values(named)
+        self.log_dict(named, logger=not self._fitting, sync_dist=ranks() > 1)
+
+    on_test_epoch_end = on_validation_epoch_end
+
+    def log_training(self) -> None:
+        """Log the metrics' means since the last log."""
+        self.log_values({f"dynamics/{name}": value for name, value in self.training_means.log().items()})
+
+    def make_optimizers(self) -> list[Optimizer]:
+        """One, over the model's parameters."""
+        return [Adam(self.model.parameters())]
+
+    def make_joints(self) -> dict[str, Joint[Any]]:
+        """`prepare` and `update`."""
+        return {
+            "prepare": Joint(self.prepare, self.device, name="prepare"),
+            "update": Joint(self.regress, self.device, name="update", owned=self.owned_tensors),
+        }
+
+    def owned_tensors(self) -> list[Tensor]:
+        """Adds the posterior."""
+        return [*super().owned_tensors(), *self.posterior.buffers()]
