@@ -176,11 +176,15 @@ class LeydenCLI(LightningCLI):
         """Make the Trainer, after a look at whether the checkpoint belongs to this environment.
 
         Raises:
-            UsageError: if it was learned in other spaces.
+            UsageError: if it was learned in other spaces, and for float16 on a CPU.
         """
         if self.ckpt_path is not None:
             require_same_spaces(self.ckpt_path, self.checkpoint, self.datamodule.spaces)
-        return super().instantiate_trainer(**kwargs)
+        trainer = super().instantiate_trainer(**kwargs)
+        precision = self.config[self.config.subcommand].trainer.precision
+        if precision in ("16-mixed", "16", 16) and trainer.strategy.root_device.type == "cpu":
+            raise UsageError("trainer.precision 16-mixed needs a GPU: use bf16-mixed or 32-true on a CPU.")
+        return trainer
 
     def _prepare_subcommand_kwargs(self, subcommand: str) -> dict[str, Any]:
         kwargs = {**super()._prepare_subcommand_kwargs(subcommand), "weights_only": True}

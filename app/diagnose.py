@@ -6,7 +6,6 @@ A change is named with what it was measured to bring: a run that has it, next to
 import argparse
 import json
 import logging
-import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from app.measurement import Diagnosed, described, measure
 from app.probe import device_name
 from app.security import restrict_imports
 from callbacks.summary import table
+from datamodules.memory import free_bytes
 from datamodules.types import UsageError
 from modules.checks import divisors
 
@@ -137,18 +137,9 @@ def rollout_bytes(spaces: Mapping[str, Any], horizon: int, num_envs: int) -> int
     rows, obs = num_envs * spaces["agents"], torch.Size(spaces["obs_shape"]).numel()
     obs_bytes = obs * getattr(torch, spaces["obs_dtype"]).itemsize
     parts = len(spaces["action_low"]) * 4 or len(spaces["action_sizes"]) * 8
-    flags, reward, log_prob = 4, 4, 4
-    return rows * ((horizon + 1) * obs_bytes + horizon * (parts + flags + reward + log_prob))
-
-
-def free_bytes(device: torch.device) -> int:
-    """Memory that can still be had on a device, the host's where it is a CPU."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    info = Path("/proc/meminfo")
-    lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
-    available = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")]
-    return available[0] if available else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    logits = len(spaces["action_sizes"]) if spaces["action_kind"] == "binary" else sum(spaces["action_sizes"])
+    flags, reward, policy = 4, 4, 4 * (len(spaces["action_low"]) or logits)
+    return rows * ((horizon + 1) * obs_bytes + horizon * (parts + flags + reward + policy))
 
 
 def checked(run: Diagnosed, found: Mapping[str, Any], device: torch.device) -> dict[str, Any]:

@@ -84,9 +84,9 @@ class Measurement(Callback):
         device = trainer.strategy.root_device
         if device.type == "cuda" and self.test in ("all", "gpu"):
             self._watch_gpu(device.index or 0)
+        synchronize(device)
         for joint in joints(trainer, pl_module).values():
             joint.seconds()
-        synchronize(device)
         self.begun, self._before = time.perf_counter(), (trainer.global_step, pl_module.env_steps)
 
     def _watch_gpu(self, index: int) -> None:

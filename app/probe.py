@@ -43,28 +43,18 @@ def bare_loop(trainer: Any, model: Any, seconds: float) -> Bare:
     Nothing is counted or logged. Call it between two iterations of a fit.
     """
     device, running = trainer.strategy.root_device, joints(trainer, model)
+    synchronize(device)
     for joint in running.values():
         joint.seconds()
-    synchronize(device)
     began, iterations = time.perf_counter(), 0
     while time.perf_counter() - began < seconds:
         for _ in range(trainer.log_every_n_steps):
             with trainer.precision_plugin.train_step_context():
-                bare_iteration(trainer.datamodule.collector, model)
+                model.iterate(trainer.datamodule.collect())
         synchronize(device)
         iterations += trainer.log_every_n_steps
     elapsed = time.perf_counter() - began
     return Bare(iterations, elapsed, {name: joint.seconds() for name, joint in running.items()})
-
-
-def bare_iteration(collector: Any, model: Any) -> None:
-    """One iteration's work: what `Algorithm.training_step` does, without its tick."""
-    rollout = collector.collect()
-    model.schedule_()
-    with torch.no_grad():
-        prepared = model.joints["prepare"](rollout)
-    model.update(prepared)
-    model.absorb_(rollout)
 
 
 def latency(function: Callable[[], Any], seconds: float, device: torch.device) -> Latency:

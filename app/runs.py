@@ -1,5 +1,6 @@
 """Runs on disk: where an experiment keeps them, which checkpoint `last` and `best` mean, what a checkpoint holds."""
 
+import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -101,15 +102,15 @@ def _last(folder: Path) -> Path | None:
 
 
 def _best(folder: Path) -> Path | None:
-    """The file whose name carries the highest value, else the one the last checkpoint records as the best."""
-    named = {path: VALUE_IN_NAME.search(path.name) for path in folder.glob("best*.ckpt")}
-    valued = {path: float(match[0]) for path, match in named.items() if match}
-    if valued or named:
-        return max(valued, key=lambda path: (valued[path], _saved_at(path))) if valued else max(named, key=_saved_at)
+    """The best by the last checkpoint's record; without it, the file whose name has the highest value."""
     last = _last(folder)
     states = load_checkpoint(last).get("callbacks", {}).values() if last else ()
     recorded = [folder / Path(state["best_model_path"]).name for state in states if state.get("best_model_path")]
-    return next((path for path in recorded if path.is_file()), None)
+    if there := [path for path in recorded if path.is_file()]:
+        return there[0]
+    named = {path: VALUE_IN_NAME.search(path.name) for path in folder.glob("best*.ckpt")}
+    values = {path: float(match[0]) if match else -math.inf for path, match in named.items()}
+    return max(values, key=lambda path: (values[path], _saved_at(path)), default=None)
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:

@@ -101,6 +101,15 @@ class Checkpoint(ModelCheckpoint):
         if (due or trainer.should_stop or is_last_iteration(trainer)) and keeps_checkpoints(trainer):
             self._save_last_checkpoint(trainer, self._monitor_candidates(trainer))
 
+    def _save_last_checkpoint(self, trainer: Any, monitor_candidates: dict[str, Any]) -> None:
+        """Every rank's replay goes beside `last`, and nowhere else: it can be a thousand times as large."""
+        data = trainer.datamodule
+        if (state := data.replay_state()) is not None:
+            last = Path(self.format_checkpoint_name(monitor_candidates, self.CHECKPOINT_NAME_LAST))
+            with atomic_file(data.replay_path(last)) as file:
+                torch.save(state, file)
+        super()._save_last_checkpoint(trainer, monitor_candidates)
+
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Nothing: the last iteration saved already, and what is saved here could not be continued."""
 

@@ -26,6 +26,19 @@ class Live(NamedTuple):
     length: Tensor
 
 
+class Row(NamedTuple):
+    """Where one step is written: views of the rollout's columns, obs being the one that the step leads to."""
+
+    obs: Tensor
+    action: Tensor
+    reward: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    valid: Tensor
+    extras: dict[str, Tensor]
+    episode: dict[str, Tensor]
+
+
 class Collector:
     """Steps B environment rows with an actor for T steps at a time, into storage that is allocated once.
 
@@ -49,8 +62,8 @@ class Collector:
         parts = [(self, "advance")] if self.pure else []
         self.joint = Joint(self.roll, envs.device, name="collect", parts=parts, capturable=envs.pure)
         self.storage: dict[str, Tensor] = {}
-        self.steps = torch.arange(horizon, device=envs.device)
-        self._rows: list[dict[str, Tensor]] = []
+        self.steps = torch.arange(horizon, device=envs.device).unbind()
+        self._written: list[Row] = []
         self._slots: State = {}
         self._final_obs: Tensor | None = None
         self._final_index = torch.full((1, self.rows), -1, device=envs.device)
@@ -81,23 +94,22 @@ class Collector:
     def roll(self, live: Live, noise: Tensor, env_noise: Tensor | None) -> tuple[Live, Tensor]:
         """T steps into storage: what is live afterwards, and the totals of the episodes that ended."""
         self.begin(live)
-        for t in range(self.horizon):
-            env_draw = live.reset if env_noise is None else env_noise[t]
-            live = self.advance(live, noise[t], env_draw, self.steps[t], self.row(t), self._slots)
+        env_draws = [live.reset] * self.horizon if env_noise is None else env_noise.unbind()
+        for t, row, draw, env_draw in zip(self.steps, self._written, noise.unbind(), env_draws, strict=True):
+            live = self.advance(live, draw, env_draw, t, row, self._slots)
         if self.pure and self._final_obs is not None:
             self._final_obs[0] = self.pure.observation(self._slots)
-        return self.with_totals(live)
+        return self.finish(live)
 
     def begin(self, live: Live) -> None:
         """Write what a rollout starts from."""
         self._final_index.fill_(-1)
         self.storage["obs"][0] = live.obs
+        self.storage["reset"][0] = live.reset
         for name, leaf in live.actor.items():
             self.storage["state/" + name].copy_(leaf)
 
-    def advance(
-        self, live: Live, noise: Tensor, env_noise: Tensor, t: Tensor, row: dict[str, Tensor], slots: State
-    ) -> Live:
+    def advance(self, live: Live, noise: Tensor, env_noise: Tensor, t: Tensor, row: Row, slots: State) -> Live:
         """One step, written into `row`; truncated rows leave their last state in `slots`."""
         decision, actor = self.decide(live, noise, row)
         if self.pure:
@@ -107,36 +119,35 @@ class Collector:
             envs, step = live.envs, self.envs.step(decision.action)
             self.keep_obs(t, step)
         masks, reset = self.record(step, row)
-        obs = step.obs if self.pure else row["obs"]
+        obs = step.obs if self.pure else row.obs
         return Live(obs, masks, actor, envs, reset, live.return_, live.length)
 
-    def decide(self, live: Live, noise: Tensor, row: dict[str, Tensor]) -> tuple[Decision, State]:
-        """Ask the actor, and write what it saw and chose."""
+    def decide(self, live: Live, noise: Tensor, row: Row) -> tuple[Decision, State]:
+        """Ask the actor, and write what it was allowed and what it chose."""
         mask = live.masks.get("action_mask")
         decision, actor = self.actor.act(live.obs, live.actor, live.reset, mask=mask, noise=noise)
-        columns = {"reset": live.reset, "action": decision.action, **_under("extras/", decision.extras | live.masks)}
-        for name, value in columns.items():
-            row[name].copy_(value)
+        row.action.copy_(decision.action)
+        for name, value in (decision.extras | live.masks).items():
+            row.extras[name].copy_(value)
         return decision, actor
 
-    def record(self, step: Step, row: dict[str, Tensor]) -> tuple[State, Tensor]:
+    def record(self, step: Step, row: Row) -> tuple[State, Tensor]:
         """Write what the environments answered: the masks of the next observation, and where it is a first one."""
-        info = {name: value for name, value in step.info.items() if not name.endswith("_mask")}
-        columns = {name: getattr(step, name) for name in ("obs", "reward", "terminated", "truncated", "valid")}
-        for name, value in {**columns, **_under("episode/", info)}.items():
-            row[name].copy_(value)
+        row.obs.copy_(step.obs)
+        row.reward.copy_(step.reward)
+        row.terminated.copy_(step.terminated)
+        row.truncated.copy_(step.truncated)
+        if self.envs.phantoms:
+            row.valid.copy_(step.valid)
+        for name, column in row.episode.items():
+            column.copy_(step.info[name])
         masks = {name: value for name, value in step.info.items() if name.endswith("_mask")}
         reset = step.terminated | step.truncated
         return masks, reset | ~step.valid if self.envs.phantoms else reset
 
-    def row(self, t: int) -> dict[str, Tensor]:
+    def row(self, t: int) -> Row:
         """Where step t is written."""
-        return self._rows[t]
-
-    def _cut_row(self, t: int) -> dict[str, Tensor]:
-        """Views of step t in every column: the observation that the step leads to comes one place later."""
-        columns = {name: value[t] for name, value in self.storage.items() if not name.startswith("state/")}
-        return columns | {"obs": self.storage["obs"][t + 1]}
+        return self._written[t]
 
     def _keep_state(self, t: Tensor, step: Step, last: State, slots: State) -> None:
         """One slot a row: the horizon is at most the shortest truncation."""
@@ -180,7 +191,16 @@ class Collector:
         self.storage = {name: _column(self.horizon, value) for name, value in columns.items()}
         self.storage |= {"state/" + name: torch.empty_like(leaf) for name, leaf in live.actor.items()}
         self.storage["obs"] = _column(self.horizon + 1, live.obs)
-        self._rows = [self._cut_row(t) for t in range(self.horizon)]
+        self.storage["valid"].fill_(True)
+        self._written = [self._cut_row(t) for t in range(self.horizon)]
+
+    def _cut_row(self, t: int) -> Row:
+        """Views of step t in every column: the observation that the step leads to comes one place later."""
+        plain = {name: self.storage[name][t] for name in ("action", "reward", "terminated", "truncated", "valid")}
+        extras, episode = (
+            {name: column[t] for name, column in _of(group, self.storage).items()} for group in ("extras/", "episode/")
+        )
+        return Row(self.storage["obs"][t + 1], **plain, extras=extras, episode=episode)
 
     def _rollout(self, episodes: Tensor) -> Rollout:
         storage = self.storage
@@ -189,19 +209,21 @@ class Collector:
             **{name: storage[name] for name in plain},
             final_obs=torch.zeros_like(storage["obs"][:1]) if self._final_obs is None else self._final_obs,
             final_index=self._final_index,
-            state={name[6:]: value for name, value in storage.items() if name.startswith("state/")},
-            extras={name[7:]: value for name, value in storage.items() if name.startswith("extras/")},
+            state=_of("state/", storage),
+            extras=_of("extras/", storage),
             episodes=Scalars(("count", "return", "length", *self.envs.episode_keys), episodes),
             phantoms=self.envs.phantoms,
             env_steps=int(storage["valid"].sum()) if self.envs.phantoms else self.horizon * self.rows,
         )
 
-    def with_totals(self, live: Live) -> tuple[Live, Tensor]:
-        """Totals over the episodes that ended, from running sums: what ended episodes share out telescopes."""
+    def finish(self, live: Live) -> tuple[Live, Tensor]:
+        """Write the resets; totals over the episodes that ended, from running sums: what they share out telescopes."""
         storage = self.storage
-        ended = (storage["terminated"] | storage["truncated"]) & storage["valid"]
-        reward, length = storage["reward"].to(torch.float64).cumsum(0), storage["valid"].cumsum(0)
-        last = (ended * (self.steps + 1).unsqueeze(1)).amax(0)
+        over, valid = storage["terminated"] | storage["truncated"], storage["valid"]
+        torch.logical_or(over[:-1], ~valid[:-1], out=storage["reset"][1:])
+        ended = over & valid
+        reward, length = storage["reward"].to(torch.float64).cumsum(0), valid.cumsum(0)
+        last = (ended * torch.stack(self.steps).add(1).unsqueeze(1)).amax(0)
         index = (last - 1).clamp(min=0).unsqueeze(0)
         reward_last, length_last = reward.gather(0, index)[0], length.gather(0, index)[0]
         totals = [
@@ -238,6 +260,10 @@ class Collector:
 
 def _under(prefix: str, values: dict[str, Tensor]) -> dict[str, Tensor]:
     return {prefix + name: value for name, value in values.items()}
+
+
+def _of(prefix: str, values: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
 
 
 def _column(length: int, value: Tensor) -> Tensor:

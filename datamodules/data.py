@@ -1,5 +1,6 @@
 """What every DataModule of Leyden shares: the environment, its spaces, evaluation episodes and exact resume."""
 
+from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
@@ -87,6 +88,12 @@ class EnvironmentData(LightningDataModule):
         assert self.trainer is not None
         rank, device = self.trainer.global_rank, self.trainer.strategy.root_device
         envs = make_envs(self.env, self.num_envs, backend=self.backend, env_kwargs=self.env_kwargs, device=device)
+        shortest = envs.shortest_truncation
+        if envs.pure and shortest is not None and horizon > shortest:
+            raise UsageError(
+                f"data.horizon is {horizon}, but {self.env} can be truncated after {shortest} steps, and an"
+                f" on-device rollout keeps one true last observation a row: set data.horizon to at most {shortest}."
+            )
         generator = stream_generator(run_seed(), rank, "action", device)
         kind = HalvedCollector if isinstance(envs, PoolEnv) else Collector
         collector = kind(envs, self._actor, horizon, generator)
@@ -112,6 +119,15 @@ class EnvironmentData(LightningDataModule):
     def measured(self) -> dict[str, float | Tensor]:
         """Values to log with the training's, by tag, while fitting."""
         return {}
+
+    def replay_state(self) -> dict[str, Any] | None:
+        """What belongs in a file of its own beside the last checkpoint, while fitting; None if nothing does."""
+        return None
+
+    def replay_path(self, checkpoint: Path) -> Path:
+        """The file beside a checkpoint that holds this rank's replay."""
+        rank = 0 if self.trainer is None else self.trainer.global_rank
+        return checkpoint.with_name(f"{checkpoint.stem}.replay-{rank}.pt")
 
     def val_dataloader(self) -> EpisodeDataset:
         """Evaluation episodes."""

@@ -27,7 +27,7 @@ class HalvedCollector(Collector):
                     lives[half] = self._receive(half, rows, t - 1, lives[half])
                 lives[half] = self._send(half, rows, t, lives[half], noise[t, rows])
         lives = [self._receive(half, rows, self.horizon - 1, lives[half]) for half, rows in enumerate(halves)]
-        return self.with_totals(_joined(lives))
+        return self.finish(_joined(lives))
 
     def _send(self, half: int, rows: slice, t: int, live: Live, noise: Tensor) -> Live:
         decision, actor = self.decide(live, noise, _rows(self.row(t), rows))
@@ -39,7 +39,7 @@ class HalvedCollector(Collector):
         row = _rows(self.row(t), rows)
         self.keep_obs(self.steps[t], step, first_row=rows.start)
         masks, reset = self.record(step, row)
-        return live._replace(obs=row["obs"], masks=masks, reset=reset)
+        return live._replace(obs=row.obs, masks=masks, reset=reset)
 
 
 def _rows(value: Any, rows: slice) -> Any:

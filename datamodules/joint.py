@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, Literal, TypeVar
 
@@ -13,6 +14,9 @@ log = logging.getLogger(__name__)
 
 Mode = Literal["off", "default", "reduce-overhead", "max-autotune", "graph"]
 Result = TypeVar("Result")
+
+UNCOUNTED = 100
+"""Calls whose events are kept before their time is added up, asked or not."""
 
 
 class Joint(Generic[Result]):
@@ -52,7 +56,7 @@ class Joint(Generic[Result]):
         self._graph: torch.cuda.CUDAGraph | None = None
         self._ready = False
         self._seconds = 0.0
-        self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+        self._events: deque[tuple[torch.cuda.Event, torch.cuda.Event]] = deque()
 
     @property
     def in_force(self) -> str:
@@ -71,6 +75,8 @@ class Joint(Generic[Result]):
             result = self._run(args)
             end.record()
             self._events.append((start, end))
+            if len(self._events) > UNCOUNTED:
+                self._add_up()
             return result
         began = time.perf_counter()
         result = self._run(args)
@@ -78,13 +84,19 @@ class Joint(Generic[Result]):
         return result
 
     def seconds(self) -> float:
-        """Seconds spent since this was last asked; the first call, which may compile, is not counted."""
-        if self._events:
-            self._events[-1][1].synchronize()
-            self._seconds += sum(start.elapsed_time(end) for start, end in self._events) / 1e3
-            self._events.clear()
+        """Seconds spent since this was last asked, by calls that have ended; the first, which may compile, is left out.
+
+        On a GPU calls under way are counted the next time, so that asking does not wait.
+        """
+        self._add_up()
         spent, self._seconds = self._seconds, 0.0
         return spent
+
+    def _add_up(self) -> None:
+        """The time of the calls that have ended, in place of their events."""
+        while self._events and self._events[0][1].query():
+            start, end = self._events.popleft()
+            self._seconds += start.elapsed_time(end) / 1e3
 
     def _run(self, args: tuple[Any, ...]) -> Result:
         if self._graph is None:

@@ -7,7 +7,6 @@ from torch.utils.data import IterableDataset
 
 from datamodules.collect import Collector
 from datamodules.data import Backend, EnvironmentData, require_positive
-from datamodules.types import UsageError
 
 
 class Source(Protocol):
@@ -111,11 +110,4 @@ class RolloutData(EnvironmentData):
 
     def train_dataloader(self) -> RolloutDataset:
         """The loop: environments stepped with the module's own policy."""
-        collector = self.make_collector(self.horizon)
-        shortest = collector.envs.shortest_truncation
-        if collector.envs.pure and shortest is not None and self.horizon > shortest:
-            raise UsageError(
-                f"data.horizon is {self.horizon}, but {self.env} can be truncated after {shortest} steps, and an"
-                f" on-device rollout keeps one true last observation a row: set data.horizon to at most {shortest}."
-            )
-        return RolloutDataset(collector, self.iterations)
+        return RolloutDataset(self.make_collector(self.horizon), self.iterations)

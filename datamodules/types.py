@@ -100,6 +100,64 @@ class Rollout(NamedTuple):
     env_steps: int
     phantoms: bool
 
+    @property
+    def ready(self) -> bool:
+        """A rollout can always be learned from."""
+        return True
+
+
+class Transitions(NamedTuple):
+    """U minibatches of N windows of up to n steps, drawn from a replay; every tensor has leading dimensions `[U, N]`.
+
+    obs, action: where a window begins and what was done there.   reward: `[U, N, n]`, zero after its last step.
+    length: steps in the window, 1 to n: it ends with its episode.   terminated: whether nothing follows it.
+    next_obs: the observation after the window, the true last one where the episode was truncated.
+    extras: decisions' extras and masks at the first step.   next_masks: of `next_obs`; all True where it ended.
+    weight: what an entry counts in the loss; 0 for entries to leave out, 1 or an importance weight for the others.
+    entry: where the windows begin, for `Replay.reprioritize_`.
+    """
+
+    obs: Tensor
+    action: Tensor
+    reward: Tensor
+    length: Tensor
+    terminated: Tensor
+    next_obs: Tensor
+    extras: dict[str, Tensor]
+    next_masks: dict[str, Tensor]
+    weight: Tensor
+    entry: Tensor
+
+
+class Replay(Protocol):
+    """Past steps, from which data modules draw."""
+
+    def reprioritize_(self, entry: Tensor, error: Tensor) -> None:
+        """Remember how wrong the windows at `Transitions.entry` were; nothing where drawing is uniform."""
+
+
+class Experience(NamedTuple):
+    """One off-policy iteration: new steps, and the minibatches of all updates (None while there is too little)."""
+
+    rollout: Rollout
+    transitions: Transitions | None
+    replay: Replay
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is something to learn from."""
+        return self.transitions is not None
+
+    @property
+    def episodes(self) -> Scalars:
+        """Totals over the episodes that ended in the new steps."""
+        return self.rollout.episodes
+
+    @property
+    def env_steps(self) -> int:
+        """The number of new, valid steps."""
+        return self.rollout.env_steps
+
 
 class Episodes(NamedTuple):
     """Whole episodes, one row each: undiscounted `return_` `[N]`, `length` `[N]`, reported values `{name: [N]}`.

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.vector.async_vector_env import _async_worker
+from gymnasium.vector.utils import iterate
 
 PATIENCE = 2.0
 """Seconds between two looks at the health of silent workers, and the grace they have to end by themselves."""
@@ -43,6 +44,21 @@ class SyncEnvs(SyncVectorEnv):
 
     def __init__(self, makers: Sequence[MakeEnv], autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP):
         super().__init__(makers, copy=False, autoreset_mode=autoreset_mode)
+
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Infos]:
+        """As Gymnasium's, which asks for the mode at every environment and stacks what can be written in place."""
+        if self.autoreset_mode is not AutoresetMode.SAME_STEP:
+            return super().step(actions)
+        infos: Infos = {}
+        for row, (env, action) in enumerate(zip(self.envs, iterate(self.action_space, actions), strict=True)):
+            obs, self._rewards[row], terminated, truncated, info = env.step(action)
+            if terminated or truncated:
+                _add_kept(infos, {"final_obs": obs}, row, self.num_envs)
+                obs, info = env.reset()
+            if info:
+                _add_kept(infos, info, row, self.num_envs)
+            self._observations[row], self._terminations[row], self._truncations[row] = obs, terminated, truncated
+        return self._observations, self._rewards, self._terminations, self._truncations, infos
 
     def _add_info(self, vector_infos: Infos, env_info: Infos, env_num: int) -> Infos:
         return _add_kept(vector_infos, env_info, env_num, self.num_envs) if env_info else vector_infos

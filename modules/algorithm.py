@@ -7,16 +7,20 @@ import torch
 from lightning.pytorch import LightningModule
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
 from datamodules.joint import Joint
 from datamodules.seeds import restore_generator, run_seed, stream_generator
-from datamodules.types import Decision, Episodes, Rollout, Scalars, Spaces, State, UsageError
+from datamodules.types import Decision, Episodes, Experience, Rollout, Scalars, Spaces, State, UsageError
 from modules.hparams import check_imports, described
-from modules.ranks import average_gradients_, gathered, ranks, summed
-from modules.statistics import EvaluationEpisodes, RunningMeans, TrainingEpisodes
+from modules.optimizers import Optimizers
+from modules.ranks import gathered, ranks, summed
+from modules.statistics import EvaluationEpisodes
 from modules.tick import Tick, reopen
+from modules.training_log import TrainingLog
+
+Collected = Rollout | Experience
 
 
 class Algorithm(LightningModule):
@@ -33,12 +37,12 @@ class Algorithm(LightningModule):
         updates: optimizer steps made.
         latest: the values logged last, by tag, for whoever displays them.
         joints: `prepare` and `update`, which can be compiled and know their running times, while fitting.
-        raw_optimizers: the optimizers that `update` steps, while fitting.
+        optimization: steps the optimizers in `update`, while fitting.
         minibatch_generator: this rank's source of permutations, while fitting.
     """
 
     joints: dict[str, Joint[Any]]
-    raw_optimizers: list[Optimizer]
+    optimization: Optimizers
     minibatch_generator: torch.Generator
 
     def __init__(self, spaces: Spaces):
@@ -48,11 +52,9 @@ class Algorithm(LightningModule):
         self.env_steps, self.updates = 0, 0
         self.latest: dict[str, float] = {}
         self.joints = {}
-        self.training_means = RunningMeans()
-        self.training_episodes = TrainingEpisodes()
+        self.training_log = TrainingLog()
         self.evaluation_episodes = EvaluationEpisodes()
         self._rank_state: dict[str, Any] | None = None
-        self._learning_rate: float | None = None
 
     def initial_state(self, batch: int) -> State:
         """State of the actor at the start of an episode; it is memoryless unless a subclass says otherwise."""
@@ -75,8 +77,8 @@ class Algorithm(LightningModule):
         """Decide for every row (see `datamodules.types.Actor`)."""
         raise NotImplementedError
 
-    def prepare(self, rollout: Rollout) -> Any:
-        """Returns and targets; called without gradient."""
+    def prepare(self, collected: Any) -> Any:
+        """Returns and targets of a rollout, or of transitions from a replay; called without gradient."""
         raise NotImplementedError
 
     def update(self, batch: Any) -> Scalars:
@@ -94,8 +96,8 @@ class Algorithm(LightningModule):
     def schedule_(self) -> None:
         """Set what changes with `progress`, before an update."""
 
-    def absorb_(self, rollout: Rollout) -> None:
-        """Merge a rollout into running statistics, after the update that used the old ones."""
+    def absorb_(self, collected: Any) -> None:
+        """Merge what was collected into running statistics, after the update that used the old ones."""
 
     @property
     def data(self) -> Any:
@@ -107,78 +109,72 @@ class Algorithm(LightningModule):
         """Share of the run's iterations that are done, in [0, 1]."""
         return min(1.0, self.global_step / self.data.iterations)
 
-    def training_step(self, batch: Iterable[Rollout], batch_idx: int) -> None:
+    def training_step(self, batch: Iterable[Collected], batch_idx: int) -> None:
         """Learn from every iteration of the batch."""
-        for rollout in batch:
-            self.schedule_()
-            with torch.no_grad():
-                prepared = self.joints["prepare"](rollout)
-            metrics = self.update(prepared)
-            self.absorb_(rollout)
-            self.tick(rollout, metrics)
+        for collected in batch:
+            self.tick(collected, self.iterate(collected))
 
-    def tick(self, rollout: Rollout, metrics: Scalars) -> None:
+    def iterate(self, collected: Collected) -> Scalars | None:
+        """One iteration's learning; no metrics where there is too little to learn from yet."""
+        self.schedule_()
+        metrics = None
+        if collected.ready:
+            with torch.no_grad():
+                prepared = self.joints["prepare"](collected)
+            metrics = self.update(prepared)
+        self.absorb_(collected)
+        return metrics
+
+    def tick(self, collected: Collected, metrics: Scalars | None) -> None:
         """Count the iteration; log when it is time."""
-        steps = rollout.env_steps
+        self.finish_log()
+        steps = collected.env_steps
         self.env_steps += steps if ranks() == 1 else int(summed(torch.tensor(steps, device=self.device)))
-        self.training_episodes.update(rollout.episodes)
-        self.training_means.update(metrics)
+        self.training_log.update(collected.episodes, metrics)
         cast(list[Any], self.optimizers())[-1].step()
         if self.global_step % cast(Any, self.trainer).log_every_n_steps == 0 or self.progress >= 1:
             self.log_training()
 
     def step(self, loss: Tensor, optimizer: Optimizer, max_grad_norm: float) -> Tensor:
-        """One raw optimizer step: gradients averaged over ranks and clipped by their global norm, which is returned.
+        """One raw optimizer step, gradients clipped by their global norm, which is returned (see `Optimizers.step`)."""
+        return self.optimization.step(loss, optimizer, max_grad_norm)
 
-        Gradients are asked for rather than accumulated: a CUDA graph can hold that whatever stream came before, and
-        under DDP no hook reacts to it.
-        """
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
-        for parameter, gradient in zip(parameters, gradients, strict=True):
-            parameter.grad = gradient
-        average_gradients_(parameters)
-        norm = nn.utils.clip_grad_norm_(parameters, max_grad_norm)
-        optimizer.step()
-        torch.clear_autocast_cache()  # autocast would go on with the weights of before the step
-        return norm
-
-    def set_learning_rate_(self, learning_rate: float) -> None:
-        """Of every optimizer that `update` steps; in place where a captured update reads it."""
-        for group in self._groups():
-            if not isinstance(group["lr"], Tensor):
-                group["lr"] = learning_rate
-            elif learning_rate != self._learning_rate:
-                group["lr"].fill_(learning_rate)
-        self._learning_rate = learning_rate
+    @property
+    def raw_optimizers(self) -> list[Optimizer]:
+        """The optimizers that `update` steps, in the order of `make_optimizers`, while fitting."""
+        return self.optimization.each
 
     def make_capturable_(self) -> None:
-        """Let the optimizers run inside a CUDA graph: learning rates and step counts as tensors."""
-        for group in self._groups():
-            group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32, device=self.device)
-            if "capturable" in group:
-                group["capturable"] = True
-
-    def _groups(self) -> list[dict[str, Any]]:
-        return [group for optimizer in self.raw_optimizers for group in optimizer.param_groups]
+        """Let the update run inside a CUDA graph, if its optimizers can."""
+        self.joints["update"].capturable &= self.optimization.make_capturable_(self.device)
 
     def owned_tensors(self) -> list[Tensor]:
         """What updates change for good: parameters and the optimizers' states."""
-        states = [state for optimizer in self.raw_optimizers for state in optimizer.state.values()]
-        tensors = [value for state in states for value in state.values() if isinstance(value, Tensor)]
-        return [*self.parameters(), *tensors]
+        return [*self.parameters(), *self.optimization.tensors]
 
     def log_training(self) -> None:
-        """Log the metrics' means since the last log, and those of the training episodes."""
-        values = {f"train/{name}": value for name, value in self.training_means.log().items()}
-        values |= {f"rollout/{name}_mean": value for name, value in self.training_episodes.log().items()}
-        self.log_values(values | {"train/learning_rate": float(self._groups()[0]["lr"])})
+        """Log the metrics' means since the last log, and the training episodes'; on a GPU an iteration later."""
+        values = {"train/learning_rate": self.optimization.groups[0]["lr"], **self.data.measured()}
+        self.training_log.begin(self.env_steps, values)
+        if self.device.type == "cpu" or self.progress >= 1:
+            self.finish_log()
 
-    def log_values(self, values: dict[str, float]) -> None:
-        """Send values by tag to every logger, against environment steps, and keep them in `latest`."""
+    def finish_log(self) -> None:
+        """Write what `log_training` began."""
+        if (finished := self.training_log.finish()) is not None:
+            self.log_values(*finished)
+
+    def log_values(self, values: dict[str, float], env_steps: int | None = None) -> None:
+        """Send values by tag to every logger, against environment steps (those of now), and keep them in `latest`."""
         self.latest |= values
         for logger in self.trainer.loggers:
-            logger.log_metrics(values, step=self.env_steps)
+            logger.log_metrics(values, step=self.env_steps if env_steps is None else env_steps)
+
+    def on_train_end(self) -> None:
+        """Write what is left to log."""
+        self.finish_log()
+
+    on_validation_start = on_train_end
 
     def validation_step(self, batch: Episodes, batch_idx: int) -> None:
         """Add whole evaluation episodes."""
@@ -208,10 +204,7 @@ class Algorithm(LightningModule):
     ) -> Any:
         """Make the module of a local checkpoint again; nothing is imported or run that this package does not ship.
 
-        Args:
-            checkpoint_path: a file.
-            trusted: packages of yours that the checkpoint's hyperparameters may name.
-            args, kwargs: as Lightning takes them; hyperparameters given here win.
+        Args: as Lightning takes them; `trusted` are packages of yours that the hyperparameters may name.
 
         Raises: UsageError for a URL, and for a name that may not be imported.
         """
@@ -224,28 +217,24 @@ class Algorithm(LightningModule):
     def on_train_start(self) -> None:
         """Options of the optimizers are the configuration's, also after a checkpoint brought its own back."""
         if self.joints:
-            for group, options in zip(self._groups(), self._options, strict=True):
-                group |= options
+            self.optimization.restore_options_()
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """The algorithm's optimizers, then `Tick`."""
-        return [*self.make_optimizers(), Tick()]
+        self.optimization = Optimizers(self.make_optimizers())
+        return [*self.optimization.each, Tick()]
 
     def setup(self, stage: str) -> None:
         """Refuse data of other spaces, and a precision that cannot be had."""
         spaces = getattr(self.data, "spaces", self.spaces)
         if spaces != self.spaces:
             raise UsageError(f"The model was made for spaces {self.spaces}, but the data has {spaces}.")
-        if stage == "fit" and self.trainer.precision in ("16-mixed", "16-true", "bf16-true"):
-            raise UsageError(
-                f"trainer.precision {self.trainer.precision} does not work here; use bf16-mixed or 32-true."
-            )
+        if stage == "fit" and self.trainer.precision in ("16-true", "bf16-true"):
+            raise UsageError(f"trainer.precision {self.trainer.precision} does not work; use bf16-mixed or 32-true.")
 
     def on_fit_start(self) -> None:
         """Make the joints, and what each rank draws for itself, on the module's device."""
-        self.raw_optimizers = [wrapped.optimizer for wrapped in cast(list[Any], self.optimizers())[:-1]]
-        own = ("params", "lr", "capturable")
-        self._options = [{key: group[key] for key in group if key not in own} for group in self._groups()]
+        self.optimization.scaler = getattr(self.trainer.precision_plugin, "scaler", None)
         self.joints = self.make_joints()
         self.minibatch_generator = stream_generator(run_seed(), self.global_rank, "minibatch", self.device)
         if self._rank_state is not None:
@@ -253,17 +242,13 @@ class Algorithm(LightningModule):
 
     def rank_state(self) -> dict[str, Any]:
         """What this rank alone holds, as tensors and plain types."""
-        return {
-            "minibatch": self.minibatch_generator.get_state(),
-            "episodes": self.training_episodes.remembered(),
-            "means": self.training_means.remembered(),
-        }
+        self.finish_log()
+        return {"minibatch": self.minibatch_generator.get_state(), **self.training_log.remembered()}
 
     def load_rank_state(self, state: dict[str, Any]) -> None:
         """Continue from `rank_state`."""
         restore_generator(self.minibatch_generator, state["minibatch"])
-        self.training_episodes.remember(state["episodes"], self.device)
-        self.training_means.remember(state["means"], self.device)
+        self.training_log.remember(state, self.device)
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add spaces, counters and the state of every rank; called on all ranks."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -12,17 +12,17 @@ from datamodules.joint import Joint
 from datamodules.types import Decision, Rollout, Scalars, Spaces, State
 from modules.algorithm import Algorithm
 from modules.checks import check_divides, check_recurrent, check_values
-from modules.functional.policy import Moments, masked_mean, moments, normalised, ppo_loss
+from modules.functional.fused import ppo_objective
 from modules.functional.returns import gae
 from modules.functional.schedule import Schedule, scheduled
-from modules.functional.value import clipped_value_loss, explained_variance
+from modules.functional.value import explained_variance
 from modules.hparams import keep_hyperparameters
 from modules.networks.base import Network, RecurrentNetwork
 from modules.networks.heads import ValueHead, policy_head
 from modules.networks.mlp import MLP
 from modules.networks.normalize import RewardScaler, RunningNormalizer
 from modules.ppo_batch import PPOBatch, states_at
-from modules.ranks import averaged, ranks, summed
+from modules.ranks import averaged
 
 METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm", "explained_variance")
 
@@ -62,7 +62,7 @@ class PPO(Algorithm):
         learning_rate: at the start.   learning_rate_schedule: to 0 over the run, unless constant.
         gamma: discount per environment step, in [0, 1].   lam: of the GAE, in [0, 1].
         passes: over each rollout.   minibatches: in each pass; they must divide the rollout's transitions (its rows, if
-            the network is recurrent).
+            the network is recurrent).   minibatch_order: shuffled anew each pass, or strided: every n-th row, no copy.
         clip: half-width of the trusted ratio interval.   clip_schedule: to 0 over the run, unless constant.
         value_clip: half-width of the trusted value interval in units of the (scaled) return; null for none.
         value_weight, entropy_weight: in the loss.   max_grad_norm: bound on the gradient's global norm.
@@ -83,6 +83,7 @@ class PPO(Algorithm):
         lam: float = 0.95,
         passes: int = 4,
         minibatches: int = 4,
+        minibatch_order: Literal["shuffled", "strided"] = "shuffled",
         clip: float = 0.2,
         clip_schedule: Schedule = "constant",
         value_clip: float | None = None,
@@ -99,9 +100,10 @@ class PPO(Algorithm):
         check_values(learning_rate=learning_rate, max_grad_norm=max_grad_norm)
         self.optimizer, self.max_grad_norm = optimizer, max_grad_norm
         self.learning_rate, self.learning_rate_schedule = learning_rate, learning_rate_schedule
-        self.gamma, self.lam, self.passes, self.minibatches = gamma, lam, passes, minibatches
-        self.clip, self.clip_schedule, self.target_kl = clip, clip_schedule, target_kl
-        self.value_clip, self.value_weight, self.entropy_weight = value_clip, value_weight, entropy_weight
+        self.gamma, self.lam, self.target_kl = gamma, lam, target_kl
+        self.passes, self.minibatches, self.minibatch_order = passes, minibatches, minibatch_order
+        self.clip, self.clip_schedule, self.value_clip = clip, clip_schedule, value_clip
+        self.value_weight, self.entropy_weight = value_weight, entropy_weight
         self.obs_normalizer = RunningNormalizer(spaces["obs_shape"]) if normalize_obs else None
         self.reward_scaler = RewardScaler(gamma) if normalize_reward else None
         self.make_networks(network, shared)
@@ -143,16 +145,15 @@ class PPO(Algorithm):
         noise: Tensor | None = None,
         greedy: bool = False,
     ) -> tuple[Decision, State]:
-        """The policy's mode if greedy, else a sample, its log-probability, and from a shared torso the value."""
+        """The policy's mode if greedy, else a sample, the policy itself, and from a shared torso the value."""
         features, state = self.network(self.normalized(obs), state, reset)
         policy = self.actor(features, mask)
         if greedy:
             return Decision(policy.mode, {}), state
-        action = policy.sample(noise)
-        extras = {"log_prob": policy.log_prob(action)}
+        extras = {"policy": policy.parameters}
         if self.value_network is None and not self.recurrent:
             extras["value"] = self.critic(features)
-        return Decision(action, extras), state
+        return Decision(policy.sample(noise), extras), state
 
     def normalized(self, obs: Tensor) -> Tensor:
         """Observations as the networks see them."""
@@ -171,8 +172,8 @@ class PPO(Algorithm):
         if not self.recurrent:
             return self.value(rollout.obs.flatten(0, 1)).view(rollout.obs.shape[:2]), {}
         reset = torch.cat([rollout.reset, rollout.terminated[-1:] | rollout.truncated[-1:]])
-        network = cast(RecurrentNetwork, self.network)
-        features, states = network.trace(self.normalized(rollout.obs), rollout.state, reset)
+        obs = self.normalized(rollout.obs)
+        features, states = cast(RecurrentNetwork, self.network).trace(obs, rollout.state, reset)
         return self.critic(features), states
 
     def prepare(self, rollout: Rollout) -> PPOBatch:
@@ -182,7 +183,8 @@ class PPO(Algorithm):
         reward = rollout.reward if self.reward_scaler is None else self.reward_scaler.scale(rollout.reward)
         flags = (rollout.terminated, rollout.truncated)
         advantage, target = gae(reward, value, next_value, *flags, gamma=self.gamma, lam=self.lam)
-        columns = (rollout.obs[:-1], rollout.action, rollout.extras["log_prob"], value, advantage, target)
+        log_prob = self.actor.distribution(rollout.extras["policy"]).log_prob(rollout.action)
+        columns = (rollout.obs[:-1], rollout.action, log_prob, value, advantage, target)
         masks = (rollout.valid if rollout.phantoms else None, rollout.extras.get("action_mask"))
         if self.recurrent:
             return PPOBatch(*columns, *masks, rollout.reset, rollout.state)
@@ -208,7 +210,7 @@ class PPO(Algorithm):
         """Learning rate and clip range for the iteration that begins."""
         if self.clip_schedule != "constant":
             self.clip_now.fill_(scheduled(self.clip_schedule, self.clip, self.progress))
-        self.set_learning_rate_(scheduled(self.learning_rate_schedule, self.learning_rate, self.progress))
+        self.optimization.set_learning_rate_(scheduled(self.learning_rate_schedule, self.learning_rate, self.progress))
 
     def absorb_(self, rollout: Rollout) -> None:
         """Merge the rollout into the normalisers."""
@@ -227,34 +229,30 @@ class PPO(Algorithm):
         """All passes over the batch, each in fresh minibatches; means of the metrics over them."""
         total, passes = torch.zeros(len(METRICS), device=self.device), 0
         for _ in range(self.passes):
-            order = self.shuffled(batch.size)
-            measured = self.joints["update"](batch, order)
+            measured = self.joints["update"](batch, self.shuffled(batch.size))
             total, passes = total.add_(measured), passes + 1
             self.updates += self.minibatches
-            divergence = measured[METRICS.index("approx_kl")]
-            if self.target_kl is not None and averaged(divergence) > 1.5 * self.target_kl:
+            if self.target_kl is not None and averaged(measured[METRICS.index("approx_kl")]) > 1.5 * self.target_kl:
                 break
         return Scalars(METRICS, total / passes)
 
     def shuffled(self, parts: int) -> Tensor | None:
-        """A fresh permutation, one minibatch a row; None where a single minibatch holds everything anyway."""
-        if self.minibatches == 1:
+        """A fresh permutation, one minibatch a row; None where minibatches need none."""
+        if self.minibatches == 1 or self.minibatch_order == "strided":
             return None
-        order = torch.randperm(parts, generator=self.minibatch_generator, device=self.device)
-        return order.view(self.minibatches, -1)
+        return torch.randperm(parts, generator=self.minibatch_generator, device=self.device).view(self.minibatches, -1)
 
     def run_pass(self, batch: PPOBatch, order: Tensor | None) -> Tensor:
         """One optimizer step on each minibatch; means of the metrics in the order of `METRICS`."""
         explained = explained_variance(batch.value, batch.target, batch.valid)
-        index = [None] if order is None else order.unbind()
-        steps = [self.learn(batch if rows is None else batch.rows(rows)) for rows in index]
+        steps = [self.learn(minibatch) for minibatch in batch.minibatches(self.minibatches, order)]
         return torch.cat([torch.stack(steps).mean(0), explained.unsqueeze(0)])
 
     def learn(self, batch: PPOBatch) -> Tensor:
         """One optimizer step on one minibatch; its metrics, all of `METRICS` but the last."""
         loss, measured = self.loss(batch)
         norm = self.step(loss, self.raw_optimizers[0], self.max_grad_norm)
-        return torch.stack([*measured, norm]).detach()
+        return torch.cat([measured, norm.unsqueeze(0)])
 
     def features(self, batch: PPOBatch) -> tuple[Tensor, Tensor]:
         """What the heads of policy and value read."""
@@ -263,24 +261,28 @@ class PPO(Algorithm):
             features = cast(RecurrentNetwork, self.network).unroll(obs, batch.state, batch.reset)
             return features, features
         reset = torch.zeros_like(batch.advantage, dtype=torch.bool)
-        features, _ = self.network(obs, {}, reset)
+        features = self.network(obs, {}, reset)[0]
         return features, features if self.value_network is None else self.value_network(obs, {}, reset)[0]
 
-    def loss(self, batch: PPOBatch) -> tuple[Tensor, list[Tensor]]:
-        """The objective to descend, and policy loss, value loss, entropy, approximate KL and clip fraction."""
+    def loss(self, batch: PPOBatch) -> tuple[Tensor, Tensor]:
+        """The objective to descend, and policy loss, value loss, entropy, approximate KL and clip fraction, `[5]`."""
         features, value_features = self.features(batch)
         policy = self.actor(features, batch.mask)
-        total = Moments(*summed(torch.stack(moments(batch.advantage, batch.valid))).unbind())
-        advantage = normalised(batch.advantage, batch.valid, moments=total)
-        log_prob = policy.log_prob(batch.action)
-        surrogate = ppo_loss(log_prob, batch.log_prob, advantage, clip=self.clip_now, valid=batch.valid)
-        value = self.critic(value_features)
-        regression = clipped_value_loss(value, batch.value, batch.target, clip=self.value_clip, valid=batch.valid)
-        entropy = masked_mean(policy.entropy(), batch.valid)
-        loss = surrogate.loss + self.value_weight * regression - self.entropy_weight * entropy
-        if batch.valid is not None:  # means over this rank's valid rows become means over all ranks' valid rows
-            loss = loss * (batch.valid.sum() * ranks() / total.number)
-        return loss, [surrogate.loss, regression, entropy, surrogate.approx_kl, surrogate.clip_fraction]
+        now = policy.log_prob(batch.action), policy.entropy(), self.critic(value_features)
+        advantage, share = batch.normalised_advantage()
+        loss, measures = ppo_objective(
+            *now,
+            old_log_prob=batch.log_prob,
+            old_value=batch.value,
+            advantage=advantage,
+            target=batch.target,
+            clip=self.clip_now,
+            value_clip=self.value_clip,
+            value_weight=self.value_weight,
+            entropy_weight=self.entropy_weight,
+            valid=batch.valid,
+        )
+        return loss if share is None else loss * share, measures
 
     def make_optimizers(self) -> list[Optimizer]:
         """One, over all parameters."""
@@ -288,8 +290,7 @@ class PPO(Algorithm):
 
     def rank_state(self) -> dict[str, object]:
         """Adds the running returns of the reward scaler."""
-        running = None if self.reward_scaler is None else self.reward_scaler.running
-        return super().rank_state() | {"running_return": running}
+        return super().rank_state() | {"running_return": self.reward_scaler and self.reward_scaler.running}
 
     def load_rank_state(self, state: dict) -> None:
         """Continue from `rank_state`."""

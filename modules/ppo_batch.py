@@ -1,6 +1,6 @@
 """What PPO learns from: transitions, or whole sequences of them where the network remembers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 from datamodules.types import State
+from modules.functional.policy import Moments, moments, normalised
+from modules.ranks import ranks, summed
 
 
 class PPOBatch(NamedTuple):
@@ -44,6 +46,28 @@ class PPOBatch(NamedTuple):
         """The transitions, or the sequences, at `index`."""
         taken = self.map(partial(torch.index_select, dim=0 if self.reset is None else 1, index=index))
         return taken._replace(state={name: leaf.index_select(0, index) for name, leaf in self.state.items()})
+
+    def every(self, step: int, start: int) -> "PPOBatch":
+        """Every `step`th transition, or sequence, from `start` on: views, nothing is copied."""
+        part = slice(start, None, step)
+        taken = self.map(lambda column: column[part] if self.reset is None else column[:, part])
+        return taken._replace(state={name: leaf[part] for name, leaf in self.state.items()})
+
+    def minibatches(self, number: int, order: Tensor | None) -> Iterator["PPOBatch"]:
+        """That many minibatches: the rows of `order` `[number, ...]`, or views of every n-th row where it is None."""
+        for index in range(number):
+            yield self.rows(order[index]) if order is not None else self.every(number, index) if number > 1 else self
+
+    def normalised_advantage(self) -> tuple[Tensor, Tensor | None]:
+        """Advantages normalised over all ranks, and a factor for means over this rank's valid rows.
+
+        With the factor, such means average to that over the valid rows of all ranks; None stands for 1.
+        """
+        if ranks() == 1:
+            return normalised(self.advantage, self.valid), None
+        total = Moments(*summed(torch.stack(moments(self.advantage, self.valid))).unbind())
+        share = None if self.valid is None else self.valid.sum() * ranks() / total.number
+        return normalised(self.advantage, self.valid, moments=total), share
 
 
 def states_at(states: State, index: Tensor) -> State:

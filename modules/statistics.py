@@ -25,13 +25,13 @@ class RunningMeans:
         self.sums = metrics.values.clone() if self.sums is None else self.sums.add_(metrics.values)
         self.iterations += 1
 
-    def log(self) -> dict[str, float]:
-        """The means, over all ranks, and begin anew. Every rank calls this together."""
+    def take(self) -> Tensor:
+        """The means `[names]` over all ranks, on their device, and begin anew. Every rank calls this together."""
         if self.sums is None:
-            return {}
-        means = (averaged(self.sums) / self.iterations).tolist()
+            return torch.zeros(0)
+        means = averaged(self.sums) / self.iterations
         self.sums, self.iterations = None, 0
-        return dict(zip(self.names, means, strict=True))
+        return means
 
     def remembered(self) -> dict[str, Any]:
         """State for a checkpoint, plain types."""
@@ -60,36 +60,34 @@ class TrainingEpisodes(Metric):
         self.add_state("totals", torch.zeros(0, dtype=torch.float64), dist_reduce_fx="sum")
         self.names: list[str] = []
         self.groups: list[list[float]] = []
-        self.new: list[float] = []
 
     def update(self, episodes: Scalars) -> None:
         """Add the totals (`Rollout.episodes`) of one rollout."""
         self.names = list(episodes.names)
         self.totals = self.totals + episodes.values if self.totals.numel() else episodes.values.clone()
 
-    def compute(self) -> dict[str, float]:
-        """Means by name (`return`, `length`, what the environment reports); empty before the first episode ended."""
-        self.new = self.totals.tolist() if self.totals.numel() else []
-        groups = [*self.groups, self.new] if self.new else self.groups
-        count, totals = 0.0, [0.0] * len(self.names)
-        for group in reversed(groups):
-            if count >= self.at_least:
-                break
-            count += group[0]
-            totals = [total + value for total, value in zip(totals, group, strict=True)]
-        if not count:
-            return {}
-        return {name: total / count for name, total in zip(self.names[1:], totals[1:], strict=True)}
+    def compute(self) -> Tensor:
+        """The totals since they were last taken, over all ranks, on their device."""
+        return self.totals
 
-    def log(self) -> dict[str, float]:
-        """Means as of now; what was new becomes the newest group. Every rank calls this together."""
-        means = self.compute()
-        if self.new and self.new[0]:
-            self.groups.append(self.new)
+    def take(self) -> Tensor:
+        """The totals as `compute` gives them, and begin anew. Every rank calls this together."""
+        totals = self.compute().clone()
+        self.reset()
+        return totals
+
+    def means(self, totals: list[float]) -> dict[str, float]:
+        """Means by name (`return`, `length`, what the environment reports), with `totals` as the newest group.
+
+        Empty before the first episode ended.
+        """
+        if totals and totals[0]:
+            self.groups.append(totals)
         while len(self.groups) > 1 and sum(group[0] for group in self.groups[1:]) >= self.at_least:
             del self.groups[0]
-        self.reset()
-        return means
+        count = sum(group[0] for group in self.groups)
+        sums = [sum(group[i] for group in self.groups) for i in range(1, len(self.names))]
+        return {name: total / count for name, total in zip(self.names[1:], sums, strict=True) if count}
 
     def remembered(self) -> dict[str, Any]:
         """State for a checkpoint, plain types: names, groups, and what is not logged yet on this rank."""

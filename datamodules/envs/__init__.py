@@ -2,8 +2,9 @@
 
 To add one: write its class in a file of its own, with nothing imported from the other environments, and register it
 below under an id. `python -m app fit --data.env YourId-v0` then runs it on the device, `gymnasium.make` and
-`gymnasium.make_vec` run it anywhere else, and the contract tests find it by themselves. `snake_board` belongs to
-`snake`, and `as_gymnasium` holds the two adapters. `cartpole_positions` is an ordinary Gymnasium environment.
+`gymnasium.make_vec` run it anywhere else, and the contract tests find it by themselves. `snake_board` and
+`snake_rewards` belong to `snake`, and `as_gymnasium` holds the two adapters. `cartpole_positions` is an ordinary
+Gymnasium environment.
 """
 
 import gymnasium

@@ -1,11 +1,12 @@
 """Snake on a square board: eat, grow, touch neither a wall nor yourself.
 
-How the state makes a step cheap. The board has a border of wall cells, so that nothing checks bounds. A body cell holds
+How the state makes a step cheap. Cells count row by row; beyond them come one place that is the wall, where every move
+out of the board leads, and one that is nowhere, for the food that finds no free cell. A body cell holds
 `4 * expiry + exit`: when it becomes free, on a clock of its own row, and the direction in which the head left it. The
-clock stands still on a step that eats, and that is how the snake grows; so no step passes over the board to age it, and
-the tail follows the exits. Time counts in quarters of a clock tick, the unit of the cells: a cell is occupied exactly
-if it holds at least `now`. Walls and the head hold `WALL`, which never expires; the head's cell learns its expiry and
-exit when the head leaves it.
+clock stands still on a step that eats, and that is how the snake grows; so no step passes over the board to age it,
+and the tail follows the exits. Time counts in quarters of a clock tick, the unit of the cells: a cell is occupied
+exactly if it holds at least `now`. The wall and the head hold `WALL`, which never expires; the head's cell learns its
+expiry and exit when the head leaves it.
 """
 
 from typing import Literal
@@ -18,7 +19,6 @@ from datamodules.envs.snake_board import (
     WALL,
     Tables,
     ansi,
-    blocked,
     features,
     grid,
     patience,
@@ -26,15 +26,13 @@ from datamodules.envs.snake_board import (
     rgb_array,
     tables,
 )
+from datamodules.envs.snake_rewards import amounts, reward
 from datamodules.types import Spaces, State, UsageError
 
-REWARD_TERMS = ("food", "death", "step", "survive", "closer", "farther", "length", "danger")
 LONGEST_EPISODE = 2**29 - 2**16
 
 
-def check_arguments(
-    dim: int, start_length: int, near: int, observation: str, rewards: dict[str, float], starvation: str | int
-) -> None:
+def check_arguments(dim: int, start_length: int, near: int, observation: str, starvation: str | int) -> None:
     """Raise a UsageError of one sentence for the first argument that is out of range."""
     if near < 0 or dim <= 2 * near + 1:
         raise UsageError(
@@ -48,9 +46,6 @@ def check_arguments(
         )
     if observation not in ("planes", "grid", "features"):
         raise UsageError(f"Snake has no observation {observation!r}; choose planes, grid or features.")
-    for name in rewards:
-        if name not in REWARD_TERMS:
-            raise UsageError(f"Snake has no reward term {name!r}; choose from {', '.join(REWARD_TERMS)}.")
     if isinstance(starvation, bool) or (starvation not in ("length", "board") and not isinstance(starvation, int)):
         raise UsageError(f"Snake has no starvation {starvation!r}; choose length, board or a number of steps.")
     if patience(starvation, dim, 1) < 1:
@@ -72,19 +67,22 @@ class Snake:
     the body ends the episode (terminated), as does filling the board; the tail's cell counts as body although the tail
     would leave it. A snake that dies stays where it is, and steps after an end move nothing.
 
-    Observations, float32: `planes` `[3, dim, dim]` (head; body, each cell by the share of the length after which it
-    becomes free; food), `grid` `[dim * dim]` (0 free, 1 body, 2 head, 3 food), or `features` `[19]`: direction one-hot,
-    blocked neighbours and side of the food (4 flags each: up, right, down, left), food minus head x and y over dim,
-    length over dim^2, then x and y over dim of head and tail.
+    Observations: `planes` `[3, dim, dim]` in bytes, 255 for one, so that a network wants `scale: 1/255` (head; body,
+    each cell by the share of the length after which it becomes free; food); float32 `grid` `[dim * dim]` (0 free,
+    1 body, 2 head, 3 food) or `features` `[19]`: direction one-hot, blocked neighbours and side of the food (4 flags
+    each: up, right, down, left), food minus head x and y over dim, length over dim^2, then x and y over dim of head and
+    tail.
 
     Args:
         dim: cells along one side.
         start_length: cells of the snake at the start, head included.
         distance_to_border: fewest cells between the first head and the left or upper border.
-        rewards: amounts by name, replacing the default `{"food": 1.0, "death": -1.0}`; what is missing costs nothing.
-            `food` and `death` on those steps, `step` on every step, `survive` on all but the fatal one; on steps
-            survived also `closer` or `farther` (distance to the food that lay there before the step, so eating is
-            closer), `length` (times the cells of the snake) and `danger` (if three or more neighbours are blocked).
+        rewards: a table by name (`plain`: food 1, death -1; `classic`, `shaped` and `engine`: see
+            `datamodules.envs.snake_rewards`) or amounts by term; what is missing costs nothing. `food` and `death` on
+            those steps, `step` on every step, `survive` on all but the fatal one; on steps survived also `closer` or
+            `farther` (distance to the food that lay there before the step, so eating is closer), `length` (times the
+            cells of the snake), `danger` (if three or more neighbours are blocked), `near` (over the steps to that
+            food, unless eaten) and `inside` (times the logistic function of the cells between head and border).
         starvation: when an episode is truncated: "length", after 100 + 10 * length steps without food; a number, after
             so many; "board", 2 * dim^2 steps after its start, whatever it ate.
 
@@ -101,22 +99,21 @@ class Snake:
         start_length: int = 3,
         distance_to_border: int = 3,
         observation: Literal["planes", "grid", "features"] = "planes",
-        rewards: dict[str, float] | None = None,
+        rewards: str | dict[str, float] = "plain",
         starvation: Literal["length", "board"] | int = "length",
         relative_actions: bool = False,
     ) -> None:
-        rewards = {"food": 1.0, "death": -1.0} if rewards is None else rewards
-        check_arguments(dim, start_length, distance_to_border, observation, rewards, starvation)
+        check_arguments(dim, start_length, distance_to_border, observation, starvation)
         self.dim, self.start_length, self.distance_to_border = dim, start_length, distance_to_border
         self.layout, self.relative_actions = observation, relative_actions
-        self.rewards = {name: float(rewards.get(name, 0.0)) for name in REWARD_TERMS}
+        self.rewards = amounts(rewards)
         self.fixed_deadline = starvation == "board"
         self.shortest_truncation = patience(starvation, dim, start_length)
         shapes = {"planes": (3, dim, dim), "grid": (dim * dim,), "features": (19,)}
-        self.obs_bounds = {"planes": (0.0, 1.0), "grid": (0.0, 3.0), "features": (-1.0, 1.0)}[observation]
+        self.obs_bounds = {"planes": (0, 255), "grid": (0.0, 3.0), "features": (-1.0, 1.0)}[observation]
         self.spaces = Spaces(
             obs_shape=shapes[observation],
-            obs_dtype="float32",
+            obs_dtype="uint8" if observation == "planes" else "float32",
             action_kind="discrete",
             action_sizes=[3 if relative_actions else 4],
             action_low=[],
@@ -124,49 +121,44 @@ class Snake:
             action_start=[0],
             agents=1,
         )
-        host = tables(dim, start_length, self.rewards, starvation, relative_actions)
+        host = tables(dim, start_length, distance_to_border, self.rewards, starvation, relative_actions)
         self._tables = {torch.device("cpu"): host}
 
     def initial(self, noise: Tensor) -> State:
         """First states from uniforms `[B, 3]`: head x, head y, food."""
-        constants, width, length = self._constants(noise.device), self.dim + 2, self.start_length
-        near = self.distance_to_border
-        x, y = (noise[:, :2] * (self.dim - 1 - 2 * near)).long().unbind(1)
-        head = torch.add(x + (near + 1) * (width + 1), y, alpha=width)
-        tail_rank = torch.add(x + (near * (self.dim + 1) + 1 - length), y, alpha=self.dim)
-        rank = (noise[:, 2] * (self.dim**2 - length)).long()
-        food = constants.cell.index_select(0, torch.add(rank, rank >= tail_rank, alpha=length))
-        window = constants.strip.unfold(0, width**2, 1).index_select(0, width**2 - 1 - head)
+        constants, cells, length = self._constants(noise.device), self.dim**2, self.start_length
+        x, y, rank = (noise * constants.choices).long().unbind(1)
+        head = torch.add(x + self.distance_to_border * (self.dim + 1), y, alpha=self.dim)
+        tail = head - (length - 1)
+        window = constants.strip.unfold(0, cells + 2, 1).index_select(0, cells - 1 - head)
         return {
-            "board": window + constants.walls,
+            "board": window + constants.edge,
             "head": head,
-            "tail": head - (length - 1),
-            "food": food,
+            "tail": tail,
+            "food": torch.add(rank, rank >= tail, alpha=length),
             "direction": torch.full_like(head, RIGHT),
-            "length": torch.full_like(head, length, dtype=torch.int32),
-            "now": torch.full_like(head, 4, dtype=torch.int32),
-            "deadline": torch.full_like(head, 4 * (length + self.shortest_truncation), dtype=torch.int32),
+            "length": torch.full_like(head, length),
+            "now": torch.full_like(head, 4),
+            "deadline": torch.full_like(head, 4 * (length + self.shortest_truncation)),
         }
 
     def transition(self, state: State, action: Tensor, noise: Tensor) -> tuple[State, Tensor, Tensor, Tensor]:
         """One step for actions `[B]`; of the uniforms `[B, 3]` the last places the next food."""
-        constants = self._constants(action.device)
+        constants, board = self._constants(action.device), state["board"]
         head, tail, length, now = (state[name] for name in ("head", "tail", "length", "now"))
         direction = constants.turn.index_select(0, torch.add(action, state["direction"], alpha=4))
-        target = head + constants.offset.index_select(0, direction)
-        died = state["board"].gather(1, target[:, None]).squeeze(1) >= now
-        moved, eaten = ~died, target == state["food"]
-        slides = moved ^ eaten
+        target = constants.onward.index_select(0, torch.add(direction, head, alpha=4))
+        died = board.gather(1, target[:, None]).squeeze(1) >= now
+        eaten = target == state["food"]
+        slides = died == eaten
         stamp = torch.add(now, length, alpha=4)
-        board = state["board"].clone()
-        board.scatter_(1, head[:, None], (stamp + constants.exit.index_select(0, direction))[:, None])
-        after_head = torch.where(moved, target, head)
-        board.scatter_(1, after_head[:, None], WALL)
-        exit_ = board.gather(1, tail[:, None]).squeeze(1) & constants.exit_bits
-        onward = tail + constants.offset.index_select(0, exit_)
+        moved = torch.where(died, head, target)
+        board = self._marked(board, head, (stamp - 4 + direction).int(), moved)
+        exit_ = board.gather(1, tail[:, None]).squeeze(1) & 3
+        onward = constants.onward.index_select(0, torch.add(exit_, tail, alpha=4))
         after = {
             "board": board,
-            "head": after_head,
+            "head": moved,
             "tail": torch.where(slides, onward, tail),
             "direction": direction,
             "length": length + eaten,
@@ -174,12 +166,13 @@ class Snake:
         }
         after["food"] = self._next_food(state["food"], eaten, after, noise[:, 2])
         after["deadline"] = self._next_deadline(state["deadline"], eaten, stamp, after["length"])
-        terminated = died | (after["length"] == constants.full)
-        return after, self._reward(state, after, eaten, died), terminated, stamp >= after["deadline"]
+        terminated = died | (after["length"] == self.dim**2)
+        paid = reward(self.rewards, constants, state, after, eaten, died)
+        return after, paid, terminated, stamp >= after["deadline"]
 
     def observation(self, state: State) -> Tensor:
         """Observation `[B, *obs_shape]` in the chosen layout."""
-        constants = self._constants(state["head"].device)
+        constants = self._constants(state["board"].device)
         match self.layout:
             case "planes":
                 return planes(state, constants)
@@ -195,13 +188,21 @@ class Snake:
     def render(self, state: State, row: int, mode: str) -> Tensor | str:
         """Picture of one row: `rgb_array`, uint8 `[16 dim, 16 dim, 3]`, or `ansi`, one line of text a board row."""
         alone = {name: leaf[row : row + 1].cpu() for name, leaf in state.items()}
-        board = grid(alone, self._constants(alone["head"].device)).view(self.dim, self.dim).long()
+        board = grid(alone, self._constants(torch.device("cpu"))).view(self.dim, self.dim).long()
         return ansi(board, int(alone["direction"])) if mode == "ansi" else rgb_array(board)
 
     def _constants(self, device: torch.device) -> Tables:
         if device not in self._tables:
             self._tables[device] = self._tables[torch.device("cpu")].to(device)
         return self._tables[device]
+
+    def _marked(self, board: Tensor, head: Tensor, mark: Tensor, moved: Tensor) -> Tensor:
+        """The board after a move: the cell that the head leaves is marked, then the head's. One pass if compiled."""
+        if torch.compiler.is_compiling():
+            place = self._constants(board.device).place
+            board = torch.where(place == head[:, None], mark[:, None], board)
+            return torch.where(place == moved[:, None], WALL, board)
+        return board.scatter(1, head[:, None], mark[:, None]).scatter_(1, moved[:, None], WALL)
 
     def _next_food(self, food: Tensor, eaten: Tensor, after: State, uniform: Tensor) -> Tensor:
         """Move the food where it was eaten. Eager on a CPU only those rows are searched, with the same result."""
@@ -215,30 +216,13 @@ class Snake:
         return food.index_copy(0, rows, self._free_cell(*few))
 
     def _free_cell(self, board: Tensor, now: Tensor, length: Tensor, uniform: Tensor) -> Tensor:
-        """Uniform free cell `[B]`: the k-th of n with k = floor(n u); the last corner of the border if none is left."""
+        """Uniform free cell `[B]`: the k-th of n with k = floor(n u); the last place if none is left."""
         rank = (uniform * self._constants(board.device).free.index_select(0, length)).int()
-        free = (board < now[:, None]).cumsum(1, dtype=torch.int32)
-        return torch.searchsorted(free, rank[:, None], right=True).squeeze(1)
+        free = (board < now.int()[:, None]).cumsum(1, dtype=torch.int32)
+        return (free <= rank[:, None]).sum(1)
 
     def _next_deadline(self, deadline: Tensor, eaten: Tensor, stamp: Tensor, length: Tensor) -> Tensor:
         if self.fixed_deadline:
             return deadline
         postponed = stamp + self._constants(deadline.device).patience.index_select(0, length)
         return torch.where(eaten, postponed, deadline)
-
-    def _reward(self, before: State, after: State, eaten: Tensor, died: Tensor) -> Tensor:
-        """Sum of the terms; each summand is exact in float32, with or without fused multiply-add."""
-        constants = self._constants(died.device)
-        reward = torch.where(eaten, constants.on_food, torch.where(died, constants.on_death, constants.on_step))
-        if self.rewards["length"]:
-            reward = reward + constants.on_length.index_select(0, after["length"]) * ~died
-        if self.rewards["danger"]:
-            surrounded = blocked(after, constants).sum(1) >= 3
-            reward = torch.add(reward, surrounded & ~died, alpha=self.rewards["danger"])
-        if self.rewards["closer"] or self.rewards["farther"]:
-            compass = constants.compass
-            toward = compass.index_select(0, before["food"]) - compass.index_select(0, before["head"])
-            closer = toward.gather(1, after["direction"][:, None]).squeeze(1) > 0
-            nearing = torch.where(closer, constants.on_closer, constants.on_farther)
-            reward = reward + nearing * ~died
-        return reward

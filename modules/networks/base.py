@@ -87,7 +87,17 @@ class Memoryless(nn.Module):
             obs = obs.to(next(self.parameters()).dtype)
         if self.scale != 1.0:
             obs = obs * self.scale
-        return self.body(obs), state
+        return through(self.body, obs), state
+
+
+def through(layers: nn.Module, x: Tensor) -> Tensor:
+    """`layers(x)`, layer by layer: calling one that nobody hooked on to costs more than a small product in it."""
+    if not isinstance(layers, nn.Sequential):
+        return layers(x)
+    for layer in layers._modules.values():
+        hooked = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks
+        x = layer(x) if hooked else layer.forward(x)
+    return x
 
 
 def orthogonal(layer: Layer, gain: float = math.sqrt(2.0)) -> Layer:

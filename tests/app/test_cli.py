@@ -87,6 +87,7 @@ def test_a_checkpoint_of_other_spaces_is_refused_with_both_shapes(run: Run) -> N
 REFUSED = {
     "a value the data refuses": (["--data.num_envs", "0"], "data.num_envs is 0; it must be at least 1."),
     "a value the model refuses": (["--model.passes", "0"], "model.passes is 0; it must be at least 1."),
+    "float16 on a CPU": (["--trainer.precision", "16-mixed"], "16-mixed needs a GPU: use bf16-mixed or 32-true"),
     "Trainer clipping": (["--trainer.gradient_clip_val", "0.5"], "use `--model.max_grad_norm`"),
     "Trainer accumulation": (["--trainer.accumulate_grad_batches", "2"], "`--model.max_grad_norm`"),
     "a run name that leaves the folder": (["--trainer.logger.name", "../up"], "The logger's name is `../up`"),

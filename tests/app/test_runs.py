@@ -46,8 +46,10 @@ def test_best_means_the_highest_value_in_the_name(tmp_path: Path) -> None:
     assert find_checkpoint("best", Experiment(tmp_path, None)) == best
 
 
-def test_best_without_a_telling_name_is_the_one_the_last_checkpoint_records(tmp_path: Path) -> None:
-    best = saved(tmp_path / "version_0", "epoch=0-step=5.ckpt", at=1)
+@pytest.mark.parametrize("name", ["epoch=0-step=5.ckpt", "best-step=5-loss=1.00.ckpt"])
+def test_best_is_the_one_the_last_checkpoint_records_whatever_the_names_say(tmp_path: Path, name: str) -> None:
+    best = saved(tmp_path / "version_0", name, at=1)
+    saved(tmp_path / "version_0", "best-step=6-loss=2.00.ckpt", at=1)
     last = saved(tmp_path / "version_0", "last.ckpt", at=2)
     moved = {"ModelCheckpoint": {"best_model_path": f"elsewhere/{best.name}"}}
     torch.save({"state_dict": {}, "callbacks": moved}, last)

@@ -93,7 +93,7 @@ def test_nothing_is_logged_where_nothing_was_sampled(make_run: Any) -> None:
     logged: list[str] = []
     run = make_run(GPUMonitor(interval_s=60.0, sampler=Steady(BUSY)), SlowIterations(), iterations=6)
     log = run.module.log_values
-    run.module.log_values = lambda values: (logged.extend(values), log(values))
+    run.module.log_values = lambda values, *steps: (logged.extend(values), log(values, *steps))
 
     run.fit()
 

@@ -1,5 +1,6 @@
 """On a GPU: compiled and captured runs equal eager ones, wait for nothing, and leave nothing behind."""
 
+import math
 import warnings
 from pathlib import Path
 from typing import Any
@@ -91,3 +92,12 @@ def test_memory_does_not_grow(tmp_path: Path) -> None:
 def test_bf16_mixed_is_captured_and_learns(tmp_path: Path) -> None:
     model = run(tmp_path, "graph", precision="bf16-mixed")
     assert model.latest["train/approx_kl"] > 1e-7
+
+
+def test_16_mixed_learns_without_a_captured_update_and_says_so(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="update is not captured as a CUDA graph"):
+        model = run(tmp_path, "graph", precision="16-mixed")
+
+    assert not model.joints["update"].capturable
+    assert model.latest["train/approx_kl"] > 1e-7 and math.isfinite(model.latest["train/grad_norm"])
+    assert model.optimization.scaler is not None and model.optimization.scaler.get_scale() > 1

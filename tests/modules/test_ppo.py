@@ -93,6 +93,7 @@ CHANGES: dict[str, Any] = {
     "lam": 0.5,
     "passes": 3,
     "minibatches": 2,
+    "minibatch_order": "strided",
     "clip": 1e-3,
     "clip_schedule": "linear",
     "value_clip": 1e-3,
@@ -152,7 +153,7 @@ def rollout_with_truncations(slots: list[list[int]]) -> Rollout:
     zeros, false = torch.zeros(4, 2), torch.zeros(4, 2, dtype=torch.bool)
     final = torch.full((*index.shape, 1), 7.0)
     parts = {"reward": zeros, "terminated": false, "truncated": false, "valid": ~false, "reset": false}
-    extras = {"log_prob": zeros}
+    extras = {"policy": torch.zeros(4, 2, 2)}
     return Rollout(
         torch.zeros(5, 2, 1), zeros.long(), **parts, final_obs=final, final_index=index, state={}, extras=extras,
         episodes=Scalars((), zeros), env_steps=8, phantoms=False,

@@ -28,7 +28,7 @@ def text(snake: Snake, state: State, row: int = 0) -> list[str]:
 
 def place_food(snake: Snake, state: State, x: int, y: int) -> State:
     """The same position with the food somewhere else."""
-    cell = torch.full_like(state["food"], (y + 1) * (snake.dim + 2) + x + 1)
+    cell = torch.full_like(state["food"], y * snake.dim + x)
     return state | {"food": cell}
 
 

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, distributions, nn
 from torch.testing import assert_close
 
-from modules.networks.heads import Bernoulli, Categorical, DiagonalGaussian, MultiCategorical, ValueHead, policy_head
+from modules.networks.distributions import Bernoulli, Categorical, DiagonalGaussian, MultiCategorical
+from modules.networks.heads import ValueHead, policy_head
 
 KINDS = {
     "discrete": ([4], 0),

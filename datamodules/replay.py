@@ -1,0 +1,278 @@
+"""Off-policy data: steps go into a replay, and what is learned from is drawn from it."""
+
+import os
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from lightning.pytorch.utilities import rank_zero_info
+from torch import Tensor
+from torch.utils.data import IterableDataset
+
+from datamodules.collect import Collector
+from datamodules.data import Backend, EnvironmentData, require_positive
+from datamodules.joint import Joint
+from datamodules.memory import storage_device
+from datamodules.priorities import Priorities
+from datamodules.ring import Ring, final_slots, ring_bytes
+from datamodules.rollout import Iterations
+from datamodules.seeds import restore_generator, run_seed, stream_generator
+from datamodules.types import Experience, Rollout, Transitions, UsageError
+from datamodules.windows import WindowReplay
+
+
+class ReplayData(EnvironmentData):
+    """A replay that every iteration adds `horizon` vector steps to and draws minibatches from.
+
+    An iteration makes `replay_ratio * horizon * num_envs / batch_size` updates, which must be a whole number: so the
+    ratio is kept exactly, whatever the number of environments.
+
+    Args:
+        env: a Gymnasium id (`CartPole-v1`, `module:Id`) or the dotted path of an environment class.
+        env_kwargs: keyword arguments of the environment.
+        backend: auto | device (on-device tensors) | sync | async (a process each) | vector (the id's own entry point)
+            | pool (many environments in each of a few processes).
+        num_envs: environments on each rank.
+        horizon: vector steps between two rounds of updates.
+        batch_size: windows in a minibatch.
+        replay_ratio: windows learned from for every environment step.
+        capacity: steps kept, on each rank; the oldest are overwritten.
+        learning_starts: environment steps before the first update, all ranks together; at most a tenth of the run.
+        n_step: steps a window sums rewards over, at most; shorter where its episode ends.
+        priority_alpha: how much errors matter when windows are drawn: 0 is uniform, 1 in proportion.
+        priority_beta: how much of the bias of that is undone at the start; everything at the end of the run.
+        frame_stack: frames in an observation that is a stack of them along its first dimension, newest last, as
+            `gymnasium.wrappers.FrameStackObservation` makes: each is stored once. 1 stores observations as they come.
+        storage: device (where the policy is) | cpu | auto (the device unless it lacks the memory).
+        total_env_steps: the length of the run in environment steps, all ranks together, rounded up to whole iterations.
+        eval_episodes: episodes of an evaluation, all ranks together.
+        eval_greedy: evaluate the policy's mode (True) or sample from it.
+        eval_env_kwargs: changes to `env_kwargs` for evaluation only.
+        eval_max_steps: an evaluation episode this long is cut, aloud.
+
+    Raises: UsageError for values that cannot be, and for environments that cannot be made.
+    """
+
+    dataset: "ReplayDataset"
+
+    def __init__(
+        self,
+        env: str,
+        env_kwargs: dict[str, Any] | None = None,
+        backend: Backend = "auto",
+        num_envs: int = 8,
+        horizon: int = 1,
+        batch_size: int = 256,
+        replay_ratio: float = 32.0,
+        capacity: int = 100_000,
+        learning_starts: int = 1_000,
+        n_step: int = 1,
+        priority_alpha: float = 0.0,
+        priority_beta: float = 0.4,
+        frame_stack: int = 1,
+        storage: Literal["auto", "cpu", "device"] = "auto",
+        total_env_steps: int = 100_000,
+        eval_episodes: int = 32,
+        eval_greedy: bool = True,
+        eval_env_kwargs: dict[str, Any] | None = None,
+        eval_max_steps: int = 20_000,
+    ):
+        evaluation = (eval_episodes, eval_greedy, eval_env_kwargs, eval_max_steps)
+        super().__init__(env, env_kwargs, backend, num_envs, total_env_steps, *evaluation)
+        self.horizon, self.batch_size, self.replay_ratio, self.capacity = horizon, batch_size, replay_ratio, capacity
+        self.n_step, self.frame_stack, self.storage = n_step, frame_stack, storage
+        self.priority_alpha, self.priority_beta = priority_alpha, priority_beta
+        self.learning_starts = min(learning_starts, total_env_steps // 10)
+        self._check_values()
+        if self.learning_starts < learning_starts:
+            rank_zero_info(f"data.learning_starts is {self.learning_starts} in so short a run, not {learning_starts}.")
+        self.updates_per_iteration = updates_per_iteration(num_envs, horizon, batch_size, replay_ratio)
+        self.save_hyperparameters()
+
+    def _check_values(self) -> None:
+        for name in ("horizon", "batch_size", "capacity", "n_step", "frame_stack"):
+            require_positive(name, getattr(self, name))
+        for name in ("priority_alpha", "priority_beta"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UsageError(f"data.{name} is {getattr(self, name)}; it must lie in [0, 1].")
+        stack, rows = self.frame_stack, self.horizon + self.n_step + self.frame_stack
+        if self.rows < rows:
+            least = rows * self.num_envs * self.spaces["agents"]
+            raise UsageError(
+                f"data.capacity is {self.capacity}; {self.num_envs} environments, a horizon of {self.horizon} and"
+                f" windows of {self.n_step} steps need at least {least}."
+            )
+        if stack > 1 and self.spaces["obs_shape"][0] != stack:
+            raise UsageError(
+                f"data.frame_stack is {stack}, but {self.env} shows {self.spaces['obs_shape']}: give the first number."
+            )
+
+    @property
+    def rows(self) -> int:
+        """Vector steps that the replay's storage has room for; one of them waits for its step."""
+        return -(-self.capacity // (self.num_envs * self.spaces["agents"])) + 1
+
+    @property
+    def steps_per_iteration(self) -> int:
+        """Environment steps one iteration adds, all ranks together."""
+        return self.horizon * self.num_envs * self.world_size
+
+    def train_dataloader(self) -> "ReplayDataset":
+        """The loop: environments stepped with the module's own policy, and the replay behind them."""
+        assert self.trainer is not None
+        restored = self._restored
+        collector = self.make_collector(self.horizon)
+        self.dataset = ReplayDataset(self, collector, self.trainer.strategy.root_device)
+        if restored is not None:
+            restore_generator(self.dataset.generator, restored["replay"]["generator"])
+            self.dataset.restore(self._sidecar(restored["replay"]), continues=bool(restored["envs"]))
+        return self.dataset
+
+    def collect(self) -> Experience:
+        """One iteration's new steps, stored, and what to draw from the replay."""
+        return self.dataset.collect()
+
+    @property
+    def joints(self) -> dict[str, Joint[Any]]:
+        """Collecting, storing what was collected, and sampling."""
+        return {**super().joints, "store": self.dataset.store, "sample": self.dataset.sample}
+
+    def measured(self) -> dict[str, float | Tensor]:
+        """The replay's `size` in steps, and its largest priority weight where it has priorities."""
+        replay = self.dataset.replay
+        if replay is None:
+            return {}
+        values: dict[str, float | Tensor] = {"replay/size": replay.ring.size * replay.ring.width}
+        return values if replay.priorities is None else values | {"replay/priority_max": replay.priorities.maximum}
+
+    def rank_state(self) -> dict[str, Any]:
+        """Adds the replay's generator, and which replay it was; its content lies in a file of its own."""
+        identity = {"generator": self.dataset.generator.get_state(), "identity": self.dataset.identity}
+        return super().rank_state() | {"replay": identity}
+
+    def replay_state(self) -> dict[str, Any] | None:
+        """Everything this rank's replay holds, for `torch.save`; None before there is one."""
+        replay = self.dataset.replay
+        return None if replay is None else {"identity": self.dataset.identity, **replay.state_dict()}
+
+    def _sidecar(self, saved: dict[str, Any]) -> dict[str, Any] | None:
+        """The content that belongs to a checkpoint, if its file is there."""
+        assert self.trainer is not None
+        path = self.replay_path(Path(str(self.trainer.ckpt_path)))
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True) if path.is_file() else None
+        if state is not None and state["identity"] == saved["identity"]:
+            return state
+        rank_zero_info("The checkpoint comes without its replay, which only `last` has: it fills anew before learning.")
+        return None
+
+
+class ReplayDataset(IterableDataset):
+    """An endless source of iterations that says how many make the run; it owns the replay.
+
+    Args:
+        data: the settings.
+        collector: steps the environments.
+        device: where minibatches go.
+
+    Attributes:
+        replay: what is stored; None before the first iteration, which shows the shapes.
+        store, sample: the joints that store a rollout and draw minibatches.
+        identity: which replay this is, and how many vector steps went into it: a checkpoint and a file that agree in
+            both belong together.
+    """
+
+    def __init__(self, data: ReplayData, collector: Collector, device: torch.device):
+        self.data, self.collector, self.device = data, collector, device
+        self.replay: WindowReplay | None = None
+        self.identity = [int.from_bytes(os.urandom(7), "big"), 0]
+        self.store: Joint[None] = Joint(self._store, device, name="store")
+        self.sample: Joint[Transitions] = Joint(self._sample, device, name="sample")
+        rank = data.trainer.global_rank if data.trainer is not None else 0
+        self.generator = stream_generator(run_seed(), rank, "replay", device)
+        self._saved: dict[str, Any] | None = None
+        self._cut = False
+
+    def __len__(self) -> int:
+        """Batches in the run, those before a resume included."""
+        return self.data.iterations
+
+    def __iter__(self) -> Iterator[Iterations]:
+        """Batches, each to be collected when the training step iterates over it."""
+        while True:
+            yield Iterations(self, 1)
+
+    def restore(self, state: dict[str, Any] | None, continues: bool) -> None:
+        """Continue with a saved content, if there is one, once the shapes are known.
+
+        Args:
+            continues: whether the environments go on where they were, or have begun new episodes.
+        """
+        self._saved, self._cut = state, not continues
+
+    def collect(self) -> Experience:
+        """Step, store, and draw what to learn from."""
+        data, rollout = self.data, self.collector.collect()
+        masks = dict(self.collector.live.masks)
+        if self.replay is None:
+            self.replay = self._make(rollout, masks)
+        replay = self.replay
+        self.store(rollout, masks)
+        replay.ring.advance_()
+        self.identity[1] += data.horizon
+        steps = self.identity[1] * data.num_envs * data.world_size
+        if steps < data.learning_starts or min(self.identity[1], data.rows - 1) <= replay.margin:
+            return Experience(rollout, None, replay)
+        if replay.priorities is not None and data.trainer is not None:
+            share = min(1.0, data.trainer.global_step / data.iterations)
+            replay.beta.fill_(data.priority_beta + (1 - data.priority_beta) * share)
+        noise = replay.noise(data.updates_per_iteration, data.batch_size, self.generator)
+        return Experience(rollout, self.sample(noise), replay)
+
+    def _store(self, rollout: Rollout, masks: dict[str, Tensor]) -> None:
+        assert self.replay is not None
+        self.replay.write(rollout, masks)
+
+    def _sample(self, noise: Tensor) -> Transitions:
+        assert self.replay is not None
+        return self.replay.sample(noise)
+
+    def _make(self, rollout: Rollout, masks: dict[str, Tensor]) -> WindowReplay:
+        """Storage in the shapes of the first rollout, and the saved content in it."""
+        data, stack = self.data, self.data.frame_stack
+        finals = final_slots(data.rows, self.collector.rows, self.collector.envs.shortest_truncation)
+        needed = ring_bytes(rollout, masks, data.rows, finals=finals, frame_stack=stack)
+        device = storage_device(data.storage, self.device, needed, data.capacity)
+        self.store.capturable = self.sample.capturable = device == self.device
+        pinned = device.type == "cpu" and self.device.type == "cuda"
+        ring = Ring(rollout, masks, data.rows, finals=finals, frame_stack=stack, device=device, pinned=pinned)
+        priorities = Priorities(data.rows * ring.width, data.priority_alpha, device) if data.priority_alpha else None
+        replay = WindowReplay(ring, data.n_step, self.device, phantoms=rollout.phantoms, priorities=priorities)
+        if self._saved is not None:
+            replay.load_state_dict(self._saved)
+            self.identity = list(self._saved["identity"])
+            if self._cut:
+                replay.cut_()
+        self._saved = None
+        return replay
+
+
+def updates_per_iteration(num_envs: int, horizon: int, batch_size: int, replay_ratio: float) -> int:
+    """Updates that keep the ratio of windows learned from to environment steps exactly.
+
+    Raises: UsageError if that is no whole number, with what would be.
+    """
+    if replay_ratio <= 0:
+        raise UsageError(f"data.replay_ratio is {replay_ratio}; it must be positive.")
+    step = Fraction(str(replay_ratio)) * num_envs / batch_size
+    updates = step * horizon
+    if updates.denominator != 1:
+        least = step.denominator
+        near = sorted({max(1, horizon // least) * least, -(-horizon // least) * least})
+        raise UsageError(
+            f"data.replay_ratio {replay_ratio:g} with {num_envs} environments and a horizon of {horizon} makes"
+            f" {float(updates * batch_size):g} samples an iteration, no multiple of data.batch_size {batch_size}:"
+            f" the nearest horizons that work are {near}."
+        )
+    return int(updates)

@@ -1,0 +1,164 @@
+"""What is drawn from a ring: windows of a few steps, uniformly or by priority."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from datamodules.priorities import Priorities, importance_weights
+from datamodules.ring import TERMINATED, TRUNCATED, VALID, Ring
+from datamodules.types import Rollout, Transitions
+
+CANDIDATES = 8
+"""Places drawn for one window where some steps do not count, of which the first that counts is taken."""
+
+
+class WindowReplay:
+    """Draws windows of up to `n_step` steps from a ring; a `datamodules.types.Replay`.
+
+    A window begins at any valid step that has `n_step` rows after it and ends with its episode, before a step that does
+    not count, or after `n_step` steps. All U minibatches of an iteration are drawn at once; since nothing is stored
+    in between, that is the same as one after the other, but for priorities, which change once an iteration.
+
+    Args:
+        ring: what to draw from.
+        n_step: n, the longest window.
+        device: where the minibatches go.
+        phantoms: whether some steps stored may not count.
+        priorities: one a stored step; None samples uniformly.
+
+    Attributes:
+        beta: of the importance weights, 0-d, for the owner to anneal.
+    """
+
+    def __init__(
+        self, ring: Ring, n_step: int, device: torch.device, *, phantoms: bool, priorities: Priorities | None = None
+    ):
+        self.ring, self.n_step, self.device, self.phantoms, self.priorities = ring, n_step, device, phantoms, priorities
+        self.beta = torch.ones((), dtype=torch.float64, device=ring.device)
+        self._steps = torch.arange(n_step, device=ring.device)
+        self._columns = torch.arange(ring.width, device=ring.device)
+
+    def noise(self, updates: int, batch: int, generator: torch.Generator) -> Tensor:
+        """Uniforms for `sample`, `[updates, batch, candidates]`, on the generator's device."""
+        candidates = CANDIDATES if self.phantoms and self.priorities is None else 1
+        shape = (updates, batch, candidates)
+        return torch.rand(shape, dtype=torch.float64, device=generator.device, generator=generator)
+
+    def write(self, rollout: Rollout, masks: dict[str, Tensor]) -> None:
+        """Store a rollout (see `Ring.write`) and give what can begin a window now the largest priority so far."""
+        self.ring.write(rollout, masks)
+        if self.priorities is None:
+            return
+        stack, steps = self.ring.frame_stack, len(rollout.reward)
+        offset = torch.arange(1 - self.n_step, steps + stack, device=self.ring.device)
+        entry = self._entries((self.ring.counts[0] + offset) % self.ring.rows)
+        valid = (self.ring.read("flags", entry) & VALID) > 0
+        complete = (offset <= steps - self.n_step) & (self.ring.counts[0] + offset >= stack - 1)
+        begins = valid & complete.unsqueeze(1)
+        self.priorities.set_(entry.flatten(), torch.where(begins, self.priorities.maximum, 0.0).flatten())
+
+    def sample(self, noise: Tensor) -> Transitions:
+        """Minibatches `[U, N]` at the places that `noise` says; a pure function of it and of what is stored."""
+        noise = noise.to(self.ring.device)
+        if self.priorities is None:
+            entry, weight = self._uniform(noise), None
+        else:
+            entry, probability = self.priorities.stratified(noise.squeeze(-1))
+            weight = importance_weights(probability, self.beta)
+        found = self.windows(entry.flatten())
+        if weight is not None:
+            found = found._replace(weight=found.weight * weight.flatten().float())
+        shape = entry.shape
+        return _map(found, lambda x: x.view(*shape, *x.shape[1:]).to(self.device, non_blocking=True))
+
+    def windows(self, entry: Tensor) -> Transitions:
+        """The windows that begin at entries `[M]`; everything is `[M, ...]`."""
+        ring = self.ring
+        row, column = entry // ring.width, entry % ring.width
+        steps = (row.unsqueeze(1) + self._steps) % ring.rows * ring.width + column.unsqueeze(1)
+        flags = ring.read("flags", steps)
+        valid, ended = (flags & VALID) > 0, (flags & (TERMINATED | TRUNCATED)) > 0
+        inside = torch.cat([valid[:, :1], valid[:, 1:] & ~ended[:, :-1]], 1).to(torch.uint8).cumprod(1) > 0
+        length = inside.sum(1)
+        last = (length - 1).clamp(min=0).unsqueeze(1)
+        end = flags.gather(1, last).squeeze(1)
+        terminated = (end & TERMINATED) > 0
+        truncated = ((end & TRUNCATED) > 0) & ~terminated
+        number = ring.read("final", steps.gather(1, last).squeeze(1))
+        lost = truncated & ring.lost(number)
+        following = (row + length) % ring.rows
+        next_entry = following * ring.width + column
+        goes_on = ~(terminated | truncated)
+        masks = {
+            name[7:]: ring.read(name, next_entry) | ~goes_on.view(-1, *[1] * (ring.columns[name].dim() - 2))
+            for name in sorted(ring.masks)
+        }
+        return Transitions(
+            obs=ring.obs(row, column),
+            action=ring.read("action", entry),
+            reward=torch.where(inside, ring.read("reward", steps), 0.0),
+            length=length,
+            terminated=terminated,
+            next_obs=ring.obs(following, column, torch.where(truncated, number, -1)),
+            extras={name[7:]: ring.read(name, entry) for name in ring.columns if name.startswith("extras/")},
+            next_masks=masks,
+            weight=(inside[:, 0] & ~lost).float(),
+            entry=entry,
+        )
+
+    def reprioritize_(self, entry: Tensor, error: Tensor) -> None:
+        """Weigh the steps at `Transitions.entry` by their absolute errors, of the same shape."""
+        if self.priorities is not None:
+            self.priorities.update_(entry.flatten().to(self.ring.device), error.flatten().to(self.ring.device))
+
+    def cut_(self) -> None:
+        """The next step does not continue the last one (see `Ring.cut_`)."""
+        self.ring.cut_()
+        if self.priorities is not None:
+            entry = self._entries((self.ring.counts[:1] - 1) % self.ring.rows).flatten()
+            valid = (self.ring.read("flags", entry) & VALID) > 0
+            self.priorities.set_(entry, torch.where(valid, self.priorities.levels[0][entry], 0.0))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything stored; tensors and plain types."""
+        priorities = None if self.priorities is None else self.priorities.state_dict()
+        return {"ring": self.ring.state_dict(), "priorities": priorities}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from `state_dict`."""
+        self.ring.load_state_dict(state["ring"])
+        if self.priorities is not None and state["priorities"] is not None:
+            self.priorities.load_state_dict(state["priorities"])
+
+    @property
+    def margin(self) -> int:
+        """Complete rows in which no window can begin."""
+        return self.n_step - 1 + self.ring.frame_stack - 1
+
+    @property
+    def _count(self) -> Tensor:
+        return (self.ring.size - self.margin) * self.ring.width
+
+    def _entries(self, rows: Tensor) -> Tensor:
+        return rows.unsqueeze(1) * self.ring.width + self._columns
+
+    def _uniform(self, noise: Tensor) -> Tensor:
+        """Entries `[U, N]`, each of the valid ones equally likely."""
+        ring = self.ring
+        place = (noise * self._count).long()
+        oldest = ring.counts[0] - ring.size + ring.frame_stack - 1
+        entry = (oldest + place // ring.width) % ring.rows * ring.width + place % ring.width
+        if entry.shape[-1] == 1:
+            return entry.squeeze(-1)
+        valid = (ring.read("flags", entry) & VALID) > 0
+        return entry.gather(-1, valid.to(torch.uint8).argmax(-1, keepdim=True)).squeeze(-1)
+
+
+def _map(value: Any, function: Any) -> Any:
+    """The same function on every tensor in nested tuples and dictionaries."""
+    if isinstance(value, Tensor):
+        return function(value)
+    if isinstance(value, dict):
+        return {name: _map(child, function) for name, child in value.items()}
+    return type(value)(*(_map(child, function) for child in value))

@@ -1,0 +1,114 @@
+"""The optimizers that an update steps by itself, and all that steps share: averaging, scaling, clipping, rates."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from lightning.pytorch.utilities import rank_zero_warn
+from torch import Tensor, nn
+from torch.amp import GradScaler
+from torch.optim import SGD, Adadelta, Adam, Adamax, AdamW, Optimizer, RAdam, RMSprop
+
+from modules.flat import flattened
+from modules.ranks import average_gradients_
+
+BEGIN_AT_ZERO = (Adadelta, Adam, AdamW, Adamax, RAdam, RMSprop, SGD)
+"""Optimizers whose state is all zeros before their first step, which is how a capture leaves it after warming up."""
+
+
+class Optimizers:
+    """Steps optimizers raw: no closure, no hook, nothing that a CUDA graph could not hold.
+
+    Args:
+        each: fresh ones; where their layout allows it they step one flat tensor instead of many (see `modules.flat`).
+        scaler: of losses, in mixed precision with float16.
+    """
+
+    def __init__(self, each: Sequence[Optimizer]):
+        self.each = list(each)
+        self.flat = {optimizer: flat for optimizer in each if (flat := flattened(optimizer)) is not None}
+        self.scaler: GradScaler | None = None
+        own = ("params", "lr", "capturable")
+        self._options = [{key: group[key] for key in group if key not in own} for group in self.groups]
+        self._learning_rate: float | None = None
+
+    @property
+    def groups(self) -> list[dict[str, Any]]:
+        """Parameter groups of all of them."""
+        return [group for optimizer in self.each for group in optimizer.param_groups]
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """Their states."""
+        states = [state for optimizer in self.each for state in optimizer.state.values()]
+        return [value for state in states for value in state.values() if isinstance(value, Tensor)]
+
+    def step(self, loss: Tensor, optimizer: Optimizer, max_grad_norm: float) -> Tensor:
+        """One step: gradients averaged over ranks and clipped by their global norm, which is returned.
+
+        Gradients are asked for rather than accumulated: a CUDA graph can hold that whatever stream came before, and
+        under DDP no hook reacts to it. In mixed precision with float16 a step whose gradients overflow is left out; the
+        norm is 0 then.
+        """
+        if self.scaler is not None:
+            return self._scaled_step(loss, optimizer, max_grad_norm, self.scaler)
+        parameters = self._differentiate(loss, optimizer)
+        flat = self.flat.get(optimizer)
+        if flat is not None:
+            norm = flat.clip_(max_grad_norm)
+            flat.step_(optimizer)
+        else:
+            norm = nn.utils.clip_grad_norm_(parameters, max_grad_norm)
+            optimizer.step()
+        torch.clear_autocast_cache()  # autocast would go on with the weights of before the step
+        return norm
+
+    def _differentiate(self, loss: Tensor, optimizer: Optimizer) -> list[nn.Parameter]:
+        """Give every parameter its gradient; the parameters."""
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        if (flat := self.flat.get(optimizer)) is not None:
+            flat.differentiate_(loss)
+        else:
+            gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+            for parameter, gradient in zip(parameters, gradients, strict=True):
+                parameter.grad = gradient
+        average_gradients_(parameters)
+        return parameters
+
+    def _scaled_step(self, loss: Tensor, optimizer: Optimizer, max_grad_norm: float, scaler: GradScaler) -> Tensor:
+        parameters = self._differentiate(scaler.scale(loss), optimizer)
+        scaler.unscale_(optimizer)
+        norm = nn.utils.clip_grad_norm_(parameters, max_grad_norm)
+        scaler.step(optimizer)
+        scaler.update()
+        torch.clear_autocast_cache()
+        return torch.where(norm.isfinite(), norm, 0.0)
+
+    def set_learning_rate_(self, learning_rate: float) -> None:
+        """Of all of them; in place where a captured update reads it."""
+        for group in self.groups:
+            if not isinstance(group["lr"], Tensor):
+                group["lr"] = learning_rate
+            elif learning_rate != self._learning_rate:
+                group["lr"].fill_(learning_rate)
+        self._learning_rate = learning_rate
+
+    def make_capturable_(self, device: torch.device) -> bool:
+        """Rates and step counts become tensors, so that steps can be captured; False, aloud, if they cannot be."""
+        strange = [type(optimizer).__name__ for optimizer in self.each if type(optimizer) not in BEGIN_AT_ZERO]
+        if strange or self.scaler is not None:
+            why = f"of {strange[0]}" if strange else "the scale of float16 losses is decided on the host"
+            rank_zero_warn(
+                f"update is not captured as a CUDA graph ({why}): it goes on without, which costs speed only."
+            )
+            return False
+        for group in self.groups:
+            group["lr"] = torch.as_tensor(group["lr"], dtype=torch.float32, device=device)
+            if "capturable" in group:
+                group["capturable"] = True
+        return True
+
+    def restore_options_(self) -> None:
+        """Give back the configuration's options, which a checkpoint replaced by its own."""
+        for group, options in zip(self.groups, self._options, strict=True):
+            group |= options

@@ -1,0 +1,77 @@
+"""What training reports now and then: means of metrics and of episodes, read without waiting for the device."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from datamodules.types import Scalars
+from modules.statistics import RunningMeans, TrainingEpisodes
+
+
+class Reading:
+    """Tensors on their way to the host; `values` waits for them, if it is called too early.
+
+    Args:
+        env_steps: when they were measured.
+        tensors: to copy, of any device; what is done to them later does not matter.
+    """
+
+    def __init__(self, env_steps: int, *tensors: Tensor):
+        self.env_steps = env_steps
+        self._copies = [tensor.to("cpu", non_blocking=True, copy=True) for tensor in tensors]
+        self._copied: torch.cuda.Event | None = None
+        if any(tensor.is_cuda for tensor in tensors):
+            self._copied = torch.cuda.Event()
+            self._copied.record()
+
+    def values(self) -> list[list[float]]:
+        """The numbers of every tensor."""
+        if self._copied is not None:
+            self._copied.synchronize()
+        return [copy.flatten().tolist() for copy in self._copies]
+
+
+class TrainingLog:
+    """Collects metrics and training episodes, and gives their means in two strokes.
+
+    `begin` takes what there is and sends it to the host; `finish` gives it. A GPU has work between the two, so that
+    nobody waits for it.
+    """
+
+    def __init__(self) -> None:
+        self.means, self.episodes = RunningMeans(), TrainingEpisodes()
+        self._reading: Reading | None = None
+        self._tags: list[str] = []
+
+    def update(self, episodes: Scalars, metrics: Scalars | None) -> None:
+        """Add one iteration; metrics are None if it only collected."""
+        self.episodes.update(episodes)
+        if metrics is not None:
+            self.means.update(metrics)
+
+    def begin(self, env_steps: int, values: Mapping[str, float | Tensor]) -> None:
+        """Take the means since the last time, and values by tag as they are. Every rank calls this together."""
+        self._tags = list(values)
+        means = (self.means.take(), self.episodes.take())
+        self._reading = Reading(env_steps, *means, *(torch.as_tensor(value) for value in values.values()))
+
+    def finish(self) -> tuple[dict[str, float], int] | None:
+        """Values by tag and the environment steps they belong to; None if nothing was begun."""
+        reading, self._reading = self._reading, None
+        if reading is None:
+            return None
+        means, totals, *rest = reading.values()
+        values = {f"train/{name}": mean for name, mean in zip(self.means.names, means, strict=False)}
+        values |= {f"rollout/{name}_mean": mean for name, mean in self.episodes.means(totals).items()}
+        return values | {tag: value for tag, (value,) in zip(self._tags, rest, strict=True)}, reading.env_steps
+
+    def remembered(self) -> dict[str, Any]:
+        """State for a checkpoint, plain types; call it when nothing is begun."""
+        return {"episodes": self.episodes.remembered(), "means": self.means.remembered()}
+
+    def remember(self, state: dict[str, Any], device: torch.device) -> None:
+        """Continue from `remembered`."""
+        self.episodes.remember(state["episodes"], device)
+        self.means.remember(state["means"], device)

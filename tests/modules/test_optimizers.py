@@ -1,0 +1,62 @@
+"""The optimizers step raw: rates, options and captures are theirs, and an overflow costs a step only."""
+
+import pytest
+import torch
+from torch import nn
+from torch.amp import GradScaler
+from torch.optim import Adam, NAdam, Optimizer
+
+from modules.optimizers import Optimizers
+
+CPU = torch.device("cpu")
+
+
+def made(kind: type[Optimizer] = Adam, groups: int = 1) -> tuple[nn.Linear, Optimizers]:
+    torch.manual_seed(0)
+    layer = nn.Linear(2, 1)
+    parameters = layer.parameters() if groups == 1 else [{"params": [each]} for each in layer.parameters()]
+    return layer, Optimizers([kind(parameters, lr=0.1)])
+
+
+def test_a_capturable_rate_is_one_tensor_that_keeps_its_address():
+    _, optimizers = made()
+    assert optimizers.make_capturable_(CPU)
+    rate = optimizers.groups[0]["lr"]
+
+    optimizers.set_learning_rate_(0.5)
+
+    assert rate is optimizers.groups[0]["lr"] and float(rate) == 0.5
+    assert optimizers.groups[0]["capturable"]
+
+
+def test_an_optimizer_whose_fresh_state_is_not_zero_is_not_captured_and_says_so():
+    _, optimizers = made(NAdam)
+
+    with pytest.warns(UserWarning, match=r"not captured as a CUDA graph \(of NAdam\)"):
+        assert not optimizers.make_capturable_(CPU)
+
+
+def test_options_of_a_checkpoint_give_way_to_the_configurations():
+    _, optimizers = made()
+    optimizers.groups[0] |= {"weight_decay": 0.5, "lr": 9.0}
+
+    optimizers.restore_options_()
+
+    assert optimizers.groups[0]["weight_decay"] == 0 and optimizers.groups[0]["lr"] == 9.0
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_scaled_step_equals_a_plain_one_and_an_overflow_leaves_the_weights(groups: int):
+    layers, norms = [], []
+    for scaled in (False, True):
+        layer, optimizers = made(groups=groups)
+        optimizers.scaler = GradScaler("cpu", init_scale=1024.0) if scaled else None
+        norms.append(optimizers.step(layer(torch.ones(3, 2)).sum(), optimizers.each[0], 0.5))
+        layers.append(layer)
+    torch.testing.assert_close(layers[0].weight, layers[1].weight)
+    torch.testing.assert_close(*norms)
+    before = layers[1].weight.clone()
+
+    norm = optimizers.step(layers[1](torch.full((3, 2), 1e38)).sum(), optimizers.each[0], 0.5)
+
+    assert torch.equal(layers[1].weight, before) and norm == 0

@@ -1,0 +1,49 @@
+"""Minibatches of transitions and of sequences, shuffled and strided."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from modules.ppo_batch import PPOBatch
+
+
+def batch(*, recurrent: bool = False) -> PPOBatch:
+    """Twelve transitions, or three steps of four rows, each of whose numbers says which it is."""
+    shape = (3, 4) if recurrent else (12,)
+    number = torch.arange(12.0).view(shape)
+    state = {"hidden": torch.arange(4.0).unsqueeze(1)} if recurrent else {}
+    columns: list[Any] = [number.unsqueeze(-1), number.long(), *[number] * 4, number >= 0, None]
+    return PPOBatch(*columns, number < 0 if recurrent else None, state)
+
+
+@pytest.mark.parametrize("recurrent", [False, True])
+@pytest.mark.parametrize("shuffled", [False, True])
+def test_minibatches_hold_every_part_once_in_all_columns_alike(recurrent: bool, shuffled: bool) -> None:
+    whole = batch(recurrent=recurrent)
+    order = torch.randperm(whole.size).view(2, -1) if shuffled else None
+
+    parts = list(whole.minibatches(2, order))
+
+    assert [part.size for part in parts] == [whole.size // 2] * 2
+    assert torch.cat([part.advantage.flatten() for part in parts]).sort().values.tolist() == list(range(12))
+    assert all(torch.equal(part.obs[..., 0], part.advantage) and part.mask is None for part in parts)
+    if recurrent:
+        assert all(torch.equal(part.state["hidden"][:, 0], part.advantage[0]) for part in parts)
+
+
+def test_strided_minibatches_are_views_of_every_nth_row() -> None:
+    whole = batch()
+
+    first, second, _ = whole.minibatches(3, None)
+
+    assert second.target.tolist() == [1, 4, 7, 10]
+    columns: list[tuple[Tensor, Tensor]] = list(zip(whole[:6], first[:6], strict=True))
+    assert all(part.untyped_storage().data_ptr() == column.untyped_storage().data_ptr() for column, part in columns)
+
+
+def test_a_single_minibatch_is_the_batch_itself() -> None:
+    whole = batch()
+
+    assert next(whole.minibatches(1, None)) is whole
