@@ -147,7 +147,7 @@ class ActiveDynamics(Algorithm):
             self.posterior.refactor_()
         self.updates += 1
         gained = self.joints["update"](batch.features, batch.target)
-        return Scalars(("information",), gained.unsqueeze(0))
+        return Scalars(("dynamics/information",), gained.unsqueeze(0))
 
     @torch.no_grad()
     def regress(self, features: Tensor, target: Tensor) -> Tensor:
@@ -189,10 +189,6 @@ class ActiveDynamics(Algorithm):
         self.log_dict(named, logger=not self._fitting, sync_dist=ranks() > 1)
 
     on_test_epoch_end = on_validation_epoch_end
-
-    def log_training(self) -> None:
-        """Log the metrics' means since the last log."""
-        self.log_values({f"dynamics/{name}": value for name, value in self.training_means.log().items()})
 
     def make_optimizers(self) -> list[Optimizer]:
         """One, over the model's parameters."""
