@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
-from datamodules.types import HeldOut, PureVectorEnv, Sequences, VectorEnv
+from datamodules.sequence_types import HeldOut, Sequences
+from datamodules.types import PureVectorEnv, VectorEnv
 
 HOLD = 20
 """Steps that a random action is held: long enough to drive most systems through their range."""

@@ -5,7 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from datamodules.types import Rollout, Sequences, UsageError
+from datamodules.sequence_types import Sequences
+from datamodules.types import Rollout, UsageError
 
 
 class SequenceRing:

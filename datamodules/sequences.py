@@ -12,7 +12,8 @@ from datamodules.held_out import HeldOutDataset, record_held_out
 from datamodules.rollout import Iterations
 from datamodules.seeds import restore_generator, run_seed, stream_generator, stream_seed
 from datamodules.sequence_ring import SequenceRing
-from datamodules.types import HeldOut, SequenceExperience, UsageError
+from datamodules.sequence_types import HeldOut, SequenceExperience
+from datamodules.types import UsageError
 from datamodules.vector import make_envs
 
 
@@ -142,7 +143,11 @@ class SequenceData(EnvironmentData):
         return super().rank_state() | drawn
 
     def val_dataloader(self) -> Any:
-        """Sequences that nobody learns from, the same at every evaluation."""
+        """The held-out sequences."""
+        return HeldOutDataset(self.held_out_sequences())
+
+    def held_out_sequences(self) -> HeldOut:
+        """Sequences that nobody learns from, recorded once, the same at every evaluation."""
         assert self.trainer is not None
         if self._held_out is None:
             rank, device = self.trainer.global_rank, self.trainer.strategy.root_device
@@ -150,7 +155,7 @@ class SequenceData(EnvironmentData):
             envs = make_envs(self.env, rows, backend=self.backend, env_kwargs=self.env_kwargs, device=device)
             self._held_out = record_held_out(envs, self.held_out_steps, stream_seed(run_seed(), rank, "eval"))
             envs.close()
-        return HeldOutDataset(self._held_out)
+        return self._held_out
 
     def test_dataloader(self) -> Any:
         """The same."""

@@ -16,8 +16,9 @@ from datamodules.joint import Joint
 from datamodules.rollout import Iterations
 from datamodules.seeds import run_seed, stream_seed
 from datamodules.sequence_ring import SequenceRing
+from datamodules.sequence_types import SequenceExperience, Sequences
 from datamodules.sequences import SequenceData
-from datamodules.types import Scalars, SequenceExperience, Sequences, UsageError
+from datamodules.types import Scalars, UsageError
 from datamodules.vector import make_envs
 
 

@@ -7,12 +7,13 @@ from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
 from datamodules.joint import Joint
-from datamodules.types import Decision, HeldOut, Scalars, SequenceExperience, Sequences, Spaces, State
+from datamodules.sequence_types import HeldOut, SequenceExperience, Sequences
+from datamodules.types import Decision, Scalars, Spaces, State
 from modules.algorithm import Algorithm
 from modules.checks import check_values
 from modules.exploration.acquisitions import Knowledge
 from modules.exploration.policies import Belief, Exploration, Planned
-from modules.functional.prediction import affine, determination, field_determination
+from modules.functional.prediction import Alignment, affine, aligned, aligned_field, determination
 from modules.hparams import keep_hyperparameters
 from modules.posterior import Posterior
 from modules.ranks import averaged, ranks
@@ -60,6 +61,7 @@ class ActiveDynamics(Algorithm):
         self.exploration = cast(Exploration, exploration or Planned())
         self.register_buffer("low", torch.tensor(spaces["action_low"]), persistent=False)
         self.register_buffer("high", torch.tensor(spaces["action_high"]), persistent=False)
+        self.alignment: Alignment | None = None
         self.dimensions = int(self.model.dynamics.dimensions)
         features = self.model.dynamics.features(torch.zeros(1, self.dimensions)).shape[-1]
         self.posterior = Posterior(features, self.dimensions, prior)
@@ -177,9 +179,30 @@ class ActiveDynamics(Algorithm):
             if k in AHEAD:
                 scores[f"r2_{k}"] = determination(self.model.decode(ahead), true[k : starts + k], known)
         if batch.grid is not None and batch.field is not None and batch.state is not None:
-            free = None if self.model.observed else affine(latent.flatten(0, 1), batch.state.flatten(0, 1))
-            scores["field_r2"] = field_determination(self.model.dynamics.field, batch.grid, batch.field, free)
+            self.alignment = None if self.model.observed else affine(latent.flatten(0, 1), batch.state.flatten(0, 1))
+            scores["field_r2"] = determination(self.field(batch.grid), batch.field)
         return scores
+
+    def field(self, states: Tensor) -> Tensor:
+        """The learned field at true states `[G, D]`, in their coordinates as the last evaluation aligned them."""
+        return aligned_field(self.model.dynamics.field, states, self.alignment)
+
+    def predicted(self, batch: HeldOut, paths: int, steps: int) -> tuple[Tensor, Tensor]:
+        """Paths `[steps + 1, paths, D]` from the first observation alone, and as they were; in true coordinates."""
+        pieces = batch.sequences
+        obs, action = (part[: steps + 1, :paths] for part in (pieces.obs.flatten(2), pieces.action))
+        latent = self.model.encode(obs.transpose(0, 1))[0].transpose(0, 1)
+        control, path = self.model.action_encoder(action), [latent[0]]
+        for t in range(len(latent) - 1):
+            path.append(self.model.dynamics.step(path[-1], control[t]))
+        lived = latent if batch.state is None else batch.state[: steps + 1, :paths]
+        return aligned(torch.stack(path), self.alignment), lived
+
+    def visited(self) -> Tensor:
+        """Where the agents have been `[M, D]`, in true coordinates."""
+        history = self.data.ring.history()
+        obs = history.obs[1:][history.joined].flatten(1)
+        return aligned(self.model.encode(obs.unsqueeze(1))[0][:, 0], self.alignment)
 
     def on_validation_epoch_end(self) -> None:
         """Log the evaluation against environment steps; what checkpoints watch goes through Lightning as well."""

@@ -23,28 +23,27 @@ def determination(
     return 1 - (weight * (predicted - true).square()).sum() / (weight * (true - mean).square()).sum()
 
 
-def affine(
-    latent: Float[Tensor, "M D"], state: Float[Tensor, "M D"]
-) -> tuple[Float[Tensor, "D D"], Float[Tensor, "D"]]:
-    """The affine map state = latent A + b of least squares: a latent space is free up to an invertible map."""
+Alignment = tuple[Float[Tensor, "D D"], Float[Tensor, "D"]]
+"""An affine map from latent to true states, x = z A + b: a latent space is free up to an invertible map."""
+
+
+def affine(latent: Float[Tensor, "M D"], state: Float[Tensor, "M D"]) -> Alignment:
+    """The alignment of least squares."""
     ones = torch.ones_like(latent[:, :1])
     solution = torch.linalg.lstsq(torch.cat([latent, ones], dim=1), state).solution
     return solution[:-1], solution[-1]
 
 
-def field_determination(
-    field: Callable[[Tensor], Tensor],
-    grid: Float[Tensor, "G D"],
-    true: Float[Tensor, "G D"],
-    alignment: tuple[Float[Tensor, "D D"], Float[Tensor, "D"]] | None = None,
-) -> Float[Tensor, ""]:
-    """R2 of a learned vector field on a grid of true states.
+def aligned(latent: Float[Tensor, "*rows D"], alignment: Alignment | None) -> Float[Tensor, "*rows D"]:
+    """Latent states in true coordinates; None leaves them."""
+    return latent if alignment is None else latent @ alignment[0] + alignment[1]
 
-    Args:
-        field: of latent states.
-        alignment: from latent to true states, A and b of `affine`: the field at x is A-transformed f((x - b) A^-1).
-    """
+
+def aligned_field(
+    field: Callable[[Tensor], Tensor], state: Float[Tensor, "M D"], alignment: Alignment | None
+) -> Float[Tensor, "M D"]:
+    """A field of latent states at true ones, in their coordinates: f((x - b) A^-1) A."""
     if alignment is None:
-        return determination(field(grid), true)
+        return field(state)
     matrix, offset = alignment
-    return determination(field(torch.linalg.solve(matrix, grid - offset, left=False)) @ matrix, true)
+    return field(torch.linalg.solve(matrix, state - offset, left=False)) @ matrix

@@ -15,7 +15,7 @@ OUTSIDE = {
     "modules/networks": {"jaxtyping", "torch"},
     "modules": {"jaxtyping", "lightning", "torch", "torchmetrics"},
     "datamodules": {"gymnasium", "jaxtyping", "lightning", "numpy", "torch"},
-    "callbacks": {"lightning", "numpy", "pynvml", "rich", "torch", "tqdm"},
+    "callbacks": {"PIL", "lightning", "numpy", "pynvml", "rich", "torch", "tqdm"},
 }
 
 

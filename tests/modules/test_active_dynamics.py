@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from callbacks.checkpoint import Checkpoint
+from datamodules.sequence_types import Sequences
 from datamodules.sequences import SequenceData
-from datamodules.types import Sequences, UsageError
+from datamodules.types import UsageError
 from modules.active_dynamics import ActiveDynamics
 from modules.exploration.policies import Held
 from modules.functional.information import Weights, conditioned

@@ -2,7 +2,7 @@
 
 import torch
 
-from modules.functional.prediction import affine, determination, field_determination
+from modules.functional.prediction import affine, aligned, aligned_field, determination
 
 
 def test_determination_is_one_for_the_truth_and_zero_for_the_mean() -> None:
@@ -33,5 +33,6 @@ def test_a_field_in_other_coordinates_is_the_same_field() -> None:
 
     found = affine(latent, state)
     torch.testing.assert_close(found, (matrix, offset))
-    torch.testing.assert_close(field_determination(learned, state, true(state), found), torch.tensor(1.0).double())
-    assert field_determination(learned, state, true(state)) < 0.9
+    torch.testing.assert_close(aligned(latent, found), state)
+    torch.testing.assert_close(aligned_field(learned, state, found), true(state))
+    assert torch.equal(aligned_field(learned, state, None), learned(state))
