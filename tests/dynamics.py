@@ -64,6 +64,7 @@ class Bumps(nn.Module):
     """f(z) = features(z) W on a grid of 5 x 5 Gaussian bumps, and a constant."""
 
     dt = gain = 0.1
+    residual = True
     dimensions = 2
     centres: Tensor
 

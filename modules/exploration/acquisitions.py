@@ -25,10 +25,12 @@ class Paths(NamedTuple):
     """Imagined paths of B agents, N candidates each.
 
     latent: `[B, N, H + 1, D]`, the first being the agent's belief.   control: encoded inputs `[B, N, H, D]`.
+    features: of the dynamics' last layer at the first H states, `[B, N, H, P]`; the imagining made them anyway.
     action: in [-1, 1], `[B, N, H, A]`.   uncertainty: variances of the belief `[B, D]`.
     """
 
     latent: Tensor
+    features: Tensor
     control: Tensor
     action: Tensor
     uncertainty: Tensor
@@ -84,9 +86,8 @@ class InformationGain(Weighted):
 
     def forward(self, knowledge: Knowledge, paths: Paths) -> Tensor:
         """Twice the mutual information in nats that each step adds."""
-        features = knowledge.model.dynamics.features(paths.latent[..., :-1, :])
         outputs = paths.latent.shape[-1]
-        return information_gain(features, knowledge.covariance, variance=knowledge.variance, outputs=outputs)
+        return information_gain(paths.features, knowledge.covariance, variance=knowledge.variance, outputs=outputs)
 
 
 class Disagreement(Weighted):
@@ -128,7 +129,7 @@ class Fisher(Weighted):
         """What each step adds to the criterion."""
         dynamics, dimensions = knowledge.model.dynamics, paths.latent.shape[-1]
         state = paths.latent[..., :-1, :]
-        features = dynamics.features(state) * dynamics.dt
+        features = paths.features * dynamics.gain
         eye = torch.eye(dimensions, dtype=features.dtype, device=features.device)
         by_weights = (eye[:, :, None] * features[..., None, None, :]).flatten(-2)
         rows = rows_of(knowledge, paths, dynamics.jacobian(state), by_weights)

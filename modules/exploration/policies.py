@@ -5,7 +5,7 @@ anew with every episode.
 """
 
 import math
-from typing import NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -207,12 +207,22 @@ class Planned(nn.Module):
 
 def imagined(knowledge: Knowledge, belief: Belief, actions: Tensor) -> Paths:
     """Paths of the model's means from a belief under candidates `[B, N, H, A]`."""
+    dynamics = knowledge.model.dynamics
     latent = belief.mean.unsqueeze(1).expand(-1, actions.shape[1], -1)
     control = knowledge.model.action_encoder(knowledge.scaled(actions))
-    path = [latent]
+    path, features = [latent], []
     for t in range(actions.shape[2]):
-        path.append(knowledge.model.dynamics.step(path[-1], control[:, :, t]))
-    return Paths(torch.stack(path, dim=2), control, actions, belief.variance)
+        features.append(dynamics.features(path[-1]))
+        path.append(following(dynamics, path[-1], features[-1], control[:, :, t]))
+    return Paths(torch.stack(path, dim=2), torch.stack(features, dim=2), control, actions, belief.variance)
+
+
+def following(dynamics: Any, latent: Tensor, features: Tensor, control: Tensor) -> Tensor:
+    """`dynamics.step`, from features that are known already where it is linear in them."""
+    if not hasattr(dynamics, "weight"):
+        return cast(Tensor, dynamics.step(latent, control))
+    pushed = torch.add(dynamics.gain * (features @ dynamics.weight), control, alpha=dynamics.dt)
+    return latent + pushed if dynamics.residual else pushed
 
 
 def uniform(noise: Tensor) -> Tensor:

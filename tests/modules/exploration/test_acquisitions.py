@@ -84,7 +84,7 @@ def test_distillation_falls_where_it_has_learned() -> None:
 
 def test_leaving_the_box_and_acting_cost() -> None:
     way = torch.tensor([[0.0, 0.0], [1.5, 0.0], [0.5, -3.0]]).view(1, 1, 3, 2)
-    seen = Paths(way, way[..., 1:, :], torch.tensor([[1.0, 0.5], [0.0, 0.0]]).view(1, 1, 2, 2), torch.zeros(1, 2))
+    seen = Paths(way, way, way[..., 1:, :], torch.tensor([[1.0, 0.5], [0.0, 0.0]]).view(1, 1, 2, 2), torch.zeros(1, 2))
 
     assert OutsideBox([-1.0, -4.0], [1.0, 4.0])(knowledge(), seen).tolist() == [[[-1.0, 0.0]]]
     assert ActionCost()(knowledge(), seen).tolist() == [[[-1.25, 0.0]]]
