@@ -81,9 +81,10 @@ class Dynamical:
         self.shown = int(shown or 0)
         self._layers = Constants(*_observation_model(observation, self.dimensions, self.shown, seed))
         self.noise_size = self.dimensions + self.shown
-        bounds = [found.control[axis] for axis in self.axes]
-        centre, reach = (self.low + self.high) / 2, REACH * (self.high - self.low) / 2
-        self._limits = Constants(self.low, self.high, centre - reach, centre + reach, torch.tensor(bounds))
+        self._limits = self._corners([found.control[axis] for axis in self.axes])
+
+    def _corners(self, bounds: list[float]) -> Constants:
+        """Declare the spaces; the box of interest, what no state leaves, and the largest action."""
         self.spaces = Spaces(
             obs_shape=(self.shown,),
             obs_dtype="float32",
@@ -94,6 +95,8 @@ class Dynamical:
             action_start=[],
             agents=1,
         )
+        centre, reach = (self.low + self.high) / 2, REACH * (self.high - self.low) / 2
+        return Constants(self.low, self.high, centre - reach, centre + reach, torch.tensor(bounds))
 
     def initial(self, noise: Tensor) -> State:
         """First states, uniform in the box."""
