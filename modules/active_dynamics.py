@@ -68,13 +68,10 @@ class ActiveDynamics(Algorithm):
 
     def initial_state(self, batch: int) -> State:
         """Of the exploration, and what the agent expects to see: where it will be, with what variance."""
-        explore = {f"explore/{name}": leaf for name, leaf in self._fresh(batch).items()}
+        explore = self.exploration.initial_state(batch, len(self.low))
         blank = torch.zeros(batch, self.dimensions, device=self.device)
-        return {"mean": blank, "variance": blank + 1, **explore}
-
-    def _fresh(self, batch: int) -> State:
-        state = self.exploration.initial_state(batch, len(self.low))
-        return {name: leaf.to(self.device) for name, leaf in state.items()}
+        moved = {f"explore/{name}": leaf.to(self.device) for name, leaf in explore.items()}
+        return {"mean": blank, "variance": blank.clone(), **moved}
 
     def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         """What the exploration decides with, standard normal."""
@@ -94,8 +91,9 @@ class ActiveDynamics(Algorithm):
         """Predict, correct, choose. Greedy explores too, around the last plan only; without noise, random is zero."""
         knowledge, belief = self.knowledge(), self.believe(obs, state, reset)
         explore = {
-            name: torch.where(reset.view(-1, *[1] * (leaf.dim() - 1)), leaf, state[f"explore/{name}"])
-            for name, leaf in self._fresh(len(obs)).items()
+            name.removeprefix("explore/"): leaf.masked_fill(reset.view(-1, *[1] * (leaf.dim() - 1)), 0)
+            for name, leaf in state.items()
+            if name.startswith("explore/")
         }
         if greedy or noise is None:
             noise = torch.zeros(len(obs), self.exploration.noise_size(len(self.low)), device=obs.device)

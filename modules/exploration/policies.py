@@ -1,7 +1,7 @@
 """Policies of exploration: what to try next, with a model or without.
 
-A policy sees a belief and gives actions in [-1, 1]; its state is part of the actor's, so that it is saved, and begins
-anew with every episode.
+A policy sees a belief and gives actions in [-1, 1]; its state is part of the actor's, so that it is saved, and is set
+to zero when an episode begins.
 """
 
 import math
@@ -29,7 +29,7 @@ class Exploration(Protocol):
         ...
 
     def initial_state(self, batch: int, actions: int) -> State:
-        """State at the start of an episode, every leaf `[B, ...]`."""
+        """State at the start of an episode: zeros, every leaf `[B, ...]`."""
         ...
 
     def __call__(self, knowledge: Knowledge, belief: Belief, state: State, noise: Tensor) -> tuple[Tensor, State]:
