@@ -8,7 +8,7 @@ from torch.optim import Adam, Optimizer
 
 from datamodules.joint import Joint
 from datamodules.sequence_types import HeldOut, SequenceExperience, Sequences
-from datamodules.types import Decision, Scalars, Spaces, State
+from datamodules.types import Decision, Scalars, Spaces, State, UsageError
 from modules.algorithm import Algorithm
 from modules.checks import check_values
 from modules.exploration.acquisitions import Knowledge
@@ -33,18 +33,27 @@ class Lesson(NamedTuple):
 
 
 class ActiveDynamics(Algorithm):
-    """Explores a dynamical system for what its model learns from it.
+    """Explores a dynamical system for what its model would learn from it.
 
-    z_{t+1} = z_t + dt (f(z_t) + B u_t) + noise,   y_t ~ p(y | z_t),   u_t = what is tried
+    z_{t+1} = z_t + dt (f(z_t) + B u_t) + noise,   y_t ~ p(y | z_t)
 
-    At every step the agent predicts where it is, corrects that with the newest observation, and asks its exploration
-    for an action: a planner imagines paths with the model and takes the one that is worth most.
+    At every step the agent predicts where it is, corrects that with the newest observation, and lets its exploration
+    choose an action: usually a planner that imagines paths with the model and takes the one that is worth most.
+
+    How it learns follows from `data.updates`:
+
+    * 0: Bayesian regression of f's last layer on every step as it comes, an update of an exact posterior. The state
+      must be observed and the features fixed, such as a grid of bumps.
+    * U: as many gradient steps an iteration, each on a minibatch of remembered pieces, down the model's own loss; the
+      posterior, which acquisitions look at, is made anew from all that is remembered every `refit_every` iterations.
 
     Args:
         spaces: what the environment shows and takes; on the command line it comes from the data.
-        model: a latent model: encoder, decoder, dynamics and action encoder.
+        model: a latent model: `encode`, `decode`, `decoder`, `dynamics`, `action_encoder`, `observed` and `loss`.
         exploration: what to try; null plans for information gain.
         prior: variance of the last layer's weights before anything was seen.
+        learning_rate, max_grad_norm: of Adam's steps on the model's loss, and of what acquisitions learn.
+        refit_every: iterations between two posteriors made anew, where there are gradient steps.
 
     Raises: UsageError for values that cannot be.
     """
@@ -53,10 +62,20 @@ class ActiveDynamics(Algorithm):
     low: Tensor
     high: Tensor
 
-    def __init__(self, spaces: Spaces, model: nn.Module, exploration: nn.Module | None = None, prior: float = 1.0):
+    def __init__(
+        self,
+        spaces: Spaces,
+        model: nn.Module,
+        exploration: nn.Module | None = None,
+        prior: float = 1.0,
+        learning_rate: float = 1e-3,
+        max_grad_norm: float = 10.0,
+        refit_every: int = 10,
+    ):
         super().__init__(spaces)
         keep_hyperparameters(self)
-        check_values(prior=prior)
+        check_values(prior=prior, learning_rate=learning_rate, max_grad_norm=max_grad_norm, refit_every=refit_every)
+        self.learning_rate, self.max_grad_norm, self.refit_every = learning_rate, max_grad_norm, refit_every
         self.model = model
         self.exploration = cast(Exploration, exploration or Planned())
         self.register_buffer("low", torch.tensor(spaces["action_low"]), persistent=False)
@@ -126,11 +145,24 @@ class ActiveDynamics(Algorithm):
         dynamics = self.model.dynamics
         return dynamics.variance.mean() / dynamics.gain**2
 
-    def prepare(self, experience: Any) -> Lesson:
-        """Features and targets of the newest steps."""
-        fresh = cast(SequenceExperience, experience).fresh
-        assert fresh is not None
-        return self.lesson(fresh)
+    def setup(self, stage: str) -> None:
+        """Refuse to regress where that would not be exact."""
+        super().setup(stage)
+        learned = {name for name, part in self.model.dynamics.named_parameters() if part.requires_grad}
+        exact = self.model.observed and learned == {"weight"}
+        if stage == "fit" and self.data.updates == 0 and not exact:
+            raise UsageError(
+                f"data.updates is 0, but {type(self.model.dynamics).__name__} behind {type(self.model).__name__} has"
+                " more to learn than the last layer: set data.updates to 1 or more."
+            )
+
+    def prepare(self, experience: Any) -> tuple[Lesson | None, Sequences]:
+        """Features and targets of what is to be regressed on: the newest steps, or all when it is time; and pieces."""
+        steps = cast(SequenceExperience, experience)
+        if not len(steps.chunks.joined):
+            return self.lesson(cast(Sequences, steps.fresh)), steps.chunks
+        due = steps.history is not None and self.global_step % self.refit_every == 0
+        return self.lesson(cast(Sequences, steps.history)) if due else None, steps.chunks
 
     def lesson(self, steps: Sequences) -> Lesson:
         """A regression on steps whose state is observed."""
@@ -141,12 +173,20 @@ class ActiveDynamics(Algorithm):
         features = dynamics.features(before)
         return Lesson(*((column.double() * known).flatten(0, 1) for column in (features, target)))
 
-    def update(self, batch: Lesson) -> Scalars:
-        """Regress."""
+    def update(self, batch: tuple[Lesson | None, Sequences]) -> Scalars:
+        """Regress, or step down the loss and regress anew."""
+        lesson, chunks = batch
+        if len(chunks.joined):
+            losses = self.joints["update"](chunks)
+            self.updates += len(chunks.joined)
+            if lesson is not None:
+                self.posterior.refit_(*lesson, self.regression_noise().double())
+            return Scalars(("dynamics/loss", "dynamics/grad_norm"), losses)
+        assert lesson is not None
         if self.updates % REFACTOR == REFACTOR - 1:
             self.posterior.refactor_()
         self.updates += 1
-        gained = self.joints["update"](batch.features, batch.target)
+        gained = self.joints["update"](lesson.features, lesson.target)
         return Scalars(("dynamics/information",), gained.unsqueeze(0))
 
     @torch.no_grad()
@@ -155,6 +195,23 @@ class ActiveDynamics(Algorithm):
         gained = self.posterior.observe_(features, target, self.regression_noise().double())
         self.model.dynamics.weight.copy_(self.posterior.mean)
         return gained
+
+    def descend(self, chunks: Sequences) -> Tensor:
+        """A gradient step on each minibatch; mean loss and gradient norm."""
+        values = []
+        for number in range(len(chunks.joined)):
+            piece = Sequences(*(column[number] for column in chunks))
+            loss = self.model.loss(piece.obs.flatten(2), piece.action, piece.joined)
+            latent = self.model.encode(piece.obs.flatten(2).transpose(0, 1))[0].detach()
+            for novelty in self.novelties:
+                loss = loss + novelty.error(latent).mean()
+            values.append(torch.stack([loss.detach(), self.step(loss, self.raw_optimizers[0], self.max_grad_norm)]))
+        return torch.stack(values).mean(0)
+
+    @property
+    def novelties(self) -> list[Any]:
+        """Acquisitions that learn by themselves what is not new."""
+        return [part for part in cast(nn.Module, self.exploration).modules() if hasattr(part, "error")]
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         """Predict held-out sequences, and the vector field where the true one is known."""
@@ -212,15 +269,16 @@ class ActiveDynamics(Algorithm):
     on_test_epoch_end = on_validation_epoch_end
 
     def make_optimizers(self) -> list[Optimizer]:
-        """One, over the model's parameters."""
-        return [Adam(self.model.parameters())]
+        """One, over what the model and acquisitions learn."""
+        parts = [self.model, *self.novelties]
+        learned = [each for part in parts for each in part.parameters() if each.requires_grad]
+        return [Adam(learned, lr=self.learning_rate)]
 
     def make_joints(self) -> dict[str, Joint[Any]]:
-        """`prepare` and `update`."""
-        return {
-            "prepare": Joint(self.prepare, self.device, name="prepare"),
-            "update": Joint(self.regress, self.device, name="update", owned=self.owned_tensors),
-        }
+        """`prepare`, and under `update` the regression or the steps of gradient."""
+        work = self.descend if self.data.updates else self.regress
+        prepare = Joint(self.prepare, self.device, name="prepare", capturable=not self.data.updates)
+        return {"prepare": prepare, "update": Joint(work, self.device, name="update", owned=self.owned_tensors)}
 
     def owned_tensors(self) -> list[Tensor]:
         """Adds the posterior."""

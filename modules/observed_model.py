@@ -1,5 +1,7 @@
 """The model of a system whose state is observed: nothing to encode, nothing to decode, dynamics to learn."""
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -15,11 +17,12 @@ class ObservedModel(nn.Module):
     """
 
     observed = True
+    dynamics: Any
 
     def __init__(self, dynamics: nn.Module, axes: list[int] | None = None):
         super().__init__()
         self.dynamics = dynamics
-        dimensions = int(dynamics.dimensions)  # type: ignore[arg-type]
+        dimensions = int(self.dynamics.dimensions)
         self.action_encoder = Pushed(list(range(dimensions)) if axes is None else axes, dimensions)
         self.decoder = Shown(dimensions)
 
@@ -30,6 +33,19 @@ class ObservedModel(nn.Module):
     def decode(self, latent: Tensor) -> Tensor:
         """The observation that is to be expected."""
         return latent
+
+    def loss(self, obs: Tensor, action: Tensor, joined: Tensor) -> Tensor:
+        """Negative log-likelihood of the next state, a step and dimension; the mean over an ensemble's members.
+
+        With nothing to encode or decode this is what the evidence lower bound amounts to, up to a constant.
+
+        Args:
+            obs: `[L+1, N, D]`.   action: `[L, N, A]`.   joined: `[L, N]`, steps that count.
+        """
+        variance = self.dynamics.variance
+        expected = self.dynamics.members(obs[:-1], self.action_encoder(action))
+        surprise = 0.5 * ((obs[1:] - expected).square() / variance + variance.log()).mean(-1)
+        return (surprise * joined).sum() / (joined.sum() * len(surprise)).clamp(min=1)
 
 
 class Pushed(nn.Module):

@@ -12,6 +12,7 @@ from modules.active_dynamics import ActiveDynamics
 from modules.exploration.acquisitions import InformationGain, Knowledge, OutsideBox
 from modules.exploration.planners import CEM
 from modules.exploration.policies import Planned
+from modules.observed_model import ObservedModel
 
 
 class Spring:
@@ -97,35 +98,10 @@ class Bumps(nn.Module):
         return self.step(z, u) + spread * z.abs() * self.dt
 
 
-class Window(nn.Module):
-    """A decoder that shows the state as it is, with a little noise."""
-
-    def sensitivity(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        return torch.eye(2).expand(*z.shape[:-1], 2, 2), torch.full_like(z, 0.01)
-
-
-class Seen(nn.Module):
-    """A model whose latent state is the observation."""
-
-    observed = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.dynamics = Bumps()
-        self.action_encoder = nn.Identity()
-        self.decoder = Window()
-
-    def encode(self, obs: Tensor, action: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        return obs, torch.zeros_like(obs)
-
-    def decode(self, z: Tensor) -> Tensor:
-        return z
-
-
 def knowledge(prior: float = 1.0) -> Knowledge:
     """What an agent knows at first."""
     high = torch.full((2,), 2.0)
-    return Knowledge(Seen(), prior * torch.eye(26), torch.tensor(0.05), -high, high)
+    return Knowledge(ObservedModel(Bumps()), prior * torch.eye(26), torch.tensor(0.05), -high, high)
 
 
 def spring_data(**changes: Any) -> SequenceData:
@@ -138,4 +114,6 @@ def explorer(data: SequenceData, **changes: Any) -> ActiveDynamics:
     """Plans three steps ahead."""
     planner = CEM(horizon=3, candidates=16, iterations=2, elites=4)
     box = OutsideBox([-2.0, -2.0], [2.0, 2.0])
-    return ActiveDynamics(data.spaces, Seen(), **{"exploration": Planned(planner, [InformationGain(), box]), **changes})
+    return ActiveDynamics(
+        data.spaces, ObservedModel(Bumps()), **{"exploration": Planned(planner, [InformationGain(), box]), **changes}
+    )

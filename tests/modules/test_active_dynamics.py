@@ -9,10 +9,15 @@ import torch
 from callbacks.checkpoint import Checkpoint
 from datamodules.sequence_types import Sequences
 from datamodules.sequences import SequenceData
+from datamodules.stored import StoredData
 from datamodules.types import UsageError
 from modules.active_dynamics import ActiveDynamics
-from modules.exploration.policies import Held
+from modules.exploration.acquisitions import Disagreement, Distillation
+from modules.exploration.planners import CEM
+from modules.exploration.policies import Held, Planned
 from modules.functional.information import Weights, conditioned
+from modules.networks.latent import Ensemble, MLPDynamics
+from modules.observed_model import ObservedModel
 from modules.posterior import Posterior
 from tests.dynamics import Spring, explorer, spring_data
 from tests.training import trainer, weights_hash
@@ -101,6 +106,48 @@ def test_the_exploration_of_a_config_is_what_acts(tmp_path: Path) -> None:
 
     assert planned.noise((3,), torch.Generator()).shape == (3, (16 + 16) * 3 * 2)
     assert held.noise((3,), torch.Generator()).shape == (3, 2)
+
+
+def test_steps_of_gradient_learn_too_and_make_the_posterior_anew(tmp_path: Path) -> None:
+    data = spring_data(total_env_steps=400, updates=4, batch_size=16, chunk=10, recent=2)
+    dynamics = MLPDynamics(dt=Spring.dt, noise=0.05)
+    model = ActiveDynamics(data.spaces, ObservedModel(dynamics), Held(), learning_rate=1e-2)
+
+    trainer(tmp_path, val_check_interval=20).fit(model, datamodule=data)
+
+    assert model.updates == 400 and model.latest["dynamics/field_r2"] > 0.6
+    assert model.latest["dynamics/loss"] < 0 and model.posterior.precision.trace() > 65
+
+
+def test_an_ensemble_and_a_novelty_are_trained_while_they_are_explored(tmp_path: Path) -> None:
+    data = spring_data(updates=1, batch_size=8)
+    worth = [Disagreement(), Distillation(2)]
+    model = ActiveDynamics(data.spaces, ObservedModel(Ensemble(dt=Spring.dt)), Planned(CEM(horizon=3), worth))
+    before = [worth[1].predictor[0].weight.clone(), model.model.dynamics.each[4].weight.clone()]
+
+    trainer(tmp_path, val_check_interval=20).fit(model, datamodule=data)
+
+    after = [worth[1].predictor[0].weight, model.model.dynamics.each[4].weight]
+    assert not any(torch.equal(a, b) for a, b in zip(before, after, strict=True))
+
+
+def test_stored_sequences_are_learned_from(tmp_path: Path) -> None:
+    data = StoredData(
+        "tests.dynamics.Spring", sequences=8, steps=60, total_env_steps=40_000, batch_size=16, chunk=20, held_out=3
+    )
+    model = ActiveDynamics(data.spaces, ObservedModel(MLPDynamics(dt=Spring.dt, noise=0.05)), learning_rate=1e-2)
+
+    trainer(tmp_path, val_check_interval=50).fit(model, datamodule=data)
+
+    assert model.latest["dynamics/field_r2"] > 0.6 and model.env_steps == 125 * 16 * 20
+
+
+def test_features_that_must_be_learned_are_not_regressed_on(tmp_path: Path) -> None:
+    data = spring_data()
+    model = ActiveDynamics(data.spaces, ObservedModel(MLPDynamics()), Held())
+
+    with pytest.raises(UsageError, match=r"MLPDynamics behind ObservedModel has more to learn .* set data\.updates"):
+        trainer(tmp_path).fit(model, datamodule=data)
 
 
 def test_impossible_values_are_refused() -> None:
