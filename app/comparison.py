@@ -102,8 +102,8 @@ def table(results: Sequence[Result], metric: str, threshold: float) -> str:
     for result in results:
         reached = sum(math.isfinite(steps) for steps in result.crossings)
         steps = f"{step(result.steps.value)} [{step(result.steps.low)}, {step(result.steps.high)}]"
-        ratio = result.steps.value / results[0].steps.value if result is not results[0] else math.nan
-        times = f" x{ratio:.2f}" if math.isfinite(ratio) else ""
+        known = result is not results[0] and math.isfinite(result.steps.value + results[0].steps.value)
+        times = f" x{result.steps.value / results[0].steps.value:.2f}" if known else ""
         final = f"{result.final.value:.4g} [{result.final.low:.4g}, {result.final.high:.4g}]"
         seeds = f"{reached} of {len(result.crossings)}"
         lines.append(f"{result.name:<{width}}{f'{steps}{times}, {seeds}':<40}{final}")
