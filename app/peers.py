@@ -1,6 +1,6 @@
 """Other libraries training the same task with the same hyperparameters, each in its fastest usual form.
 
-To add a peer, write its `train_...` and a line in `PEERS`.
+To add a peer, write its `train_...` of each kind of task and a line in `PEERS`. DQN's stand in `app.peers_dqn`.
 """
 
 from collections.abc import Callable
@@ -11,8 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from app.pace import Pace
+from app.peers_dqn import QTask, q_task_of, train_sb3_dqn, train_skrl_dqn
+from datamodules.replay import ReplayData
 from datamodules.rollout import RolloutData
 from datamodules.types import UsageError
+from modules.dqn import DQN
 from modules.networks.mlp import MLP
 from modules.ppo import PPO
 
@@ -43,19 +46,25 @@ class Task(NamedTuple):
 
 
 class Peer(NamedTuple):
-    """A library: what to import, and how it trains a task at a pace."""
+    """A library: what to import, and how it trains each kind of task at a pace."""
 
     package: str
-    train: Callable[[Task, Pace], None]
+    trainers: dict[type, Callable[[Any, Pace], None]]
+
+    def train(self, task: Any, pace: Pace) -> None:
+        """Train a task until the pace says that it is over."""
+        self.trainers[type(task)](task, pace)
 
 
-def task_of(data: Any, model: Any, who: str) -> Task:
+def task_of(data: Any, model: Any, who: str) -> Task | QTask:
     """The task in a form that every peer has.
 
     Raises: UsageError, one sentence, for what cannot be translated, with what to change.
     """
+    if isinstance(data, ReplayData) and isinstance(model, DQN):
+        return q_task_of(data, model, who)
     if not (isinstance(data, RolloutData) and isinstance(model, PPO)):
-        raise UsageError(f"{who} can be compared with modules.ppo.PPO on datamodules.rollout.RolloutData only.")
+        raise UsageError(f"{who} can be compared with modules.ppo.PPO and modules.dqn.DQN only.")
     refuse_untranslatable(data, model, who)
     layers = [layer for layer in model.network.modules() if not list(layer.children())]
     kinds = {type(layer) for layer in layers if not isinstance(layer, nn.Linear | nn.Flatten)}
@@ -203,4 +212,7 @@ def skrl_model(task: Task, role: str, spaces: dict[str, Any]) -> Any:
     return Torso()
 
 
-PEERS = {"sb3": Peer("stable_baselines3", train_sb3), "skrl": Peer("skrl", train_skrl)}
+PEERS = {
+    "sb3": Peer("stable_baselines3", {Task: train_sb3, QTask: train_sb3_dqn}),
+    "skrl": Peer("skrl", {Task: train_skrl, QTask: train_skrl_dqn}),
+}

@@ -35,8 +35,13 @@ class EnvironmentData(LightningDataModule):
         eval_env_kwargs: changes to `env_kwargs` for evaluation only.
         eval_max_steps: an evaluation episode this long is cut, aloud.
 
+    Attributes:
+        off_policy: whether batches come from a replay.
+
     Raises: UsageError for values that cannot be, and for environments that cannot be made.
     """
+
+    off_policy = False
 
     def __init__(
         self,

@@ -16,7 +16,7 @@ from datamodules.data import Backend, EnvironmentData, require_positive
 from datamodules.joint import Joint
 from datamodules.memory import storage_device
 from datamodules.priorities import Priorities
-from datamodules.ring import Ring, final_slots, ring_bytes
+from datamodules.ring import Ring, are_stacks, final_slots, ring_bytes
 from datamodules.rollout import Iterations
 from datamodules.seeds import restore_generator, run_seed, stream_generator
 from datamodules.types import Experience, Rollout, Transitions, UsageError
@@ -55,6 +55,7 @@ class ReplayData(EnvironmentData):
     Raises: UsageError for values that cannot be, and for environments that cannot be made.
     """
 
+    off_policy = True
     dataset: "ReplayDataset"
 
     def __init__(
@@ -136,8 +137,9 @@ class ReplayData(EnvironmentData):
 
     @property
     def joints(self) -> dict[str, Joint[Any]]:
-        """Collecting, storing what was collected, and sampling."""
-        return {**super().joints, "store": self.dataset.store, "sample": self.dataset.sample}
+        """Collecting, storing what was collected, sampling, and taking errors back."""
+        replay = {name: getattr(self.dataset, name) for name in ("store", "sample", "reprioritize")}
+        return super().joints | replay
 
     def measured(self) -> dict[str, float | Tensor]:
         """The replay's `size` in steps, and its largest priority weight where it has priorities."""
@@ -178,7 +180,7 @@ class ReplayDataset(IterableDataset):
 
     Attributes:
         replay: what is stored; None before the first iteration, which shows the shapes.
-        store, sample: the joints that store a rollout and draw minibatches.
+        store, sample, reprioritize: the joints that store a rollout, draw minibatches and take their errors back.
         identity: which replay this is, and how many vector steps went into it: a checkpoint and a file that agree in
             both belong together.
     """
@@ -189,6 +191,7 @@ class ReplayDataset(IterableDataset):
         self.identity = [int.from_bytes(os.urandom(7), "big"), 0]
         self.store: Joint[None] = Joint(self._store, device, name="store")
         self.sample: Joint[Transitions] = Joint(self._sample, device, name="sample")
+        self.reprioritize: Joint[None] = Joint(self._reprioritize, device, name="reprioritize", owned=self._weights)
         rank = data.trainer.global_rank if data.trainer is not None else 0
         self.generator = stream_generator(run_seed(), rank, "replay", device)
         self._saved: dict[str, Any] | None = None
@@ -223,12 +226,26 @@ class ReplayDataset(IterableDataset):
         self.identity[1] += data.horizon
         steps = self.identity[1] * data.num_envs * data.world_size
         if steps < data.learning_starts or min(self.identity[1], data.rows - 1) <= replay.margin:
-            return Experience(rollout, None, replay)
+            return Experience(rollout, None, self)
         if replay.priorities is not None and data.trainer is not None:
             share = min(1.0, data.trainer.global_step / data.iterations)
             replay.beta.fill_(data.priority_beta + (1 - data.priority_beta) * share)
         noise = replay.noise(data.updates_per_iteration, data.batch_size, self.generator)
-        return Experience(rollout, self.sample(noise), replay)
+        return Experience(rollout, self.sample(noise), self)
+
+    def reprioritize_(self, entry: Tensor, error: Tensor) -> None:
+        """Remember how wrong the windows at `Transitions.entry` were; nothing where drawing is uniform."""
+        if self.data.priority_alpha:
+            self.reprioritize(entry, error)
+
+    def _reprioritize(self, entry: Tensor, error: Tensor) -> None:
+        assert self.replay is not None
+        self.replay.reprioritize_(entry, error)
+
+    def _weights(self) -> list[Tensor]:
+        assert self.replay is not None
+        assert self.replay.priorities is not None
+        return [*self.replay.priorities.levels, self.replay.priorities.maximum]
 
     def _store(self, rollout: Rollout, masks: dict[str, Tensor]) -> None:
         assert self.replay is not None
@@ -241,10 +258,12 @@ class ReplayDataset(IterableDataset):
     def _make(self, rollout: Rollout, masks: dict[str, Tensor]) -> WindowReplay:
         """Storage in the shapes of the first rollout, and the saved content in it."""
         data, stack = self.data, self.data.frame_stack
+        if stack > 1 and not are_stacks(rollout):
+            raise UsageError(f"data.frame_stack is {stack}, but {data.env}'s observations are no stacks: set it to 1.")
         finals = final_slots(data.rows, self.collector.rows, self.collector.envs.shortest_truncation)
         needed = ring_bytes(rollout, masks, data.rows, finals=finals, frame_stack=stack)
         device = storage_device(data.storage, self.device, needed, data.capacity)
-        self.store.capturable = self.sample.capturable = device == self.device
+        self.store.capturable = self.sample.capturable = self.reprioritize.capturable = device == self.device
         pinned = device.type == "cpu" and self.device.type == "cuda"
         ring = Ring(rollout, masks, data.rows, finals=finals, frame_stack=stack, device=device, pinned=pinned)
         priorities = Priorities(data.rows * ring.width, data.priority_alpha, device) if data.priority_alpha else None

@@ -191,3 +191,10 @@ def ring_bytes(rollout: Rollout, masks: dict[str, Tensor], rows: int, *, finals:
 def final_slots(rows: int, width: int, shortest_truncation: int | None) -> int:
     """Slots for all true last observations of `rows` vector steps; a guess where truncations can come at any step."""
     return (-(-rows // (shortest_truncation or 8)) + 1) * width
+
+
+def are_stacks(rollout: Rollout) -> bool:
+    """Whether observations within an episode are stacks that move by one frame a step; reads a value back."""
+    ended = rollout.terminated | rollout.truncated | ~rollout.valid
+    moved = (rollout.obs[1:, :, :-1] == rollout.obs[:-1, :, 1:]).flatten(2).all(-1)
+    return bool((moved | ended).all())

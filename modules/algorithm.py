@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from datamodules.joint import Joint
 from datamodules.seeds import restore_generator, run_seed, stream_generator
 from datamodules.types import Decision, Episodes, Experience, Rollout, Scalars, Spaces, State, UsageError
+from modules.checks import check_data
 from modules.hparams import check_imports, described
 from modules.optimizers import Optimizers
 from modules.ranks import gathered, ranks, summed
@@ -33,14 +34,14 @@ class Algorithm(LightningModule):
         spaces: what the environment shows and takes; linked from the data on the command line.
 
     Attributes:
-        env_steps: valid environment steps learned from, all ranks together.
-        updates: optimizer steps made.
+        off_policy: learns from a replay.   env_steps: valid ones, all ranks together.   updates: optimizer steps.
         latest: the values logged last, by tag, for whoever displays them.
         joints: `prepare` and `update`, which can be compiled and know their running times, while fitting.
         optimization: steps the optimizers in `update`, while fitting.
         minibatch_generator: this rank's source of permutations, while fitting.
     """
 
+    off_policy = False
     joints: dict[str, Joint[Any]]
     optimization: Optimizers
     minibatch_generator: torch.Generator
@@ -154,10 +155,15 @@ class Algorithm(LightningModule):
 
     def log_training(self) -> None:
         """Log the metrics' means since the last log, and the training episodes'; on a GPU an iteration later."""
-        values = {"train/learning_rate": self.optimization.groups[0]["lr"], **self.data.measured()}
+        rate = self.optimization.groups[0]["lr"]
+        values = {"train/learning_rate": rate, **self.measured(), **self.data.measured()}
         self.training_log.begin(self.env_steps, values)
         if self.device.type == "cpu" or self.progress >= 1:
             self.finish_log()
+
+    def measured(self) -> dict[str, float | Tensor]:
+        """Values to log as they are, by tag."""
+        return {}
 
     def finish_log(self) -> None:
         """Write what `log_training` began."""
@@ -225,10 +231,8 @@ class Algorithm(LightningModule):
         return [*self.optimization.each, Tick()]
 
     def setup(self, stage: str) -> None:
-        """Refuse data of other spaces, and a precision that cannot be had."""
-        spaces = getattr(self.data, "spaces", self.spaces)
-        if spaces != self.spaces:
-            raise UsageError(f"The model was made for spaces {self.spaces}, but the data has {spaces}.")
+        """Refuse data of other spaces or another kind, and a precision that cannot be had."""
+        check_data(self, self.data)
         if stage == "fit" and self.trainer.precision in ("16-true", "bf16-true"):
             raise UsageError(f"trainer.precision {self.trainer.precision} does not work; use bf16-mixed or 32-true.")
 
@@ -264,9 +268,7 @@ class Algorithm(LightningModule):
         if not self._fitting:
             return
         if checkpoint["global_step"] >= self.data.iterations:
-            raise UsageError(
-                f"This run is finished, after {self.env_steps} env steps: to go on, raise data.total_env_steps."
-            )
+            raise UsageError(f"This run is finished after {self.env_steps} env steps: raise data.total_env_steps.")
         everyone = checkpoint.get("ranks", [])
         if len(everyone) == ranks():
             self._rank_state = everyone[self.global_rank]

@@ -1,5 +1,7 @@
 """What algorithms refuse, in one sentence each."""
 
+from typing import Any
+
 from datamodules.types import UsageError
 
 
@@ -33,3 +35,14 @@ def check_recurrent(network: object, shared: bool) -> None:
         raise UsageError(
             f"model.network is {type(network).__name__}, whose memory policy and value share: set model.shared to true."
         )
+
+
+def check_data(model: Any, data: Any) -> None:
+    """Raises: UsageError unless the data has the model's spaces and yields what the model learns from."""
+    spaces = getattr(data, "spaces", model.spaces)
+    if spaces != model.spaces:
+        raise UsageError(f"The model was made for spaces {model.spaces}, but the data has {spaces}.")
+    if model.off_policy != data.off_policy:
+        source = "a replay (off-policy data, such as" if model.off_policy else "rollouts (on-policy data, such as"
+        kind = "datamodules.replay.ReplayData" if model.off_policy else "datamodules.rollout.RolloutData"
+        raise UsageError(f"{type(model).__name__} learns from {source} {kind}), not from {type(data).__name__}.")

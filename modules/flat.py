@@ -43,7 +43,7 @@ class FlatParameters:
     def clip_(self, max_norm: float) -> Tensor:
         """Scale the gradient down to a norm of at most `max_norm`; the norm that it had."""
         norm = torch.linalg.vector_norm(self.gradient)
-        self.gradient.mul_((max_norm / (norm + 1e-6)).clamp(max=1.0))
+        self.gradient.div_(norm.clamp(min=max_norm) / max_norm)
         return norm
 
     @torch.no_grad()

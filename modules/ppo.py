@@ -17,7 +17,7 @@ from modules.functional.returns import gae
 from modules.functional.schedule import Schedule, scheduled
 from modules.functional.value import explained_variance
 from modules.hparams import keep_hyperparameters
-from modules.networks.base import Network, RecurrentNetwork
+from modules.networks.base import Network, RecurrentNetwork, applied
 from modules.networks.heads import ValueHead, policy_head
 from modules.networks.mlp import MLP
 from modules.networks.normalize import RewardScaler, RunningNormalizer
@@ -146,8 +146,8 @@ class PPO(Algorithm):
         greedy: bool = False,
     ) -> tuple[Decision, State]:
         """The policy's mode if greedy, else a sample, the policy itself, and from a shared torso the value."""
-        features, state = self.network(self.normalized(obs), state, reset)
-        policy = self.actor(features, mask)
+        features, state = applied(self.network, self.normalized(obs), state, reset)
+        policy = applied(self.actor, features, mask)
         if greedy:
             return Decision(policy.mode, {}), state
         extras = {"policy": policy.parameters}
@@ -237,10 +237,10 @@ class PPO(Algorithm):
         return Scalars(METRICS, total / passes)
 
     def shuffled(self, parts: int) -> Tensor | None:
-        """A fresh permutation, one minibatch a row; None where minibatches need none."""
+        """A fresh permutation; None where minibatches need none."""
         if self.minibatches == 1 or self.minibatch_order == "strided":
             return None
-        return torch.randperm(parts, generator=self.minibatch_generator, device=self.device).view(self.minibatches, -1)
+        return torch.randperm(parts, generator=self.minibatch_generator, device=self.device)
 
     def run_pass(self, batch: PPOBatch, order: Tensor | None) -> Tensor:
         """One optimizer step on each minibatch; means of the metrics in the order of `METRICS`."""

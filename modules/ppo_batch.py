@@ -1,7 +1,6 @@
 """What PPO learns from: transitions, or whole sequences of them where the network remembers."""
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -44,19 +43,27 @@ class PPOBatch(NamedTuple):
 
     def rows(self, index: Tensor) -> "PPOBatch":
         """The transitions, or the sequences, at `index`."""
-        taken = self.map(partial(torch.index_select, dim=0 if self.reset is None else 1, index=index))
+        dimension = 0 if self.reset is None else 1
+        taken = self.map(lambda column: column.index_select(dimension, index))
         return taken._replace(state={name: leaf.index_select(0, index) for name, leaf in self.state.items()})
 
-    def every(self, step: int, start: int) -> "PPOBatch":
-        """Every `step`th transition, or sequence, from `start` on: views, nothing is copied."""
-        part = slice(start, None, step)
+    def part(self, part: slice) -> "PPOBatch":
+        """A slice of the transitions, or of the sequences: views, nothing is copied."""
         taken = self.map(lambda column: column[part] if self.reset is None else column[:, part])
         return taken._replace(state={name: leaf[part] for name, leaf in self.state.items()})
 
     def minibatches(self, number: int, order: Tensor | None) -> Iterator["PPOBatch"]:
-        """That many minibatches: the rows of `order` `[number, ...]`, or views of every n-th row where it is None."""
-        for index in range(number):
-            yield self.rows(order[index]) if order is not None else self.every(number, index) if number > 1 else self
+        """That many minibatches of equal size, as views.
+
+        Args:
+            order: a permutation `[size]`, in which the batch is laid out first; None makes minibatch i every n-th row
+                from i on, where they stand.
+        """
+        if order is None:
+            yield from (self.part(slice(index, None, number)) for index in range(number))
+            return
+        shuffled, size = self.rows(order), self.size // number
+        yield from (shuffled.part(slice(start, start + size)) for start in range(0, self.size, size))
 
     def normalised_advantage(self) -> tuple[Tensor, Tensor | None]:
         """Advantages normalised over all ranks, and a factor for means over this rank's valid rows.

@@ -81,11 +81,11 @@ class _PPO(torch.autograd.Function):
         share = 1 / entropy.numel() if valid is None else valid.sum().clamp(min=1).reciprocal()
         log_ratio = log_prob - old_log_prob
         excess = log_ratio.expm1()  # the ratio less 1
-        free = torch.addcmul(advantage, excess, advantage)
-        held = torch.addcmul(advantage, torch.clamp(excess, -clip, clip), advantage)  # type: ignore[arg-type]
+        trusted = torch.clamp(excess, -clip, clip)  # type: ignore[arg-type]  # float or tensor, not a mixture
+        free, held = (torch.addcmul(advantage, each, advantage) for each in (excess, trusted))
         error, squared = _regression(value, old_value, target, value_clip)
-        terms = (-torch.minimum(free, held), 0.5 * squared, entropy, excess - log_ratio, excess.abs() > clip)
-        measures = torch.stack([term.flatten() for term in terms]).sum(1) * share
+        terms = (-torch.minimum(free, held), 0.5 * squared, entropy, excess - log_ratio, excess != trusted)
+        measures = torch.stack(terms).flatten(1).sum(1) * share
         policy_loss, value_loss, mean_entropy, *_ = measures.unbind()
         loss = torch.add(policy_loss, value_loss, alpha=value_weight).sub(mean_entropy, alpha=entropy_weight)
         gradients = [(free <= held) * free * -share, error * (value_weight * share)]

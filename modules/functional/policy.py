@@ -99,7 +99,7 @@ def normalised(x: Entries, valid: Valid | None = None, *, moments: Moments | Non
     """
     if moments is None and valid is None:
         variance, mean = torch.var_mean(x.double(), correction=0)
-        return (x - mean.to(x.dtype)) / (variance.sqrt() + eps).to(x.dtype)
+        return (x - mean) / (variance.sqrt() + eps)  # 0-d: the result keeps the dtype of x
     total, squares, number = moments or _moments(x, valid)
     mean = total / number.clamp(min=1)
     variance = (squares / number.clamp(min=1) - mean.square()).clamp(min=0)

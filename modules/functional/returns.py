@@ -170,6 +170,30 @@ def n_step_return(reward: Series, terminated: Flags, truncated: Flags, *, gamma:
     return NStep(return_, discount, last)
 
 
+@torch.no_grad()
+def window_return(
+    reward: Float[Tensor, "*N steps"], length: Int[Tensor, "*N"], terminated: Bool[Tensor, "*N"], *, gamma: float
+) -> tuple[Float[Tensor, "*N"], Float[Tensor, "*N"]]:
+    """What `n_step_return` says of windows that end with their episodes: their returns and discounts, both `[*N]`.
+
+    R = sum_{i<k} gamma^i r_i,   discount = gamma^k (1 - terminated)
+
+    Args:
+        reward: r_i, zero from the window's end on.
+        length: k, steps in the window.
+        terminated: nothing follows the window.
+        gamma: discount per env step, in [0, 1].
+
+    Raises:
+        ValueError: If gamma is outside [0, 1].
+
+    Source: Sutton and Barto 2018, eq. 7.1.
+    """
+    _check_unit_interval("window_return", gamma=gamma)
+    factor = gamma ** torch.arange(reward.shape[-1] + 1, device=reward.device, dtype=reward.dtype)
+    return (reward * factor[:-1]).sum(-1), factor[length].masked_fill(terminated, 0.0)
+
+
 def td_target(reward: Float[Tensor, "*N"], next_value: Float[Tensor, "*N"], discount: Float[Tensor, "*N"]) -> Tensor:
     """Bootstrapped target `[*N]`: y = r + discount v(s').
 

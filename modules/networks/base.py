@@ -1,7 +1,7 @@
 """What a network is, and what every network here shares: orthogonal initialisation, activations, memorylessness."""
 
 import math
-from typing import Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 from torch import Tensor, nn
 
@@ -90,13 +90,19 @@ class Memoryless(nn.Module):
         return through(self.body, obs), state
 
 
+def applied(module: nn.Module, *args: Any) -> Any:
+    """`module(*args)`; where nobody hooked on to it, without the cost of the call, which is that of a small product."""
+    if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._compiled_call_impl:
+        return module(*args)
+    return module.forward(*args)
+
+
 def through(layers: nn.Module, x: Tensor) -> Tensor:
-    """`layers(x)`, layer by layer: calling one that nobody hooked on to costs more than a small product in it."""
-    if not isinstance(layers, nn.Sequential):
+    """`layers(x)`, each layer of a plain sequence `applied`."""
+    if type(layers) is not nn.Sequential:
         return layers(x)
-    for layer in layers._modules.values():
-        hooked = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks
-        x = layer(x) if hooked else layer.forward(x)
+    for layer in layers:
+        x = applied(layer, x)
     return x
 
 

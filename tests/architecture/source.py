@@ -6,7 +6,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("app", "callbacks", "datamodules", "modules")
-FOLDERS = (*PACKAGES, "configs", "tests")
+FOLDERS = (*PACKAGES, "configs", "examples", "tests")
 TEXTS = ("*.md", "*.toml", "*.txt", "*.yaml", "Makefile", "LICENSE", ".gitignore", ".ci/*", "configs/*.yaml")
 
 

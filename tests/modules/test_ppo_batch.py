@@ -22,7 +22,7 @@ def batch(*, recurrent: bool = False) -> PPOBatch:
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_minibatches_hold_every_part_once_in_all_columns_alike(recurrent: bool, shuffled: bool) -> None:
     whole = batch(recurrent=recurrent)
-    order = torch.randperm(whole.size).view(2, -1) if shuffled else None
+    order = torch.randperm(whole.size) if shuffled else None
 
     parts = list(whole.minibatches(2, order))
 
@@ -43,7 +43,9 @@ def test_strided_minibatches_are_views_of_every_nth_row() -> None:
     assert all(part.untyped_storage().data_ptr() == column.untyped_storage().data_ptr() for column, part in columns)
 
 
-def test_a_single_minibatch_is_the_batch_itself() -> None:
-    whole = batch()
+def test_shuffled_minibatches_are_successive_pieces_of_the_permutation() -> None:
+    order = torch.randperm(12)
 
-    assert next(whole.minibatches(1, None)) is whole
+    parts = batch().minibatches(3, order)
+
+    assert [part.target.tolist() for part in parts] == order.view(3, 4).tolist()

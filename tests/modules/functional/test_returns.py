@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from modules.functional.returns import double_q_target, gae, n_step_return, td_target, vtrace
+from modules.functional.returns import double_q_target, gae, n_step_return, td_target, vtrace, window_return
 
 FACTORS = st.floats(0.0, 1.0)
 SEEDS = st.integers(0, 10_000)
@@ -255,3 +255,18 @@ def test_double_q_target_lets_one_network_choose_and_the_other_judge(discount: f
     result = double_q_target(torch.ones(1), online, target, torch.tensor([discount]))
 
     torch.testing.assert_close(result, torch.tensor([expected]))
+
+
+@given(SEEDS, FACTORS, st.integers(1, 4))
+@settings(deadline=None, max_examples=30)
+def test_a_window_has_the_return_and_discount_that_its_start_has_in_the_whole(seed: int, gamma: float, n: int) -> None:
+    data = rollout(seed)
+    whole = n_step_return(data["reward"], data["terminated"], data["truncated"], gamma=gamma, steps=n)
+    start = torch.arange(len(whole.return_))[:, None]
+    length = whole.last - start + 1
+    steps = torch.arange(n)
+    reward = data["reward"].unfold(0, n, 1) * (steps < length.unsqueeze(-1))
+    terminated = data["terminated"].gather(0, whole.last)
+    return_, discount = window_return(reward, length, terminated, gamma=gamma)
+    torch.testing.assert_close(return_, whole.return_, rtol=1e-12, atol=1e-14)
+    torch.testing.assert_close(discount, whole.discount, rtol=1e-12, atol=1e-14)

@@ -1,0 +1,253 @@
+"""Deep Q-networks."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Adam, Optimizer
+
+from datamodules.joint import Joint
+from datamodules.types import Decision, Experience, Rollout, Scalars, Spaces, State, UsageError
+from modules.algorithm import Algorithm, Collected
+from modules.checks import check_values
+from modules.exploring import EpsilonGreedy
+from modules.functional.policy import masked_mean
+from modules.functional.returns import window_return
+from modules.functional.schedule import Schedule, scheduled
+from modules.hparams import keep_hyperparameters
+from modules.networks.base import Network
+from modules.networks.heads import MASKED
+from modules.networks.mlp import MLP
+from modules.networks.q_heads import QHead, QNetwork
+
+METRICS = ("td_loss", "q_mean", "td_error", "grad_norm")
+
+
+class DQNBatch(NamedTuple):
+    """U minibatches of N windows, `[U, N, ...]`, or one of them, `[N, ...]`.
+
+    return_, discount: rewards of the window, and the factor of what follows.
+    following: of a network that stays as it is meanwhile, the numbers of `next_obs` `[..., actions, K]`; else None.
+    next_mask: actions allowed in `next_obs`; None allows all.
+    weight: of the entry in the loss.   entry: where the replay has it.
+    """
+
+    obs: Tensor
+    action: Tensor
+    return_: Tensor
+    discount: Tensor
+    next_obs: Tensor
+    next_mask: Tensor | None
+    following: Tensor | None
+    weight: Tensor
+    entry: Tensor
+
+    def minibatches(self) -> list["DQNBatch"]:
+        """The U minibatches."""
+        columns = [[None] * len(self.weight) if column is None else column.unbind() for column in self]
+        return [DQNBatch(*parts) for parts in zip(*columns, strict=True)]
+
+
+class DQN(Algorithm):
+    """Deep Q-learning (Mnih et al. 2015, doi:10.1038/nature14236, algorithm 1) from windows of a replay.
+
+    y = R + discount Q'(s', argmax_a Q''(s', a)),   Q'' the online network if `double`, else the target network
+
+    1. Windows of n steps, priorities, how much is replayed and when learning starts are the data's (`ReplayData`).
+    2. `double`: the online network chooses, the target network judges (van Hasselt et al. 2016, arXiv:1509.06461).
+    3. `head`: plain, categorical or quantiles, each `dueling` or not (`modules.networks.q_heads`). Huber loss.
+    4. The target network is copied between iterations, when `target_interval` updates have passed since the last copy,
+       or follows every update by `tau`.
+    5. Epsilon-greedy, linear in env steps; random until learning starts, greedy in evaluation. Masked actions are
+       neither tried nor bootstrapped from.
+    6. A truncated window bootstraps from its true last observation, a terminated one from nothing.
+    7. Importance weights multiply the loss; the replay learns every entry's absolute error after the iteration.
+
+    Args:
+        spaces: what the environment shows and takes, Discrete actions; on the command line it comes from the data.
+        network: makes a torso from `obs_shape` (a class_path on the command line).
+        head: makes action values from the number of features and of actions.
+        optimizer: makes the optimizer from the parameters; its learning rate is `learning_rate`.
+        learning_rate: at the start.   learning_rate_schedule: to 0 over the run, unless constant.
+        gamma: discount per environment step, in [0, 1].   double: see above.
+        target_interval: updates between copies, at least.   tau: share of the way per update; null copies.
+        epsilon_start, epsilon: share of random actions, at the start and in the end.
+        epsilon_steps: environment steps, all ranks together, from the one to the other.
+        max_grad_norm: bound on the gradient's global norm.
+
+    Raises: UsageError for values that cannot be.
+    """
+
+    off_policy = True
+
+    def __init__(
+        self,
+        spaces: Spaces,
+        network: Callable[[tuple[int, ...]], nn.Module] = MLP,
+        head: Callable[[int, int], QHead] = QHead,
+        optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] = lambda params: Adam(params, fused=True),
+        learning_rate: float = 3e-4,
+        learning_rate_schedule: Schedule = "constant",
+        gamma: float = 0.99,
+        double: bool = True,
+        target_interval: int = 1_000,
+        tau: float | None = None,
+        epsilon_start: float = 1.0,
+        epsilon: float = 0.05,
+        epsilon_steps: int = 10_000,
+        max_grad_norm: float = 10.0,
+    ):
+        super().__init__(spaces)
+        keep_hyperparameters(self)
+        check_values(gamma=gamma, learning_rate=learning_rate, max_grad_norm=max_grad_norm)
+        check_values(target_interval=target_interval, tau=1.0 if tau is None else tau)
+        self.optimizer, self.max_grad_norm, self.gamma, self.online_chooses = optimizer, max_grad_norm, gamma, double
+        self.learning_rate, self.learning_rate_schedule = learning_rate, learning_rate_schedule
+        self.target_interval, self.tau = target_interval, tau
+        self.explore = EpsilonGreedy(spaces["action_sizes"][0], epsilon_start, epsilon, epsilon_steps)
+        self.copied = 0
+        self.online, self.target = (self.make_network(network, head) for _ in range(2))
+        self.target.load_state_dict(self.online.state_dict())
+        self.target.requires_grad_(False)
+
+    def make_network(self, network: Callable[[tuple[int, ...]], nn.Module], head: Callable[[int, int], QHead]) -> Any:
+        """A torso and the head on it.
+
+        Raises: UsageError for an action that is not one choice, and for a network that remembers.
+        """
+        if self.spaces["action_kind"] != "discrete":
+            raise UsageError(f"DQN needs one Discrete action, and this environment's is {self.spaces['action_kind']}.")
+        torso = network(self.spaces["obs_shape"])
+        if hasattr(torso, "unroll"):
+            raise UsageError(f"model.network is {type(torso).__name__}, which remembers: give DQN a memoryless one.")
+        features = cast(Network, torso).features
+        return QNetwork(torso, head(features, self.spaces["action_sizes"][0]))
+
+    def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        """What exploration draws from."""
+        return self.explore.noise(shape, generator)
+
+    def act(
+        self,
+        obs: Tensor,
+        state: State,
+        reset: Tensor,
+        *,
+        mask: Tensor | None = None,
+        noise: Tensor | None = None,
+        greedy: bool = False,
+    ) -> tuple[Decision, State]:
+        """The best allowed action, or any allowed one with probability epsilon."""
+        best = self.best(self.online(obs), mask)
+        if greedy or noise is None:
+            return Decision(best, {}), state
+        return Decision(self.explore(best, noise, mask), {}), state
+
+    def best(self, numbers: Tensor, mask: Tensor | None) -> Tensor:
+        """The allowed action of the largest value, `[...]`."""
+        value = self.online.head.mean(numbers)
+        return (value if mask is None else value.masked_fill(~mask, MASKED)).argmax(-1)
+
+    def prepare(self, experience: Experience) -> DQNBatch:
+        """Returns, discounts, and what follows as the target network sees it, if it stays as it is meanwhile."""
+        assert experience.transitions is not None
+        found = experience.transitions
+        return_, discount = window_return(found.reward, found.length, found.terminated, gamma=self.gamma)
+        following = None
+        if self.tau is None:
+            following = self.target(found.next_obs.flatten(0, 1)).unflatten(0, return_.shape)
+        mask = found.next_masks.get("action_mask")
+        columns = (found.obs, found.action, return_, discount, found.next_obs, mask, following)
+        return DQNBatch(*columns, found.weight, found.entry)
+
+    def update(self, batch: DQNBatch) -> Scalars:
+        """An optimizer step on every minibatch; the replay then learns how wrong each entry was."""
+        measured, error = self.joints["update"](batch)
+        self.updates += len(batch.weight)
+        self.replay.reprioritize_(batch.entry, error)
+        if self.tau is None and self.updates - self.copied >= self.target_interval:
+            self.copied = self.updates
+            self.follow_(1.0)
+        return Scalars(METRICS, measured)
+
+    def learn_all(self, batch: DQNBatch) -> tuple[Tensor, Tensor]:
+        """All updates of an iteration: means of `METRICS`, and absolute errors `[U, N]`."""
+        steps = [self.learn(minibatch) for minibatch in batch.minibatches()]
+        measured, errors = zip(*steps, strict=True)
+        return torch.stack(measured).mean(0), torch.stack(errors)
+
+    def learn(self, batch: DQNBatch) -> tuple[Tensor, Tensor]:
+        """One optimizer step: its metrics, and absolute errors `[N]`."""
+        loss, value, error = self.loss(batch)
+        norm = self.step(loss, self.raw_optimizers[0], self.max_grad_norm)
+        if self.tau is not None:
+            self.follow_(self.tau)
+        return torch.stack([loss.detach(), value, masked_mean(error, batch.weight > 0), norm]), error
+
+    def loss(self, batch: DQNBatch) -> tuple[Tensor, Tensor, Tensor]:
+        """The objective to descend, the mean value of what was done, and absolute errors `[N]`."""
+        numbers = taken(self.online(batch.obs), batch.action)
+        each, error = self.online.head.loss(numbers, self.targets(batch))
+        return (each * batch.weight).mean(), self.online.head.mean(numbers.detach().unsqueeze(-2)).mean(), error
+
+    @torch.no_grad()
+    def targets(self, batch: DQNBatch) -> Tensor:
+        """What the numbers of the actions taken should be, `[N, K]`."""
+        following = self.target(batch.next_obs) if batch.following is None else batch.following
+        chooser = self.online(batch.next_obs) if self.online_chooses else following
+        following = taken(following, self.best(chooser, batch.next_mask))
+        return self.online.head.target(following, batch.return_, batch.discount)
+
+    @torch.no_grad()
+    def follow_(self, share: float) -> None:
+        """Move the target network a share of the way to the online one."""
+        torch._foreach_lerp_(list(self.target.parameters()), list(self.online.parameters()), share)
+
+    def iterate(self, collected: Collected) -> Scalars | None:
+        """As every algorithm, on transitions of this replay."""
+        self.replay = cast(Experience, collected).replay
+        return super().iterate(collected)
+
+    def tick(self, collected: Rollout | Experience, metrics: Scalars | None) -> None:
+        """Count the iteration, then set how much the next one explores."""
+        super().tick(collected, metrics)
+        self.explore.set_(self.env_steps, self.data.learning_starts)
+
+    def schedule_(self) -> None:
+        """The learning rate of the iteration that begins."""
+        self.optimization.set_learning_rate_(scheduled(self.learning_rate_schedule, self.learning_rate, self.progress))
+
+    def measured(self) -> dict[str, float | Tensor]:
+        """How much the policy explores, and updates so far."""
+        return {"train/epsilon": self.explore.now, "train/updates": self.updates}
+
+    def make_joints(self) -> dict[str, Joint[Any]]:
+        """Prepare, and all updates of an iteration."""
+        owned = lambda: [*self.owned_tensors(), *self.target.parameters()]  # noqa: E731
+        update = Joint(self.learn_all, self.device, name="update", parts=[(self, "loss")], owned=owned)
+        return {"prepare": Joint(self.prepare, self.device, name="prepare"), "update": update}
+
+    def on_train_start(self) -> None:
+        """Explore as much as the env steps so far say."""
+        super().on_train_start()
+        self.explore.set_(self.env_steps, self.data.learning_starts)
+
+    def make_optimizers(self) -> list[Optimizer]:
+        """One, over the online network."""
+        return [self.optimizer(self.online.parameters())]
+
+    def rank_state(self) -> dict[str, Any]:
+        """Adds when the target network was copied."""
+        return super().rank_state() | {"copied": self.copied}
+
+    def load_rank_state(self, state: dict[str, Any]) -> None:
+        """Continue from `rank_state`."""
+        super().load_rank_state(state)
+        self.copied = state["copied"]
+
+
+def taken(numbers: Tensor, action: Tensor) -> Tensor:
+    """The numbers `[N, K]` of actions `[N]` among `[N, actions, K]`."""
+    index = action.view(-1, 1, 1).expand(-1, 1, numbers.shape[-1])
+    return numbers.gather(-2, index).squeeze(-2)

@@ -1,0 +1,60 @@
+"""Losses and targets of action values: plain, as a categorical distribution, and as quantiles."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+Each = Float[Tensor, "*N"]
+
+
+def huber(error: Tensor, delta: float = 1.0) -> Tensor:
+    """Squared near zero, linear beyond: e^2 / 2 if |e| <= delta, else delta (|e| - delta / 2); of the error's shape.
+
+    Source: Huber 1964, doi:10.1214/aoms/1177703732; delta 1 is the error clipping of Mnih et al. 2015,
+    doi:10.1038/nature14236.
+    """
+    return F.huber_loss(error, torch.zeros_like(error), reduction="none", delta=delta)
+
+
+def projected(
+    probability: Float[Tensor, "*N atoms"], return_: Each, discount: Each, support: Float[Tensor, "atoms"]
+) -> Tensor:
+    """The distribution of return + discount Z on the atoms that Z has, `[*N, atoms]`.
+
+    m_i = sum_j [1 - |clamp(return + discount z_j, z_min, z_max) - z_i| / dz]_0^1 p_j
+
+    Args:
+        probability: of the atoms of the value that follows.
+        return_: rewards until then.
+        discount: gamma**(number of steps), 0 where nothing follows: all mass then lies at the return.
+        support: values of the atoms, equally spaced, ascending.
+
+    Source: Bellemare et al. 2017, arXiv:1707.06887, eq. 7.
+    """
+    spacing = support[1] - support[0]
+    moved = return_.unsqueeze(-1) + discount.unsqueeze(-1) * support
+    moved = moved.clamp(support[0], support[-1])
+    near = 1 - (moved.unsqueeze(-2) - support.unsqueeze(-1)).abs() / spacing
+    return (near.clamp(0, 1) * probability.unsqueeze(-2)).sum(-1)
+
+
+def quantile_huber(
+    quantile: Float[Tensor, "*N quantiles"], target: Float[Tensor, "*N targets"], *, delta: float = 1.0
+) -> Tensor:
+    """Quantile regression with Huber errors, one loss for each of `[*N]`.
+
+    L = sum_i mean_j |tau_i - [u_ij < 0]| huber(u_ij) / delta,   u_ij = target_j - quantile_i
+
+    Args:
+        quantile: the value's quantiles at the midpoints tau_i = (i + 1/2) / quantiles.
+        target: samples of what it should be.
+        delta: where errors begin to count linearly.
+
+    Source: Dabney et al. 2018, arXiv:1710.10044, eq. 10 and algorithm 1.
+    """
+    number = quantile.shape[-1]
+    midpoint = (torch.arange(number, device=quantile.device, dtype=quantile.dtype) + 0.5) / number
+    error = target.unsqueeze(-2) - quantile.unsqueeze(-1)
+    share = (midpoint.unsqueeze(-1) - (error < 0).to(error.dtype)).abs()
+    return (share * huber(error, delta) / delta).mean(-1).sum(-1)

@@ -1,0 +1,121 @@
+"""Twin critics: two networks in one, computed together."""
+
+import math
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Protocol, cast
+
+import torch
+from torch import Tensor, nn
+
+from modules.networks.base import Activation, Network, activation_layer, orthogonal
+
+
+class Critic(Protocol):
+    """Two independent estimates of the value of doing something somewhere.
+
+    Bring your own: any `nn.Module` built as `MyCritic(obs_shape, action_dims, outputs, **your_arguments)`.
+    """
+
+    def __call__(self, obs: Tensor, action: Tensor | None = None) -> Tensor:
+        """Estimates `[2, N, outputs]`, float32 at least.
+
+        Args:
+            obs: `[N, *obs_shape]`.
+            action: `[N, action_dims]` in [-1, 1]; None where the outputs are one a choice and `action_dims` is 0.
+        """
+        ...
+
+
+class TwinLinear(nn.Module):
+    """Two linear layers as one batched product, each orthogonal with its own draw.
+
+    Args:
+        inputs, outputs: widths of both.
+        gain: of the orthogonal weights.
+    """
+
+    def __init__(self, inputs: int, outputs: int, gain: float) -> None:
+        super().__init__()
+        layers = [orthogonal(nn.Linear(inputs, outputs), gain) for _ in range(2)]
+        self.weight = nn.Parameter(torch.stack([layer.weight.detach().T for layer in layers]).contiguous())
+        self.bias = nn.Parameter(torch.zeros(2, 1, outputs))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Outputs `[2, N, outputs]` of `[2, N, inputs]`, or of `[N, inputs]` for both alike."""
+        return torch.baddbmm(self.bias, x.expand(2, *x.shape[-2:]), self.weight)
+
+
+class TwinMLP(nn.Module):
+    """Two fully connected critics of the flat observation and the action.
+
+    Args:
+        obs_shape: shape of one observation, any number of dimensions.
+        action_dims: of a continuous action; 0 for one output a choice.
+        outputs: of each critic.
+        hidden: widths of the layers.
+        activation: after every hidden layer.
+
+    Raises:
+        ValueError: If `hidden` is empty.
+    """
+
+    def __init__(
+        self,
+        obs_shape: tuple[int, ...],
+        action_dims: int,
+        outputs: int,
+        hidden: tuple[int, ...] = (256, 256),
+        activation: Activation = "relu",
+    ) -> None:
+        super().__init__()
+        if not hidden:
+            raise ValueError("TwinMLP: hidden is empty; give at least one width, for example (256, 256).")
+        layers: list[nn.Module] = []
+        for inputs, width in pairwise((math.prod(obs_shape) + action_dims, *hidden)):
+            layers += [TwinLinear(inputs, width, math.sqrt(2.0)), activation_layer(activation)]
+        self.layers = nn.Sequential(*layers, TwinLinear(hidden[-1], outputs, 1.0))
+
+    def forward(self, obs: Tensor, action: Tensor | None = None) -> Tensor:
+        """Estimates `[2, N, outputs]`."""
+        inputs = obs.flatten(1).to(next(self.parameters()).dtype)
+        return _at_least_float32(self.layers(inputs if action is None else torch.cat([inputs, action], -1)))
+
+
+class TwinNetworks(nn.Module):
+    """Two critics on torsos of any kind, for images: features and action through one hidden layer each.
+
+    Args:
+        obs_shape: shape of one observation.
+        action_dims: of a continuous action; 0 for one output a choice.
+        outputs: of each critic.
+        network: makes a torso from `obs_shape`; it must be memoryless.
+        hidden: width of the layer behind the torso.
+    """
+
+    def __init__(
+        self,
+        obs_shape: tuple[int, ...],
+        action_dims: int,
+        outputs: int,
+        network: Callable[[tuple[int, ...]], nn.Module],
+        hidden: int = 256,
+    ) -> None:
+        super().__init__()
+        self.torsos = nn.ModuleList(network(obs_shape) for _ in range(2))
+        features = cast(Network, self.torsos[0]).features
+        self.layers = nn.Sequential(
+            TwinLinear(features + action_dims, hidden, math.sqrt(2.0)), nn.ReLU(), TwinLinear(hidden, outputs, 1.0)
+        )
+
+    def forward(self, obs: Tensor, action: Tensor | None = None) -> Tensor:
+        """Estimates `[2, N, outputs]`."""
+        reset = torch.zeros(len(obs), dtype=torch.bool, device=obs.device)
+        features = torch.stack([torso(obs, {}, reset)[0] for torso in self.torsos])
+        if action is not None:
+            features = torch.cat([features, action.expand(2, *action.shape)], -1)
+        return _at_least_float32(self.layers(features))
+
+
+def _at_least_float32(x: Tensor) -> Tensor:
+    return x.float() if x.dtype.itemsize < 4 else x

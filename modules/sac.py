@@ -1,0 +1,294 @@
+"""Soft actor-critic."""
+
+import copy
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, cast
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Adam, Optimizer
+
+from datamodules.joint import Joint
+from datamodules.types import Decision, Experience, Scalars, Spaces, State, UsageError
+from modules.algorithm import Algorithm
+from modules.checks import check_values
+from modules.functional.schedule import Schedule, scheduled
+from modules.functional.soft import expected_soft_value, follow_, soft_value, temperature_loss
+from modules.hparams import keep_hyperparameters
+from modules.networks.base import Network
+from modules.networks.heads import MASKED, Categorical, CategoricalHead
+from modules.networks.mlp import MLP
+from modules.networks.normalize import RunningNormalizer
+from modules.networks.squashed import SquashedGaussian, SquashedGaussianHead
+from modules.networks.twin import TwinMLP
+from modules.sac_batch import SACBatch, sac_batch
+
+Policy = SquashedGaussian | Categorical
+
+
+class SAC(Algorithm):
+    """Soft actor-critic with a learned temperature (Haarnoja et al. 2018, arXiv:1812.05905), for boxes and choices.
+
+    1. Twin critics; targets and the policy's improvement use the lower one; the targets follow by `tau` every update.
+    2. An update: critics, actor, temperature, targets, in this order, each network with its own optimizer.
+    3. Box actions are tanh of a normal whose deviation depends on the state; the critics see them in [-1, 1]. Log-
+       probabilities, and so the entropy target of -dims, are those of the actions in [-1, 1], whatever the range.
+    4. Discrete actions (Christodoulou 2019, arXiv:1910.07207): expectations over all choices instead of samples. The
+       entropy target is a share of the logarithm of the number of allowed choices.
+    5. Only `terminated` stops the bootstrap; a truncated window goes on from its true last observation.
+    6. Before the first update actions are uniform; evaluation takes tanh(mean) or the likeliest choice.
+    7. n-step windows are not corrected for what the policy does meanwhile, and leave out its entropies there.
+
+    Args:
+        spaces: what the environment shows and takes; on the command line it comes from the data.
+        network: makes the actor's torso from `obs_shape` (a class_path on the command line); memoryless.
+        critic: makes the twin critics from `obs_shape`, action dimensions and outputs (`modules.networks.twin.Critic`).
+        optimizer: makes each optimizer from its parameters; the learning rates are those below.
+        learning_rate: of the actor at the start.   critic_learning_rate: of critics and temperature; null: the same.
+        learning_rate_schedule: of all, to 0 over the run, unless constant.
+        gamma: discount per environment step, in [0, 1].   tau: share by which the targets follow, in (0, 1].
+        alpha: temperature at the start, in units of the return per nat.   tune_alpha: learn it; false keeps it.
+        target_entropy: in nats; null: -dims of a box, or `target_entropy_share` of log(choices).
+        max_grad_norm: bound on the norm of each network's gradient; null for none.
+        normalize_obs: by running statistics.   noise_hold: vector steps in a row that act with the same noise, within a
+            horizon: the policy in each stays what it is, but it wanders further where a single push leads nowhere.
+
+    Raises: UsageError for values that cannot be.
+    """
+
+    metrics: ClassVar[tuple[str, ...]] = (
+        "critic_loss", "actor_loss", "alpha_action", "entropy", "q_mean", "critic_grad_norm", "actor_grad_norm",
+    )  # fmt: skip
+
+    exploring: Tensor
+    scale: Tensor
+    centre: Tensor
+
+    def __init__(
+        self,
+        spaces: Spaces,
+        network: Callable[[tuple[int, ...]], nn.Module] = lambda obs_shape: MLP(obs_shape, (256, 256), "relu"),
+        critic: Callable[[tuple[int, ...], int, int], nn.Module] = TwinMLP,
+        optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] = lambda params: Adam(params, fused=True),
+        learning_rate: float = 3e-4,
+        critic_learning_rate: float | None = None,
+        learning_rate_schedule: Schedule = "constant",
+        gamma: float = 0.99,
+        tau: float = 0.005,
+        alpha: float = 1.0,
+        tune_alpha: bool = True,
+        target_entropy: float | None = None,
+        target_entropy_share: float = 0.4,
+        max_grad_norm: float | None = None,
+        normalize_obs: bool = False,
+        noise_hold: int = 1,
+    ):
+        super().__init__(spaces)
+        keep_hyperparameters(self)
+        optional = {"critic_learning_rate": critic_learning_rate, "max_grad_norm": max_grad_norm}
+        given = {name: value for name, value in optional.items() if value is not None}
+        check_values(gamma=gamma, tau=tau, alpha=alpha, learning_rate=learning_rate, noise_hold=noise_hold, **given)
+        if spaces["action_kind"] not in ("continuous", "discrete"):
+            raise UsageError(
+                f"SAC takes Box or Discrete actions; for {spaces['action_kind']} ones use modules.ppo.PPO."
+            )
+        self.optimizer, self.max_grad_norm = optimizer, given.get("max_grad_norm", math.inf)
+        self.learning_rate, self.critic_learning_rate = learning_rate, given.get("critic_learning_rate", learning_rate)
+        self.learning_rate_schedule, self.gamma, self.tau = learning_rate_schedule, gamma, tau
+        self.tune_alpha, self.target_entropy, self.target_entropy_share = (
+            tune_alpha,
+            target_entropy,
+            target_entropy_share,
+        )
+        self.noise_hold = noise_hold
+        self.continuous = spaces["action_kind"] == "continuous"
+        self.obs_normalizer = RunningNormalizer(spaces["obs_shape"]) if normalize_obs else None
+        self.log_alpha = nn.Parameter(torch.tensor(math.log(alpha)), requires_grad=tune_alpha)
+        self.register_buffer("exploring", torch.tensor(False), persistent=False)
+        self.make_networks(network, critic)
+
+    def make_networks(
+        self,
+        network: Callable[[tuple[int, ...]], nn.Module],
+        critic: Callable[[tuple[int, ...], int, int], nn.Module],
+    ) -> None:
+        """The actor's torso and head, the critics and their targets."""
+        shape, dims = self.spaces["obs_shape"], len(self.spaces["action_low"])
+        low, high = torch.tensor(self.spaces["action_low"]), torch.tensor(self.spaces["action_high"])
+        self.register_buffer("scale", (high - low) / 2, persistent=False)
+        self.register_buffer("centre", (high + low) / 2, persistent=False)
+        self.network = network(shape)
+        if hasattr(self.network, "unroll"):
+            raise UsageError(f"model.network is {type(self.network).__name__}; SAC needs one without a memory.")
+        features = cast(Network, self.network).features
+        choices = 1 if self.continuous else self.spaces["action_sizes"][0]
+        self.head = SquashedGaussianHead(features, dims) if self.continuous else CategoricalHead(features, choices)
+        self.critic = critic(shape, dims, choices)
+        self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
+
+    def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        """What the policy samples with: normal for a box, Gumbel for choices; over a horizon held for `noise_hold`."""
+        steps, *rows = shape
+        if self.noise_hold == 1 or not rows:
+            return self.head.noise(shape, generator)
+        held = self.head.noise((-(-steps // self.noise_hold), *rows), generator)
+        return held.repeat_interleave(self.noise_hold, 0)[:steps]
+
+    def act(
+        self,
+        obs: Tensor,
+        state: State,
+        reset: Tensor,
+        *,
+        mask: Tensor | None = None,
+        noise: Tensor | None = None,
+        greedy: bool = False,
+    ) -> tuple[Decision, State]:
+        """tanh(mean) or the likeliest choice if greedy, else a sample; a uniform one before the first update."""
+        policy = self.policy(self.normalized(obs), mask)
+        if greedy:
+            return Decision(self.in_units(policy.mode), {}), state
+        assert noise is not None
+        action = torch.where(self.exploring, uniform(policy, noise), policy.sample(noise))
+        return Decision(self.in_units(action), {}), state
+
+    def in_units(self, action: Tensor) -> Tensor:
+        """An action in [-1, 1] in the environment's units; a choice stays as it is."""
+        return torch.addcmul(self.centre, self.scale, action) if self.continuous else action
+
+    def normalized(self, obs: Tensor) -> Tensor:
+        """Observations as the networks see them."""
+        return obs if self.obs_normalizer is None else self.obs_normalizer(obs)
+
+    def policy(self, obs: Tensor, mask: Tensor | None) -> Policy:
+        """The distribution over actions in normalised observations `[N, *obs]`."""
+        features, _ = self.network(obs, {}, torch.zeros(len(obs), dtype=torch.bool, device=obs.device))
+        return self.head(features) if self.continuous else self.head(features, mask)
+
+    def prepare(self, experience: Experience) -> SACBatch:
+        """Returns of the windows, and actions and observations as the networks see them."""
+        assert experience.transitions is not None
+        batch = sac_batch(experience.transitions, self.gamma)
+        action = ((batch.action - self.centre) / self.scale).clamp(-1, 1) if self.continuous else batch.action
+        return batch._replace(obs=self.normalized(batch.obs), next_obs=self.normalized(batch.next_obs), action=action)
+
+    def update(self, batch: SACBatch) -> Scalars:
+        """An optimizer step of every network on each minibatch; means of the metrics over them."""
+        shape = (*batch.return_.shape[:1], 2, *batch.return_.shape[1:])  # for the next action and for the improvement
+        noise = self.head.noise(shape, self.minibatch_generator) if self.continuous else None
+        self.errors, measured = self.joints["update"](batch, noise)
+        self.updates += len(batch.return_)
+        self.exploring.fill_(False)
+        return Scalars(self.metrics, measured)
+
+    def run_updates(self, batch: SACBatch, noise: Tensor | None) -> tuple[Tensor, Tensor]:
+        """All updates: absolute errors of the critics `[U, N]`, and means of the metrics."""
+        draws = [(None, None)] * len(batch.return_) if noise is None else [draw.unbind() for draw in noise]
+        learned = [self.learn(batch.minibatch(update), *draw) for update, draw in enumerate(draws)]
+        errors, measured = zip(*learned, strict=True)
+        return torch.stack(errors), torch.stack(measured).mean(0)
+
+    def learn(self, batch: SACBatch, next_noise: Tensor | None, noise: Tensor | None) -> tuple[Tensor, Tensor]:
+        """One update: absolute errors of the critics `[N]`, and the metrics."""
+        errors, measured = self.descend(batch, next_noise, noise)
+        follow_([*self.target_critic.parameters()], [*self.critic.parameters()], self.tau)
+        return errors, torch.stack(measured)
+
+    def descend(self, batch: SACBatch, next_noise: Tensor | None, noise: Tensor | None) -> tuple[Tensor, list[Tensor]]:
+        """One step of critics, actor and temperature: the critics' absolute errors, and the metrics."""
+        actor, critic, *temperature = self.raw_optimizers
+        alpha = self.log_alpha.detach().exp()
+        critic_loss, errors, q_mean = self.critic_loss(batch, next_noise, alpha)
+        critic_norm = self.step(critic_loss, critic, self.max_grad_norm)
+        actor_loss, entropy = self.actor_loss(batch, noise, alpha)
+        actor_norm = self.step(actor_loss, actor, self.max_grad_norm)
+        if temperature:
+            loss = temperature_loss(self.log_alpha, entropy, self.entropy_wanted(batch.mask))
+            self.step(loss, temperature[0], math.inf)
+        losses = [critic_loss.detach(), actor_loss.detach()]
+        return errors, [*losses, alpha, entropy.mean(), q_mean, critic_norm, actor_norm]
+
+    def critic_loss(self, batch: SACBatch, noise: Tensor | None, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Squared errors of both critics added up, their mean absolute errors `[N]`, and their mean value."""
+        with torch.no_grad():
+            value, _ = self.soft_value(self.target_critic, batch.next_obs, noise, batch.next_mask, alpha)
+            goes_on = (~batch.terminated).to(value.dtype)
+            target = torch.addcmul(batch.return_, batch.discount * goes_on, value)
+        if self.continuous:
+            q = self.critic(batch.obs, batch.action).squeeze(-1)
+        else:
+            q = self.critic(batch.obs).gather(-1, batch.action.expand(2, -1).unsqueeze(-1)).squeeze(-1)
+        error = q - target
+        loss = (batch.weight * error.square()).sum(0).mean()
+        return loss, error.detach().abs().mean(0), q.detach().mean()
+
+    def actor_loss(self, batch: SACBatch, noise: Tensor | None, alpha: Tensor) -> tuple[Tensor, Tensor]:
+        """Minus the soft value of the policy under the critics, and its entropy `[N]` without gradient."""
+        value, entropy = self.soft_value(self.critic, batch.obs, noise, batch.mask, alpha)
+        return -(batch.weight.sign() * value).mean(), entropy.detach()
+
+    def soft_value(
+        self, critic: nn.Module, obs: Tensor, noise: Tensor | None, mask: Tensor | None, alpha: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The policy's soft value under the lower critic, and its entropy or an estimate of it; both `[N]`."""
+        policy = self.policy(obs, mask)
+        if isinstance(policy, SquashedGaussian):
+            assert noise is not None
+            action, log_prob = policy.sample_with_log_prob(noise)
+            q1, q2 = critic(obs, action).squeeze(-1)
+            return soft_value(q1, q2, log_prob, alpha), -log_prob
+        q1, q2 = critic(obs).detach()
+        return expected_soft_value(q1, q2, policy.log_probs, alpha), policy.entropy()
+
+    def entropy_wanted(self, mask: Tensor | None) -> float | Tensor:
+        """The entropy that the temperature aims at, in nats; one an entry where choices are masked."""
+        if self.target_entropy is not None:
+            return self.target_entropy
+        if self.continuous:
+            return -float(len(self.scale))
+        if mask is None:
+            return self.target_entropy_share * math.log(self.spaces["action_sizes"][0])
+        return self.target_entropy_share * mask.sum(-1).log()
+
+    def on_fit_start(self) -> None:
+        """Explore uniformly until something was learned."""
+        super().on_fit_start()
+        self.exploring.fill_(self.updates == 0)
+
+    def schedule_(self) -> None:
+        """Learning rates for the iteration that begins."""
+        rates = (self.learning_rate, self.critic_learning_rate, self.critic_learning_rate)
+        for optimizer, start in zip(self.raw_optimizers, rates, strict=False):
+            rate = scheduled(self.learning_rate_schedule, start, self.progress)
+            for group in optimizer.param_groups:
+                if isinstance(group["lr"], Tensor):
+                    group["lr"].fill_(rate)
+                else:
+                    group["lr"] = rate
+
+    def absorb_(self, experience: Experience) -> None:
+        """Merge the new steps into the statistics; tell the replay how wrong the critics were."""
+        rollout, transitions = experience.rollout, experience.transitions
+        if self.obs_normalizer is not None:
+            self.obs_normalizer.update_(rollout.obs[:-1], rollout.valid)
+        if transitions is not None:
+            experience.replay.reprioritize_(transitions.entry, self.errors)
+
+    def make_joints(self) -> dict[str, Joint[Any]]:
+        """Prepare, and all updates of an iteration."""
+        parts = [(self, "critic_loss"), (self, "actor_loss")]
+        update = Joint(self.run_updates, self.device, name="update", parts=parts, owned=self.owned_tensors)
+        return {"prepare": Joint(self.prepare, self.device, name="prepare"), "update": update}
+
+    def make_optimizers(self) -> list[Optimizer]:
+        """Of the actor, the critics and, if it is learned, the temperature."""
+        parameters = [[*self.network.parameters(), *self.head.parameters()], [*self.critic.parameters()]]
+        return [self.optimizer(each) for each in parameters + [[self.log_alpha]] * self.tune_alpha]
+
+
+def uniform(policy: Policy, noise: Tensor) -> Tensor:
+    """An action that ignores what the policy prefers, but for its masks, from the noise that it samples with."""
+    if isinstance(policy, SquashedGaussian):
+        return policy.uniform(noise)
+    return noise.masked_fill(policy.logits <= 0.5 * MASKED, MASKED).argmax(-1)

@@ -1,0 +1,177 @@
+"""The replay's data module: what it refuses, how much it replays, and that it goes on where it was."""
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import lightning
+import pytest
+import torch
+from lightning.pytorch.callbacks import Callback
+
+from callbacks.checkpoint import Checkpoint
+from datamodules.memory import storage_device
+from datamodules.replay import updates_per_iteration
+from datamodules.types import UsageError
+from tests.replaying import fitted_dqn, replay_data, small_dqn
+from tests.training import trainer, weights_hash
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("num_envs", "horizon", "batch_size", "ratio", "updates"),
+    [(1, 10, 128, 12.8, 1), (64, 1, 512, 8, 1), (8, 32, 64, 32, 128), (3, 10, 30, 0.1, None), (10, 10, 1, 0.1, 10)],
+)
+def test_the_ratio_is_kept_exactly_or_refused(
+    num_envs: int, horizon: int, batch_size: int, ratio: float, updates: int | None
+) -> None:
+    if updates is None:
+        with pytest.raises(UsageError, match=r"makes 3 samples.*no multiple of data.batch_size 30.*\[100\]"):
+            updates_per_iteration(num_envs, horizon, batch_size, ratio)
+    else:
+        assert updates_per_iteration(num_envs, horizon, batch_size, ratio) == updates
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"replay_ratio": 0}, "replay_ratio is 0; it must be positive"),
+        ({"priority_alpha": 1.5}, r"priority_alpha is 1.5; it must lie in \[0, 1\]"),
+        ({"n_step": 0}, "n_step is 0; it must be at least 1"),
+        ({"capacity": 40}, "capacity is 40; 8 environments, a horizon of 4 and windows of 2 steps need at least 56"),
+        ({"frame_stack": 4}, r"frame_stack is 4, but Snake-v0 shows \(19,\)"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_sentence(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        replay_data(**change)
+
+
+def test_a_replay_that_does_not_fit_is_refused_with_the_numbers() -> None:
+    with pytest.raises(UsageError, match=r"capacity 1,000,000 needs 953,674,316 MiB, and cpu has .* at most"):
+        storage_device("auto", CPU, needed=10**15, capacity=10**6)
+
+
+def test_learning_starts_no_later_than_a_tenth_of_the_run() -> None:
+    assert replay_data(learning_starts=10_000).learning_starts == 64
+
+
+class Counts(Callback):
+    """Notes updates and size of the replay after every iteration."""
+
+    def __init__(self) -> None:
+        self.updates: list[int] = []
+        self.sizes: list[int] = []
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+        self.updates.append(pl_module.updates)
+        self.sizes.append(int(trainer.datamodule.measured()["replay/size"]))
+
+
+def test_updates_begin_when_learning_starts_and_keep_the_ratio(tmp_path: Path) -> None:
+    counts = Counts()
+    model = fitted_dqn(tmp_path, replay_data(), counts)
+    assert counts.updates == [0, *range(2, 40, 2)]
+    assert counts.sizes[:9] == [32, 64, 96, 128, 160, 192, 224, 256, 256]
+    assert (model.env_steps, model.updates) == (640, 38)
+
+
+class StopAt(Callback):
+    """Stops a run after an iteration."""
+
+    def __init__(self, iteration: int):
+        self.iteration = iteration
+
+    def on_train_batch_end(self, trainer: lightning.Trainer, *_: Any) -> None:
+        trainer.should_stop = trainer.global_step >= self.iteration
+
+
+@pytest.mark.parametrize("iteration", [1, 5, 13])
+def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path: Path, iteration: int) -> None:
+    whole = fitted_dqn(tmp_path / "whole", replay_data())
+    fitted_dqn(tmp_path / "part", replay_data(), StopAt(iteration), Checkpoint())
+    (last,) = (tmp_path / "part").rglob("last.ckpt")
+    resumed = fitted_dqn(tmp_path / "rest", replay_data(), ckpt_path=last)
+    assert weights_hash(resumed) == weights_hash(whole)
+    assert (resumed.env_steps, resumed.updates) == (whole.env_steps, whole.updates)
+
+
+def test_without_its_replay_a_resumed_run_fills_a_new_one_first_and_says_so(tmp_path: Path, caplog: Any) -> None:
+    fitted_dqn(tmp_path, replay_data(), StopAt(5), Checkpoint())
+    (last,) = tmp_path.rglob("last.ckpt")
+    last.with_name("last.replay-0.pt").unlink()
+    counts = Counts()
+    model = fitted_dqn(tmp_path / "rest", replay_data(), counts, ckpt_path=last)
+    assert counts.sizes[0] == 32
+    assert model.updates == 38 - 2
+    assert any("fills anew" in record.message for record in caplog.records)
+
+
+def test_a_replay_of_another_checkpoint_is_not_taken(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        fitted_dqn(tmp_path / name, replay_data(), StopAt(5), Checkpoint())
+    one, other = (next((tmp_path / name).rglob("last.replay-0.pt")) for name in ("one", "other"))
+    one.write_bytes(other.read_bytes())
+    counts = Counts()
+    fitted_dqn(tmp_path / "rest", replay_data(), counts, ckpt_path=one.with_name("last.ckpt"))
+    assert counts.sizes[0] == 32
+
+
+def test_environments_that_begin_anew_end_the_windows_of_before(tmp_path: Path) -> None:
+    settings = {"env": "CartPole-v1", "env_kwargs": None, "backend": "sync", "n_step": 3}
+    fitted_dqn(tmp_path, replay_data(**settings), StopAt(5), Checkpoint())
+    (last,) = tmp_path.rglob("last.ckpt")
+    data = replay_data(**settings)
+    fitted_dqn(tmp_path / "rest", data, StopAt(6), ckpt_path=last)
+    replay = data.dataset.replay
+    window = replay.windows(torch.arange(8) + 19 * 8)
+    assert (window.length == 0).logical_or(window.terminated).all()
+
+
+def test_steps_that_do_not_count_never_reach_the_learner(tmp_path: Path) -> None:
+    data = replay_data(env="CartPole-v1", env_kwargs=None, backend="vector", priority_alpha=0.0)
+    model = fitted_dqn(tmp_path, data)
+    assert model.env_steps < 640
+    found = data.dataset.replay.sample(data.dataset.replay.noise(4, 256, torch.Generator()))
+    assert (found.weight == 1).all()
+
+
+class Images(gym.Env):
+    """A byte image that counts; episodes of seven steps."""
+
+    observation_space = gym.spaces.Box(0, 255, (2, 2), "uint8")
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> Any:
+        super().reset(seed=seed)
+        self.count = int(self.np_random.integers(100))
+        self.begin = self.count
+        return self.observation_space.low + self.count, {}
+
+    def step(self, action: int) -> Any:
+        self.count += 1
+        ended = self.count - self.begin >= 7
+        return self.observation_space.low + self.count, 1.0, False, ended, {}
+
+
+gym.register("Images-v0", lambda: gym.wrappers.FrameStackObservation(Images(), 3))
+
+
+def test_stacked_frames_are_stored_once_and_drawn_as_they_were_seen(tmp_path: Path) -> None:
+    data = replay_data(env="Images-v0", env_kwargs=None, backend="sync", frame_stack=3, priority_alpha=0.0)
+    fitted_dqn(tmp_path, data)
+    replay = data.dataset.replay
+    assert replay.ring.frames.shape[1:] == (2, 2)
+    assert replay.ring.frames.dtype == torch.uint8
+    found = replay.sample(replay.noise(1, 512, torch.Generator()))
+    steps = found.obs[..., 0, 0].int().diff(dim=-1)
+    assert ((steps == 1) | (steps == 0)).all()
+    newest, following = found.obs[..., -1, 0, 0], found.next_obs[..., -1, 0, 0]
+    assert torch.equal(newest + found.length, following)
+
+
+def test_observations_that_are_no_stacks_of_frames_are_refused(tmp_path: Path) -> None:
+    data = replay_data(env="Snake-v0", env_kwargs={"dim": 6, "distance_to_border": 2}, frame_stack=3)
+    with pytest.raises(UsageError, match=r"data.frame_stack is 3, but .* observations are no stacks"):
+        trainer(tmp_path).fit(small_dqn(data), datamodule=data)

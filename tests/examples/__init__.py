@@ -1,0 +1,1 @@
+"""Tests of the programs in `examples`, which run from inside their folders."""

@@ -1,0 +1,1 @@
+"""Tests of the older Snake system's face."""
