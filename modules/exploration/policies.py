@@ -13,6 +13,9 @@ from torch import Tensor, nn
 from modules.exploration.acquisitions import Acquisition, InformationGain, Knowledge, Paths
 from modules.exploration.planners import CEM, Planner, State, check
 
+CACHED = 512
+"""Candidates whose paths a CPU works on at a time: their features, 4 MB with a grid of 11 x 11, stay in its caches."""
+
 
 class Belief(NamedTuple):
     """Where an agent believes to be: means and variances `[B, D]`."""
@@ -197,7 +200,15 @@ class Planned(nn.Module):
         return plan[:, 0], state
 
     def score(self, knowledge: Knowledge, belief: Belief, actions: Tensor) -> Tensor:
-        """What candidates `[B, N, H, A]` are worth, `[B, N]`."""
+        """What candidates `[B, N, H, A]` are worth, `[B, N]`; on a CPU a few agents at a time, to stay in its caches."""
+        if actions.device.type != "cpu":
+            return self.worth(knowledge, belief, actions)
+        agents = max(1, CACHED // actions.shape[1])
+        parts = zip(belief.mean.split(agents), belief.variance.split(agents), actions.split(agents), strict=True)
+        return torch.cat([self.worth(knowledge, Belief(mean, variance), some) for mean, variance, some in parts])
+
+    def worth(self, knowledge: Knowledge, belief: Belief, actions: Tensor) -> Tensor:
+        """The same, all at once."""
         paths = imagined(knowledge, belief, actions)
         terms = [cast(Acquisition, term) for term in self.acquisitions]
         worth = torch.stack([term.weight * term(knowledge, paths) for term in terms]).sum(0)

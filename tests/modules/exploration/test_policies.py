@@ -83,6 +83,13 @@ def test_paths_follow_the_model_under_scaled_actions() -> None:
         torch.testing.assert_close(paths.latent[:, :, t + 1], state)
 
 
+def test_few_agents_at_a_time_score_as_all_at_once() -> None:
+    planner, actions = Planned(CEM(horizon=2), [InformationGain()]), torch.rand(5, 300, 2, 2)
+    belief = Belief(torch.rand(5, 2), torch.zeros(5, 2))
+
+    torch.testing.assert_close(planner.score(knowledge(), belief, actions), planner.worth(knowledge(), belief, actions))
+
+
 def test_acquisitions_are_weighted_added_and_discounted() -> None:
     actions = torch.rand(2, 3, 2, 2)
     costs = ActionCost(weight=3.0)(knowledge(), imagined(knowledge(), HERE, actions))
