@@ -200,7 +200,7 @@ class Planned(nn.Module):
         return plan[:, 0], state
 
     def score(self, knowledge: Knowledge, belief: Belief, actions: Tensor) -> Tensor:
-        """What candidates `[B, N, H, A]` are worth, `[B, N]`; on a CPU a few agents at a time, to stay in its caches."""
+        """What candidates `[B, N, H, A]` are worth, `[B, N]`; on a CPU a few agents at a time, as its caches hold."""
         if actions.device.type != "cpu":
             return self.worth(knowledge, belief, actions)
         agents = max(1, CACHED // actions.shape[1])
