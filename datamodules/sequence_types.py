@@ -26,7 +26,7 @@ class SequenceExperience(NamedTuple):
     fresh: the steps collected just now, `[T, B]`; None when learning from stored rollouts.
     extras: what the decisions of the fresh steps held, `{name: [T, B, ...]}`.
     chunks: drawn for U updates, `[U, L, N]`; with U = 0 where nothing is drawn.
-    history: everything that is stored, the newest last, `[capacity, B]`; None as above.
+    history: everything that is stored, the newest last, `[capacity, B]`; None as above, and where U = 0.
     env_steps: fresh steps, or where there are none, drawn ones.   episodes: as in `Rollout`.
     """
 

@@ -58,7 +58,7 @@ class SequenceDataset(IterableDataset):
         fresh = self.ring.store(rollout)
         uniforms = torch.rand(*self.shape, 2, generator=self.generator, device=self.generator.device)
         chunks = self.ring.sample(uniforms, self.recent)
-        history = self.ring.history()
+        history = self.ring.history() if self.shape[0] else None
         return SequenceExperience(fresh, rollout.extras, chunks, history, rollout.env_steps, rollout.episodes)
 
 
