@@ -16,6 +16,7 @@ VERBS = {
     "predict": "app.cli:main",
     "benchmark": "app.benchmark:main",
     "diagnose": "app.diagnose:main",
+    "compare": "app.compare:main",
     "monitor": "app.monitor:main",
 }
 SENTENCES = {
@@ -25,6 +26,7 @@ SENTENCES = {
     "predict": "write trajectories",
     "benchmark": "time a config, beside another one or a peer",
     "diagnose": "find out where the time goes and what to change",
+    "compare": "settings times seeds: steps to a threshold, final values, curves",
     "monitor": "watch a run and the machine in a terminal",
 }
 PACKAGES = ("app", "modules", "datamodules", "callbacks")

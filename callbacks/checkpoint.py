@@ -87,7 +87,8 @@ class Checkpoint(ModelCheckpoint):
         score = values.get(str(self.monitor))
         better = operator.gt if self.mode == "max" else operator.lt
         if score is not None and (self.best_model_score is None or better(score, self.best_model_score)):
-            self.best_evaluation = {tag: float(value) for tag, value in values.items() if tag.startswith("eval/")}
+            group = str(self.monitor).partition("/")[0] + "/"
+            self.best_evaluation = {tag: float(value) for tag, value in values.items() if tag.startswith(group)}
         name = str(self.monitor).rpartition("/")[2]
         self.filename = f"best-env_steps={pl_module.env_steps}-{name}={{{self.monitor}:.2f}}"
         self._save_topk_checkpoint(trainer, values)

@@ -46,7 +46,7 @@ class RunSummary(Callback):
         """Print the table and write the numbers."""
         if not trainer.is_global_zero:
             return
-        values = {tag[5:]: value for tag, value in pl_module.latest.items() if tag.startswith("eval/")}
+        values = {tag.partition("/")[2]: value for tag, value in pl_module.latest.items()}
         pl_module.print(table(values))
         path = run_folder(trainer.ckpt_path, trainer.default_root_dir) / "metrics.json"
         checkpoint = None if trainer.ckpt_path is None else str(trainer.ckpt_path)
@@ -67,9 +67,11 @@ def summary(best: str, evaluation: Mapping[str, float], folder: Path, run: str |
 
 
 def scores(evaluation: Mapping[str, float]) -> str:
-    """The return and the environment's own values of an evaluation, by tag."""
-    if "eval/return_mean" not in evaluation:
+    """The return and the environment's own values of an evaluation, by tag; all values where there is no return."""
+    if not evaluation:
         return ", never evaluated"
+    if "eval/return_mean" not in evaluation:
+        return ", " + ", ".join(f"{tag} {value:.3f}" for tag, value in evaluation.items())
     said = [f"eval/return_mean {evaluation['eval/return_mean']:.2f} ± {evaluation.get('eval/return_std', 0):.2f}"]
     own = [tag for tag in evaluation if tag.endswith("_mean") and tag not in ("eval/return_mean", "eval/length_mean")]
     return ", " + ", ".join(said + [f"{tag} {evaluation[tag]:.2f}" for tag in own])
@@ -81,7 +83,7 @@ def table(values: Mapping[str, float]) -> str:
     width = max(map(len, names), default=0) + 2
     for name in names:
         mean, half = values.get(f"{name}_mean"), values.get(f"{name}_interval")
-        row = f"{values[name]:.0f}" if mean is None else f"{mean:.2f}"
+        row = f"{values[name]:.4f}".removesuffix(".0000") if mean is None else f"{mean:.2f}"
         row += f" ± {values[f'{name}_std']:.2f}" if f"{name}_std" in values else ""
         row += (
             f"   95 % interval [{mean - half:.2f}, {mean + half:.2f}]" if mean is not None and half is not None else ""

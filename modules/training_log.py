@@ -58,12 +58,16 @@ class TrainingLog:
         self._reading = Reading(env_steps, *means, *(torch.as_tensor(value) for value in values.values()))
 
     def finish(self) -> tuple[dict[str, float], int] | None:
-        """Values by tag and the environment steps they belong to; None if nothing was begun."""
+        """Values by tag and the environment steps they belong to; None if nothing was begun.
+
+        A metric that names its own group (`option/switch_rate`) keeps it; others are `train/`.
+        """
         reading, self._reading = self._reading, None
         if reading is None:
             return None
         means, totals, *rest = reading.values()
-        values = {f"train/{name}": mean for name, mean in zip(self.means.names, means, strict=False)}
+        named = zip(self.means.names, means, strict=False)
+        values = {name if "/" in name else f"train/{name}": mean for name, mean in named}
         values |= {f"rollout/{name}_mean": mean for name, mean in self.episodes.means(totals).items()}
         return values | {tag: value for tag, (value,) in zip(self._tags, rest, strict=True)}, reading.env_steps
 

@@ -3,8 +3,8 @@
 To add one: write its class in a file of its own, with nothing imported from the other environments, and register it
 below under an id. `python -m app fit --data.env YourId-v0` then runs it on the device, `gymnasium.make` and
 `gymnasium.make_vec` run it anywhere else, and the contract tests find it by themselves. `snake_board` and
-`snake_rewards` belong to `snake`, and `as_gymnasium` holds the two adapters. `cartpole_positions` and `atari` are
-ordinary Gymnasium environments.
+`snake_rewards` belong to `snake`, `vector_fields` to `dynamical`, and `as_gymnasium` holds the two adapters.
+`cartpole_positions` and `atari` are ordinary Gymnasium environments.
 """
 
 import gymnasium
@@ -29,3 +29,21 @@ gymnasium.register(
 )
 gymnasium.register("CartPolePositions-v0", entry_point="datamodules.envs.cartpole_positions:CartPolePositions")
 gymnasium.register("AtariPong-v0", entry_point="datamodules.envs.atari:Atari", kwargs={"game": "ALE/Pong-v5"})
+
+for _id, _system in {
+    "Duffing-v0": "duffing",
+    "VanDerPol-v0": "van_der_pol",
+    "DoubleWell-v0": "double_well",
+    "LimitCycle-v0": "limit_cycle",
+    "DoubleLimitCycle-v0": "double_limit_cycle",
+    "RingAttractor-v0": "ring_attractor",
+    "Snowman-v0": "snowman",
+    "MultiAttractor-v0": "multi_attractor",
+    "Lorenz-v0": "lorenz",
+}.items():
+    gymnasium.register(
+        _id,
+        entry_point="datamodules.envs.as_gymnasium:SingleEnv",
+        vector_entry_point="datamodules.envs.as_gymnasium:BatchEnv",
+        kwargs={"tensor_env": "datamodules.envs.dynamical.Dynamical", "system": _system},
+    )

@@ -6,6 +6,7 @@ value      value regression and explained variance
 soft       values in which entropy counts, the squashed density, the temperature
 options    soft values and losses over options; option_choice: which option runs next
 schedule   values that change with the progress of a run
+information  what a path would teach: gains, Fisher information, Bayesian linear regression
 
 To add one: write a noun that takes tensors and returns tensors (a NamedTuple when there are several), with the
 equation, the shapes, the errors and the source in its docstring; import torch and jaxtyping only; then test it in

@@ -15,7 +15,7 @@ OUTSIDE = {
     "modules/networks": {"jaxtyping", "torch"},
     "modules": {"jaxtyping", "lightning", "torch", "torchmetrics"},
     "datamodules": {"gymnasium", "jaxtyping", "lightning", "numpy", "pyarrow", "torch"},
-    "callbacks": {"lightning", "matplotlib", "numpy", "pynvml", "rich", "torch", "tqdm"},
+    "callbacks": {"PIL", "lightning", "matplotlib", "numpy", "pynvml", "rich", "torch", "tqdm"},
 }
 
 

@@ -74,6 +74,7 @@ def test_the_summary_names_the_environments_own_values() -> None:
 
     assert scores(evaluation) == ", eval/return_mean 20.50 ± 1.00, eval/food_mean 21.00"
     assert scores({}) == ", never evaluated"
+    assert scores({"dynamics/field_r2": 0.9912}) == ", dynamics/field_r2 0.991"
 
 
 def test_settings_become_flat_and_plain() -> None:

@@ -1,0 +1,162 @@
+"""Data for models of sequences: E agents live online, and what they lived is remembered as it was."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils.data import IterableDataset
+
+from datamodules.collect import Collector
+from datamodules.data import Backend, EnvironmentData, require_positive
+from datamodules.held_out import HeldOutDataset, record_held_out
+from datamodules.rollout import Iterations
+from datamodules.seeds import restore_generator, run_seed, stream_generator, stream_seed
+from datamodules.sequence_ring import SequenceRing
+from datamodules.sequence_types import HeldOut, SequenceExperience
+from datamodules.types import UsageError
+from datamodules.vector import make_envs
+
+
+class SequenceDataset(IterableDataset):
+    """Steps environments with the module's policy, keeps what happened, and draws pieces of it.
+
+    Sized, so that nothing is collected ahead of an update (see `RolloutDataset`).
+
+    Args:
+        collector: steps the environments.
+        ring: remembers.
+        shape: (U, N): minibatches an iteration, pieces in each.
+        recent: so many of the N pieces are the newest steps.
+        generator: of what is drawn.
+        iterations: length of the run.
+    """
+
+    def __init__(
+        self,
+        collector: Collector,
+        ring: SequenceRing,
+        shape: tuple[int, int],
+        recent: int,
+        generator: torch.Generator,
+        iterations: int,
+    ):
+        self.collector, self.ring, self.shape, self.recent = collector, ring, shape, recent
+        self.generator, self.iterations = generator, iterations
+
+    def __len__(self) -> int:
+        """Batches in the run, those before a resume included."""
+        return self.iterations
+
+    def __iter__(self) -> Iterator[Iterations]:
+        """Batches, each to be collected when the training step iterates over it."""
+        while True:
+            yield Iterations(self, 1)
+
+    def collect(self) -> SequenceExperience:
+        """Collect, remember, draw."""
+        rollout = self.collector.collect()
+        fresh = self.ring.store(rollout)
+        uniforms = torch.rand(*self.shape, 2, generator=self.generator, device=self.generator.device)
+        chunks = self.ring.sample(uniforms, self.recent)
+        history = self.ring.history() if self.shape[0] else None
+        return SequenceExperience(fresh, rollout.extras, chunks, history, rollout.env_steps, rollout.episodes)
+
+
+class SequenceData(EnvironmentData):
+    """Online: E agents explore in parallel; all they lived is remembered, and drawn from in pieces.
+
+    Args:
+        env, env_kwargs, backend: as for `EnvironmentData`.
+        num_envs: E, agents on each rank, which share one model.
+        horizon: steps of every agent between two updates of the model.
+        total_env_steps: the length of the run in environment steps, all ranks together, rounded up.
+        capacity: steps of every agent that are remembered.
+        updates: U, minibatches drawn an iteration; 0 where the model learns from every step itself.
+        batch_size: N, pieces in a minibatch.   chunk: L, steps of a piece.
+        recent: so many pieces of a minibatch are the newest steps.
+        held_out: sequences that evaluation predicts, made with held random actions; all ranks together.
+        held_out_steps: of each of them.
+
+    Raises: UsageError for values that cannot be.
+    """
+
+    def __init__(
+        self,
+        env: str,
+        env_kwargs: dict[str, Any] | None = None,
+        backend: Backend = "auto",
+        num_envs: int = 1,
+        horizon: int = 1,
+        total_env_steps: int = 2_000,
+        capacity: int = 10_000,
+        updates: int = 0,
+        batch_size: int = 32,
+        chunk: int = 20,
+        recent: int = 0,
+        held_out: int = 32,
+        held_out_steps: int = 100,
+    ):
+        super().__init__(env, env_kwargs, backend, num_envs, total_env_steps, held_out, eval_greedy=False)
+        for name, value in {"horizon": horizon, "capacity": capacity, "batch_size": batch_size, "chunk": chunk}.items():
+            require_positive(name, value)
+        require_positive("held_out_steps", held_out_steps)
+        if updates < 0 or not 0 <= recent <= batch_size:
+            raise UsageError(
+                f"data.updates is {updates} and data.recent {recent}: they must not be negative, nor recent more than"
+                f" data.batch_size {batch_size}."
+            )
+        if self.spaces["action_kind"] != "continuous":
+            raise UsageError(
+                f"{env} takes {self.spaces['action_kind']} actions; exploring dynamics needs continuous ones."
+            )
+        self.horizon, self.updates, self.batch_size, self.recent = horizon, updates, batch_size, recent
+        self.held_out, self.held_out_steps = held_out, held_out_steps
+        self.ring = SequenceRing(capacity, chunk)
+        self.generator: torch.Generator | None = None
+        self._held_out: HeldOut | None = None
+        self.save_hyperparameters()
+
+    @property
+    def steps_per_iteration(self) -> int:
+        """Environment steps one iteration adds, all ranks together."""
+        return self.horizon * self.num_envs * self.world_size
+
+    def train_dataloader(self) -> SequenceDataset:
+        """The loop: environments stepped with the module's own policy."""
+        assert self.trainer is not None
+        restored = self._restored
+        collector = self.make_collector(self.horizon)
+        generator = stream_generator(run_seed(), self.trainer.global_rank, "replay", collector.envs.device)
+        if restored is not None:
+            restore_generator(generator, restored["replay"])
+            self.ring.load_state_dict(restored["ring"], collector.envs.device)
+            if not restored["envs"]:
+                self.ring.cut()
+        self.generator = generator
+        shape = (self.updates, self.batch_size)
+        return SequenceDataset(collector, self.ring, shape, self.recent, generator, self.iterations)
+
+    def rank_state(self) -> dict[str, Any]:
+        """Adds what is remembered, and the state of the draws."""
+        assert self.generator is not None
+        drawn = {"replay": self.generator.get_state(), "ring": self.ring.state_dict()}
+        return super().rank_state() | drawn
+
+    def val_dataloader(self) -> Any:
+        """The held-out sequences."""
+        return HeldOutDataset(self.held_out_sequences())
+
+    def held_out_sequences(self) -> HeldOut:
+        """Sequences that nobody learns from, recorded once, the same at every evaluation."""
+        assert self.trainer is not None
+        if self._held_out is None:
+            rank, device = self.trainer.global_rank, self.trainer.strategy.root_device
+            rows = -(-self.held_out // self.world_size)
+            envs = make_envs(self.env, rows, backend=self.backend, env_kwargs=self.env_kwargs, device=device)
+            self._held_out = record_held_out(envs, self.held_out_steps, stream_seed(run_seed(), rank, "eval"))
+            envs.close()
+        return self._held_out
+
+    def test_dataloader(self) -> Any:
+        """The same."""
+        return self.val_dataloader()

@@ -1,0 +1,179 @@
+"""Data for models of sequences that were stored before: files of trajectories, or a recording made at the start."""
+
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import IterableDataset
+
+from datamodules.data import Backend, require_positive
+from datamodules.held_out import record
+from datamodules.joint import Joint
+from datamodules.rollout import Iterations
+from datamodules.seeds import run_seed, stream_seed
+from datamodules.sequence_ring import SequenceRing
+from datamodules.sequence_types import SequenceExperience, Sequences
+from datamodules.sequences import SequenceData
+from datamodules.types import Scalars, UsageError
+from datamodules.vector import make_envs
+
+
+class StoredDataset(IterableDataset):
+    """Draws pieces of stored sequences.
+
+    Args:
+        ring: holds the sequences, one a row.
+        shape: (U, N): minibatches an iteration, pieces in each.
+        seed: of what is drawn; each iteration draws from a stream of its own, so that nothing needs to be saved.
+        now: the number of iterations done.
+        iterations: length of the run.
+    """
+
+    def __init__(self, ring: SequenceRing, shape: tuple[int, int], seed: int, now: Callable[[], int], iterations: int):
+        self.ring, self.shape, self.seed, self.now, self.iterations = ring, shape, seed, now, iterations
+        self.generator = torch.Generator(device=ring.columns["obs"].device)
+
+    def __len__(self) -> int:
+        """Batches in the run, those before a resume included."""
+        return self.iterations
+
+    def __iter__(self) -> Iterator[Iterations]:
+        """Batches of one iteration each, drawn when it is asked for."""
+        while True:
+            yield Iterations(self, 1)
+
+    def collect(self) -> SequenceExperience:
+        """Draw."""
+        self.generator.manual_seed((self.seed + self.now()) % 2**63)
+        uniforms = torch.rand(*self.shape, 2, generator=self.generator, device=self.generator.device)
+        chunks = self.ring.sample(uniforms, recent=0)
+        episodes = Scalars(("count", "return", "length"), torch.zeros(3, dtype=torch.float64))
+        return SequenceExperience(None, {}, chunks, None, chunks.joined.numel(), episodes)
+
+
+class StoredData(SequenceData):
+    """Offline: pieces of trajectories that a file holds. Environment steps count the steps drawn.
+
+    Args:
+        file: what `predict` wrote (`trajectories.npz`); null records `sequences` of `steps` steps at the start, with
+            uniform actions held for 20 steps.
+        env, env_kwargs, backend: made for the recording and for evaluation.
+        sequences, steps: of the recording.
+        total_env_steps: steps drawn in the whole run, all ranks together, rounded up.
+        updates, batch_size, chunk: U minibatches an iteration, of N pieces of L steps.
+        held_out, held_out_steps: as for `SequenceData`.
+
+    Raises: UsageError for values that cannot be, and for a file that is none of ours.
+    """
+
+    def __init__(
+        self,
+        env: str,
+        env_kwargs: dict[str, Any] | None = None,
+        backend: Backend = "auto",
+        file: str | None = None,
+        sequences: int = 64,
+        steps: int = 100,
+        total_env_steps: int = 2_000_000,
+        updates: int = 1,
+        batch_size: int = 32,
+        chunk: int = 50,
+        held_out: int = 64,
+        held_out_steps: int = 100,
+    ):
+        super().__init__(
+            env,
+            env_kwargs,
+            backend,
+            num_envs=sequences,
+            total_env_steps=total_env_steps,
+            capacity=max(steps, chunk),
+            updates=updates,
+            batch_size=batch_size,
+            chunk=chunk,
+            held_out=held_out,
+            held_out_steps=held_out_steps,
+        )
+        require_positive("updates", updates)
+        require_positive("sequences", sequences)
+        if file is not None and not Path(file).is_file():
+            raise UsageError(
+                f"There is no file {file}: write one with `python -m app predict`, or set data.file to null."
+            )
+        self.file, self.sequences, self.steps, self.chunk = file, sequences, steps, chunk
+        self.save_hyperparameters()
+
+    @property
+    def steps_per_iteration(self) -> int:
+        """Steps one iteration draws, all ranks together."""
+        return self.updates * self.batch_size * self.chunk * self.world_size
+
+    def train_dataloader(self) -> Any:
+        """The loop: pieces of what is stored."""
+        assert self.trainer is not None
+        rank, device = self.trainer.global_rank, self.trainer.strategy.root_device
+        self.ring = holding(self.stored(rank, device), self.chunk)
+        seed = stream_seed(run_seed(), rank, "replay")
+        shape, trainer = (self.updates, self.batch_size), self.trainer
+        return StoredDataset(self.ring, shape, seed, lambda: trainer.global_step, self.iterations)
+
+    @property
+    def joints(self) -> dict[str, Joint[Any]]:
+        """None: nothing is collected."""
+        return {}
+
+    def stored(self, rank: int, device: torch.device) -> Sequences:
+        """The sequences of the file, or a recording: of every rank the same."""
+        if self.file is not None:
+            return Sequences(*(tensor.to(device) for tensor in read_sequences(Path(self.file))))
+        envs = make_envs(self.env, self.sequences, backend=self.backend, env_kwargs=self.env_kwargs, device=device)
+        recorded = record(envs, self.steps, stream_seed(run_seed(), 0, "env"))
+        envs.close()
+        return recorded
+
+
+def holding(sequences: Sequences, chunk: int) -> SequenceRing:
+    """A ring whose rows are the sequences.
+
+    Raises: UsageError if they are shorter than a piece.
+    """
+    steps = len(sequences.joined)
+    if chunk > steps:
+        raise UsageError(f"data.chunk is {chunk}, but the longest stored sequence has {steps} steps: lower data.chunk.")
+    ring = SequenceRing(steps, chunk)
+    ring.size = steps
+    last = torch.zeros_like(sequences.joined[:1])
+    ring.columns = {
+        "obs": sequences.obs,
+        "action": torch.cat([sequences.action, torch.zeros_like(sequences.action[:1])]),
+        "joined": torch.cat([sequences.joined, last]),
+    }
+    return ring
+
+
+def read_sequences(path: Path) -> Sequences:
+    """The episodes of a file that `predict` wrote, one a row; behind the end of a shorter one nothing is joined.
+
+    Raises: UsageError if the file is none of ours; nothing in it is ever executed.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            columns = {name: torch.from_numpy(file[name]) for name in ("obs", "action", "episode_start", "obs_start")}
+    except (OSError, ValueError, KeyError) as error:
+        raise UsageError(
+            f"{path} is no file of trajectories ({type(error).__name__}): `predict` writes them."
+        ) from None
+    begin, first = columns["episode_start"].tolist(), columns["obs_start"].tolist()
+    actions = [columns["action"][a:b] for a, b in pairwise(begin)]
+    obs = [columns["obs"][a:b] for a, b in pairwise(first)]
+    joined = [torch.ones(len(action), dtype=torch.bool) for action in actions]
+    return Sequences(side_by_side(obs), side_by_side(actions), side_by_side(joined))
+
+
+def side_by_side(sequences: list[Tensor]) -> Tensor:
+    """Sequences of any length as columns `[longest, N, ...]`, zero behind their ends."""
+    return torch.nn.utils.rnn.pad_sequence(sequences)

@@ -1,0 +1,291 @@
+"""Active dynamics: learn a latent dynamical system by choosing what to try."""
+
+from typing import Any, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Adam, Optimizer
+
+from datamodules.joint import Joint
+from datamodules.sequence_types import HeldOut, SequenceExperience, Sequences
+from datamodules.types import Decision, Scalars, Spaces, State, UsageError
+from modules.algorithm import Algorithm
+from modules.checks import check_values
+from modules.exploration.acquisitions import Knowledge
+from modules.exploration.policies import Belief, Exploration, Planned
+from modules.functional.prediction import Alignment, affine, aligned, aligned_field, determination
+from modules.hparams import keep_hyperparameters
+from modules.posterior import Posterior
+from modules.ranks import averaged, ranks
+
+REFACTOR = 1_000
+"""Regressions between two computations of the posterior from its sums."""
+
+AHEAD = (1, 5, 10, 20)
+"""Steps ahead that evaluation predicts."""
+
+
+class Lesson(NamedTuple):
+    """Regression on the dynamics' last layer: float64 features `[M, P]` and targets `[M, D]`, zero where masked."""
+
+    features: Tensor
+    target: Tensor
+
+
+class ActiveDynamics(Algorithm):
+    """Explores a dynamical system for what its model would learn from it.
+
+    z_{t+1} = z_t + dt (f(z_t) + B u_t) + noise,   y_t ~ p(y | z_t)
+
+    At every step the agent predicts where it is, corrects that with the newest observation, and lets its exploration
+    choose an action: usually a planner that imagines paths with the model and takes the one that is worth most.
+
+    How it learns follows from `data.updates`:
+
+    * 0: Bayesian regression of f's last layer on every step as it comes, an update of an exact posterior. The state
+      must be observed and the features fixed, such as a grid of bumps.
+    * U: as many gradient steps an iteration, each on a minibatch of remembered pieces, down the model's own loss; the
+      posterior, which acquisitions look at, is made anew from all that is remembered every `refit_every` iterations.
+
+    Args:
+        spaces: what the environment shows and takes; on the command line it comes from the data.
+        model: a latent model: `encode`, `decode`, `decoder`, `dynamics`, `action_encoder`, `observed` and `loss`.
+        exploration: what to try; null plans for information gain.
+        prior: variance of the last layer's weights before anything was seen.
+        learning_rate, max_grad_norm: of Adam's steps on the model's loss, and of what acquisitions learn.
+        refit_every: iterations between two posteriors made anew, where there are gradient steps.
+
+    Raises: UsageError for values that cannot be.
+    """
+
+    model: Any
+    low: Tensor
+    high: Tensor
+
+    def __init__(
+        self,
+        spaces: Spaces,
+        model: nn.Module,
+        exploration: nn.Module | None = None,
+        prior: float = 1.0,
+        learning_rate: float = 1e-3,
+        max_grad_norm: float = 10.0,
+        refit_every: int = 10,
+    ):
+        super().__init__(spaces)
+        keep_hyperparameters(self)
+        check_values(prior=prior, learning_rate=learning_rate, max_grad_norm=max_grad_norm, refit_every=refit_every)
+        self.learning_rate, self.max_grad_norm, self.refit_every = learning_rate, max_grad_norm, refit_every
+        self.model = model
+        self.exploration = cast(Exploration, exploration or Planned())
+        self.register_buffer("low", torch.tensor(spaces["action_low"]), persistent=False)
+        self.register_buffer("high", torch.tensor(spaces["action_high"]), persistent=False)
+        self.alignment: Alignment | None = None
+        self.dimensions = int(self.model.dynamics.dimensions)
+        features = self.model.dynamics.features(torch.zeros(1, self.dimensions)).shape[-1]
+        self.posterior = Posterior(features, self.dimensions, prior)
+
+    def initial_state(self, batch: int) -> State:
+        """Of the exploration, and what the agent expects to see: where it will be, with what variance."""
+        explore = self.exploration.initial_state(batch, len(self.low))
+        blank = torch.zeros(batch, self.dimensions, device=self.device)
+        moved = {f"explore/{name}": leaf.to(self.device) for name, leaf in explore.items()}
+        return {"mean": blank, "variance": blank.clone(), **moved}
+
+    def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        """What the exploration decides with, standard normal."""
+        size = self.exploration.noise_size(len(self.low))
+        return torch.randn(*shape, size, generator=generator, device=generator.device)
+
+    def act(
+        self,
+        obs: Tensor,
+        state: State,
+        reset: Tensor,
+        *,
+        mask: Tensor | None = None,
+        noise: Tensor | None = None,
+        greedy: bool = False,
+    ) -> tuple[Decision, State]:
+        """Predict, correct, choose. Greedy explores too, around the last plan only; without noise, random is zero."""
+        knowledge, belief = self.knowledge(), self.believe(obs, state, reset)
+        explore = {
+            name.removeprefix("explore/"): leaf.masked_fill(reset.view(-1, *[1] * (leaf.dim() - 1)), 0)
+            for name, leaf in state.items()
+            if name.startswith("explore/")
+        }
+        if greedy or noise is None:
+            noise = torch.zeros(len(obs), self.exploration.noise_size(len(self.low)), device=obs.device)
+        chosen, explore = self.exploration(knowledge, belief, explore, noise)
+        action = knowledge.scaled(chosen)
+        control = self.model.action_encoder(action)
+        expected = {
+            "mean": self.model.dynamics.step(belief.mean, control),
+            "variance": belief.variance + self.model.dynamics.variance,
+        }
+        extras = {"latent": belief.mean, "latent_variance": belief.variance}
+        return Decision(action, extras), expected | {f"explore/{name}": leaf for name, leaf in explore.items()}
+
+    def believe(self, obs: Tensor, state: State, reset: Tensor) -> Belief:
+        """Where the agent is: what it expected, corrected by the newest observation; at the start that alone."""
+        seen, variance = (part[:, 0] for part in self.model.encode(obs.flatten(1).unsqueeze(1)))
+        if self.model.observed:
+            return Belief(seen, torch.zeros_like(seen))
+        share = state["variance"] / (state["variance"] + variance)
+        share = torch.where(reset.unsqueeze(1), 1.0, share)
+        return Belief(torch.lerp(state["mean"], seen, share), share * variance)
+
+    def knowledge(self) -> Knowledge:
+        """What acquisitions may look at."""
+        covariance = self.posterior.covariance.to(self.low.dtype)
+        return Knowledge(self.model, covariance, self.regression_noise(), self.low, self.high)
+
+    def regression_noise(self) -> Tensor:
+        """Variance of what the regression sees: a step's process noise in units of the field, mean over dimensions."""
+        dynamics = self.model.dynamics
+        return dynamics.variance.mean() / dynamics.gain**2
+
+    def setup(self, stage: str) -> None:
+        """Refuse to regress where that would not be exact."""
+        super().setup(stage)
+        learned = {name for name, part in self.model.dynamics.named_parameters() if part.requires_grad}
+        exact = self.model.observed and learned == {"weight"}
+        if stage == "fit" and self.data.updates == 0 and not exact:
+            raise UsageError(
+                f"data.updates is 0, but {type(self.model.dynamics).__name__} behind {type(self.model).__name__} has"
+                " more to learn than the last layer: set data.updates to 1 or more."
+            )
+
+    def prepare(self, experience: Any) -> tuple[Lesson | None, Sequences]:
+        """Features and targets of what is to be regressed on: the newest steps, or all when it is time; and pieces."""
+        steps = cast(SequenceExperience, experience)
+        if not len(steps.chunks.joined):
+            return self.lesson(cast(Sequences, steps.fresh)), steps.chunks
+        due = steps.history is not None and self.global_step % self.refit_every == 0
+        return self.lesson(cast(Sequences, steps.history)) if due else None, steps.chunks
+
+    def lesson(self, steps: Sequences) -> Lesson:
+        """A regression on steps whose state is observed.
+
+        Where f is a velocity, its mean along the step is taken as the mean of both ends (the trapezoidal rule): the
+        error of f then falls with dt squared, where the start alone leaves one that falls with dt.
+        """
+        dynamics = self.model.dynamics
+        latent = self.model.encode(steps.obs.flatten(2).transpose(0, 1))[0].transpose(0, 1)
+        before, control = latent[:-1], self.model.action_encoder(steps.action)
+        target = dynamics.field(before) + (latent[1:] - dynamics.step(before, control)) / dynamics.gain
+        features = dynamics.features(latent)
+        features = (features[:-1] + features[1:]) / 2 if getattr(dynamics, "residual", False) else features[:-1]
+        known = (steps.joined & target.isfinite().all(-1)).unsqueeze(-1)
+        return Lesson(*(torch.where(known, column.double(), 0).flatten(0, 1) for column in (features, target)))
+
+    def update(self, batch: tuple[Lesson | None, Sequences]) -> Scalars:
+        """Regress, or step down the loss and regress anew."""
+        lesson, chunks = batch
+        if len(chunks.joined):
+            losses = self.joints["update"](chunks)
+            self.updates += len(chunks.joined)
+            if lesson is not None:
+                self.posterior.refit_(*lesson, self.regression_noise().double())
+            return Scalars(("dynamics/loss", "dynamics/grad_norm"), losses)
+        assert lesson is not None
+        if self.updates % REFACTOR == REFACTOR - 1:
+            self.posterior.refactor_()
+        self.updates += 1
+        gained = self.joints["update"](lesson.features, lesson.target)
+        return Scalars(("dynamics/information",), gained.unsqueeze(0))
+
+    @torch.no_grad()
+    def regress(self, features: Tensor, target: Tensor) -> Tensor:
+        """Learn from some steps; the information they carried."""
+        gained = self.posterior.observe_(features, target, self.regression_noise().double())
+        self.model.dynamics.weight.copy_(self.posterior.mean)
+        return gained
+
+    def descend(self, chunks: Sequences) -> Tensor:
+        """A gradient step on each minibatch; mean loss and gradient norm."""
+        values = []
+        for number in range(len(chunks.joined)):
+            piece = Sequences(*(column[number] for column in chunks))
+            loss = self.model.loss(piece.obs.flatten(2), piece.action, piece.joined)
+            latent = self.model.encode(piece.obs.flatten(2).transpose(0, 1))[0].detach()
+            for novelty in self.novelties:
+                loss = loss + novelty.error(latent).mean()
+            values.append(torch.stack([loss.detach(), self.step(loss, self.raw_optimizers[0], self.max_grad_norm)]))
+        return torch.stack(values).mean(0)
+
+    @property
+    def novelties(self) -> list[Any]:
+        """Acquisitions that learn by themselves what is not new."""
+        return [part for part in cast(nn.Module, self.exploration).modules() if hasattr(part, "error")]
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        """Predict held-out sequences, and the vector field where the true one is known."""
+        self.held_out = self.scores(batch)
+
+    test_step = validation_step
+
+    def scores(self, batch: HeldOut) -> dict[str, Tensor]:
+        """R2 by name, `r2_k` of k steps ahead and `field_r2`."""
+        steps = batch.sequences
+        obs = steps.obs.flatten(2)
+        latent = self.model.encode(obs.transpose(0, 1), steps.action.transpose(0, 1))[0].transpose(0, 1)
+        control = self.model.action_encoder(steps.action)
+        true = obs if batch.mean is None else batch.mean.flatten(2)
+        starts = len(control) - AHEAD[-1] + 1
+        ahead, known, scores = latent[:starts], torch.ones_like(steps.joined[:starts]), {}
+        for k in range(1, AHEAD[-1] + 1):
+            ahead = self.model.dynamics.step(ahead, control[k - 1 : starts + k - 1])
+            known = known & steps.joined[k - 1 : starts + k - 1]
+            if k in AHEAD:
+                scores[f"r2_{k}"] = determination(self.model.decode(ahead), true[k : starts + k], known)
+        if batch.grid is not None and batch.field is not None and batch.state is not None:
+            self.alignment = None if self.model.observed else affine(latent.flatten(0, 1), batch.state.flatten(0, 1))
+            scores["field_r2"] = determination(self.field(batch.grid), batch.field)
+        return scores
+
+    def field(self, states: Tensor) -> Tensor:
+        """The learned field at true states `[G, D]`, in their coordinates as the last evaluation aligned them."""
+        return aligned_field(self.model.dynamics.field, states, self.alignment)
+
+    def predicted(self, batch: HeldOut, paths: int, steps: int) -> tuple[Tensor, Tensor]:
+        """Paths `[steps + 1, paths, D]` from the first observation alone, and as they were; in true coordinates."""
+        pieces = batch.sequences
+        obs, action = (part[: steps + 1, :paths] for part in (pieces.obs.flatten(2), pieces.action))
+        latent = self.model.encode(obs.transpose(0, 1))[0].transpose(0, 1)
+        control, path = self.model.action_encoder(action), [latent[0]]
+        for t in range(len(latent) - 1):
+            path.append(self.model.dynamics.step(path[-1], control[t]))
+        lived = latent if batch.state is None else batch.state[: steps + 1, :paths]
+        return aligned(torch.stack(path), self.alignment), lived
+
+    def visited(self) -> Tensor:
+        """Where the agents have been `[M, D]`, in true coordinates."""
+        history = self.data.ring.history()
+        obs = history.obs[1:][history.joined].flatten(1)
+        return aligned(self.model.encode(obs.unsqueeze(1))[0][:, 0], self.alignment)
+
+    def on_validation_epoch_end(self) -> None:
+        """Log the evaluation against environment steps; what checkpoints watch goes through Lightning as well."""
+        values = averaged(torch.stack(list(self.held_out.values()))).tolist()
+        named = {f"dynamics/{name}": value for name, value in zip(self.held_out, values, strict=True)}
+        self.log_values(named)
+        self.log_dict(named, logger=not self._fitting, sync_dist=ranks() > 1)
+
+    on_test_epoch_end = on_validation_epoch_end
+
+    def make_optimizers(self) -> list[Optimizer]:
+        """One, over what the model and acquisitions learn."""
+        parts = [self.model, *self.novelties]
+        learned = [each for part in parts for each in part.parameters() if each.requires_grad]
+        return [Adam(learned, lr=self.learning_rate)]
+
+    def make_joints(self) -> dict[str, Joint[Any]]:
+        """`prepare`, and under `update` the regression or the steps of gradient."""
+        work = self.descend if self.data.updates else self.regress
+        prepare = Joint(self.prepare, self.device, name="prepare", capturable=not self.data.updates)
+        return {"prepare": prepare, "update": Joint(work, self.device, name="update", owned=self.owned_tensors)}
+
+    def owned_tensors(self) -> list[Tensor]:
+        """Adds the posterior."""
+        return [*super().owned_tensors(), *self.posterior.buffers()]

@@ -1,0 +1,49 @@
+"""How well a model of dynamics predicts: R2 of many steps ahead, and of its vector field."""
+
+from collections.abc import Callable
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+
+def determination(
+    predicted: Float[Tensor, "*rows D"], true: Float[Tensor, "*rows D"], known: Bool[Tensor, "*rows"] | None = None
+) -> Float[Tensor, ""]:
+    """Coefficient of determination over all dimensions at once: 1 - sum |predicted - true|^2 / sum |true - mean|^2.
+
+    1 is perfect, 0 as good as the mean of what is true, and there is no lower bound.
+
+    Args:
+        known: rows that count; None counts all.
+    """
+    weight = torch.ones_like(true[..., :1]) if known is None else known.unsqueeze(-1).to(true.dtype)
+    rows = tuple(range(true.dim() - 1))
+    mean = (weight * true).sum(rows) / weight.sum()
+    return 1 - (weight * (predicted - true).square()).sum() / (weight * (true - mean).square()).sum()
+
+
+Alignment = tuple[Float[Tensor, "D D"], Float[Tensor, "D"]]
+"""An affine map from latent to true states, x = z A + b: a latent space is free up to an invertible map."""
+
+
+def affine(latent: Float[Tensor, "M D"], state: Float[Tensor, "M D"]) -> Alignment:
+    """The alignment of least squares."""
+    ones = torch.ones_like(latent[:, :1])
+    solution = torch.linalg.lstsq(torch.cat([latent, ones], dim=1), state).solution
+    return solution[:-1], solution[-1]
+
+
+def aligned(latent: Float[Tensor, "*rows D"], alignment: Alignment | None) -> Float[Tensor, "*rows D"]:
+    """Latent states in true coordinates; None leaves them."""
+    return latent if alignment is None else latent @ alignment[0] + alignment[1]
+
+
+def aligned_field(
+    field: Callable[[Tensor], Tensor], state: Float[Tensor, "M D"], alignment: Alignment | None
+) -> Float[Tensor, "M D"]:
+    """A field of latent states at true ones, in their coordinates: f((x - b) A^-1) A."""
+    if alignment is None:
+        return field(state)
+    matrix, offset = alignment
+    return field(torch.linalg.solve(matrix, state - offset, left=False)) @ matrix

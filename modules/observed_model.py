@@ -1,0 +1,85 @@
+"""The model of a system whose state is observed: nothing to encode, nothing to decode, dynamics to learn."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class ObservedModel(nn.Module):
+    """A latent model whose latent state is the observation, and whose inputs push known axes of it.
+
+    Args:
+        dynamics: how the state goes on (`modules.networks.latent.dynamics.Dynamics`).
+        axes: which axis of the state each part of the action pushes; null for each its own.
+
+    Raises: ValueError for an axis that the state does not have.
+    """
+
+    observed = True
+    dynamics: Any
+
+    def __init__(self, dynamics: nn.Module, axes: list[int] | None = None):
+        super().__init__()
+        self.dynamics = dynamics
+        dimensions = int(self.dynamics.dimensions)
+        self.action_encoder = Pushed(list(range(dimensions)) if axes is None else axes, dimensions)
+        self.decoder = Shown(dimensions)
+
+    def encode(self, obs: Tensor, action: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Means and variances `[B, T, D]` of the state, from observations of the same shape: known without doubt."""
+        return obs, torch.zeros_like(obs)
+
+    def decode(self, latent: Tensor) -> Tensor:
+        """The observation that is to be expected."""
+        return latent
+
+    def loss(self, obs: Tensor, action: Tensor, joined: Tensor) -> Tensor:
+        """Negative log-likelihood of the next state, a step and dimension; the mean over an ensemble's members.
+
+        With nothing to encode or decode this is what the evidence lower bound amounts to, up to a constant.
+
+        Args:
+            obs: `[L+1, N, D]`.   action: `[L, N, A]`.   joined: `[L, N]`, steps that count.
+        """
+        variance = self.dynamics.variance
+        expected = self.dynamics.members(obs[:-1], self.action_encoder(action))
+        surprise = 0.5 * ((obs[1:] - expected).square() / variance + variance.log()).mean(-1)
+        return (surprise * joined).sum() / (joined.sum() * len(surprise)).clamp(min=1)
+
+
+class Pushed(nn.Module):
+    """Actions as inputs to the state: B u, where B is made of columns of the identity.
+
+    Args:
+        axes: that the parts of an action push.   dimensions: D.
+    """
+
+    matrix: Tensor
+
+    def __init__(self, axes: list[int], dimensions: int):
+        super().__init__()
+        if not axes or not all(0 <= axis < dimensions for axis in axes):
+            raise ValueError(f"axes is {axes}; a state of {dimensions} dimensions has axes 0 to {dimensions - 1}.")
+        self.register_buffer("matrix", torch.eye(dimensions)[axes], persistent=False)
+
+    def forward(self, action: Tensor) -> Tensor:
+        """`[..., D]` of `[..., A]`."""
+        return action @ self.matrix
+
+
+class Shown(nn.Module):
+    """A decoder that shows the state with next to no noise.
+
+    Args:
+        dimensions: D.
+    """
+
+    def __init__(self, dimensions: int):
+        super().__init__()
+        self.dimensions = dimensions
+
+    def sensitivity(self, latent: Tensor) -> tuple[Tensor, Tensor]:
+        """dy/dz `[..., D, D]`, and the variances of an observation `[..., D]`."""
+        eye = torch.eye(self.dimensions, dtype=latent.dtype, device=latent.device)
+        return eye.expand(*latent.shape, self.dimensions), torch.full_like(latent, 1e-8)

@@ -1,0 +1,124 @@
+"""Dynamical systems: the right flow, the right noise, the right observations."""
+
+import math
+
+import pytest
+import torch
+
+from datamodules.envs.dynamical import Dynamical, normal, poisson
+from datamodules.envs.vector_fields import SYSTEMS
+from datamodules.types import UsageError
+
+
+def rolled(env: Dynamical, steps: int, rows: int = 64) -> list[dict[str, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(0)
+    states = [env.initial(torch.rand(rows, env.noise_size, generator=generator))]
+    for _ in range(steps):
+        action = torch.zeros(rows, len(env.axes))
+        noise = torch.rand(rows, env.noise_size, generator=generator)
+        states.append(env.transition(states[-1], action, noise)[0])
+    return states
+
+
+@pytest.mark.parametrize("system", sorted(SYSTEMS))
+def test_a_step_without_noise_equals_a_thousand_midpoint_steps_in_float64(system: str) -> None:
+    env = Dynamical(system, process_noise=0.0)
+    state = env.initial(torch.rand(4, env.noise_size, generator=torch.Generator().manual_seed(1)))
+    action = 0.3 * torch.tensor([env.spaces["action_high"]]).repeat(4, 1)
+
+    after = env.transition(state, action, torch.rand(4, env.noise_size))[0]["x"]
+
+    right, control, dt = state["x"].double(), env.control(action).double(), env.dt / 1000
+    for _ in range(1000):
+        middle = right + dt / 2 * (env.field(right) + control)
+        right = right + dt * (env.field(middle) + control)
+    torch.testing.assert_close(after.double(), right, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("system", sorted(SYSTEMS))
+def test_states_stay_finite_float32_and_near_the_box_under_full_push(system: str) -> None:
+    env = Dynamical(system)
+    state = env.initial(torch.rand(16, env.noise_size))
+    push = torch.tensor(env.spaces["action_high"]).expand(16, -1)
+    for _ in range(500):
+        state = env.transition(state, push, torch.rand(16, env.noise_size))[0]
+
+    assert state["x"].dtype == torch.float32 and torch.isfinite(state["x"]).all()
+    width = env.high - env.low
+    assert ((state["x"] - (env.low + env.high) / 2).abs() <= 2 * width + 1e-4).all()
+
+
+@pytest.mark.parametrize(("field", "at_rest"), [("duffing", (1.0, 0.0)), ("double_well", (-1.0, 0.0))])
+def test_wells_are_at_rest(field: str, at_rest: tuple[float, float]) -> None:
+    assert Dynamical(field).field(torch.tensor(at_rest)).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("system", ["limit_cycle", "double_limit_cycle", "ring_attractor"])
+def test_circles_attract(system: str) -> None:
+    last = rolled(Dynamical(system, process_noise=0.0), 400)[-1]["x"]
+    assert (last.norm(dim=-1) - 1).abs().max() < 0.05
+
+
+def test_process_noise_has_its_standard_deviation_per_root_second() -> None:
+    quiet, loud = (Dynamical("double_well", process_noise=noise) for noise in (0.0, 0.5))
+    noise = torch.rand(20_000, loud.noise_size, generator=torch.Generator().manual_seed(0))
+    state = {"x": torch.zeros(20_000, 2), "draw": noise[:, 2:], "age": torch.zeros(20_000, dtype=torch.int64)}
+    action = torch.zeros(20_000, 2)
+    moved = [env.transition(state, action, noise)[0]["x"] for env in (quiet, loud)]
+
+    assert (moved[1] - moved[0]).std() == pytest.approx(0.5 * math.sqrt(loud.dt), rel=0.02)
+
+
+def test_a_system_pushed_along_one_axis_takes_one_number() -> None:
+    env = Dynamical("van_der_pol")
+    assert env.spaces["action_high"] == [2.0]
+    assert env.control(torch.tensor([[5.0]])).tolist() == [[0.0, 2.0]]
+
+
+def test_noise_and_mean_of_a_linear_observation() -> None:
+    env = Dynamical("duffing", observation="linear", observation_dim=30, observation_noise=0.2)
+    state = env.initial(torch.rand(4000, env.noise_size, generator=torch.Generator().manual_seed(0)))
+    error = env.observation(state) - env.mean(state)
+
+    assert env.observation(state).shape == (4000, 30)
+    assert error.std() == pytest.approx(0.2, rel=0.02) and abs(float(error.mean())) < 2e-3
+
+
+def test_poisson_counts_have_the_rate_as_mean_and_variance() -> None:
+    rate = torch.tensor([0.3, 5.0, 40.0]).expand(200_000, 3)
+    counts = poisson(rate, torch.rand(rate.shape, generator=torch.Generator().manual_seed(0)))
+
+    torch.testing.assert_close(counts.mean(0), rate[0], rtol=0.02, atol=0)
+    torch.testing.assert_close(counts.var(0), rate[0], rtol=0.03, atol=0)
+
+
+def test_normals_are_finite_at_both_ends_of_the_uniform() -> None:
+    assert torch.isfinite(normal(torch.tensor([0.0, 1.0 - 2**-24]))).all()
+
+
+def test_an_episode_is_truncated_at_its_length_only() -> None:
+    env = Dynamical("duffing", length=3)
+    state, ends = env.initial(torch.rand(2, env.noise_size)), []
+    for _ in range(3):
+        state, _, terminated, truncated = env.transition(state, torch.zeros(2, 2), torch.rand(2, env.noise_size))
+        ends.append((terminated.any().item(), truncated.all().item()))
+
+    assert ends == [(False, False), (False, False), (False, True)]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"system": "pendulum"},
+        {"observation": "cnn"},
+        {"observation": "linear"},
+        {"noise": "laplace"},
+        {"dt": 0.0},
+        {"process_noise": -1.0},
+        {"count": 0.0},
+        {"length": 0},
+    ],
+)
+def test_arguments_out_of_range_are_refused_in_one_sentence(wrong: dict[str, object]) -> None:
+    with pytest.raises(UsageError):
+        Dynamical(**wrong)

@@ -1,0 +1,80 @@
+"""Sequence data: stored files, held-out sequences, and what is refused."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from callbacks.trajectories import write_trajectories
+from datamodules.device_env import DeviceEnv
+from datamodules.held_out import HOLD, record, record_held_out
+from datamodules.stored import StoredData, holding, read_sequences
+from datamodules.types import UsageError
+from tests.dynamics import Spring, spring_data
+
+
+def springs(rows: int = 3, length: int | None = None) -> DeviceEnv:
+    return DeviceEnv(Spring(length), rows, device=torch.device("cpu"))
+
+
+def test_held_out_sequences_repeat_and_know_the_truth() -> None:
+    held_out, again = record_held_out(springs(), 50, seed=3), record_held_out(springs(), 50, seed=3)
+
+    assert torch.equal(held_out.sequences.obs, again.sequences.obs)
+    assert held_out.sequences.obs.shape == (51, 3, 2) and held_out.sequences.joined.all()
+    assert torch.equal(held_out.state, held_out.sequences.obs)  # type: ignore[arg-type]
+    assert torch.equal(held_out.field, Spring().field(held_out.grid))  # type: ignore[arg-type]
+    changes = (held_out.sequences.action.diff(dim=0) != 0).any(-1).any(-1).nonzero()[:, 0] + 1
+    assert changes.tolist() == [HOLD, 2 * HOLD]
+
+
+def test_steps_across_an_end_are_not_joined() -> None:
+    sequences = record(springs(length=4), 9, seed=0)
+
+    assert sequences.joined[:, 0].tolist() == [True, True, True, False, True, True, True, False, True]
+
+
+def test_what_predict_wrote_is_read_with_masks(tmp_path: Path) -> None:
+    episodes = [
+        {
+            "obs": torch.full((length + 1, 2), float(length)), "action": torch.ones(length, 1),
+            "reward": torch.zeros(length), "terminated": torch.zeros(length), "truncated": torch.ones(length),
+        }
+        for length in (3, 5)
+    ]  # fmt: skip
+    write_trajectories(tmp_path / "trajectories.npz", episodes)
+
+    sequences = read_sequences(tmp_path / "trajectories.npz")
+
+    assert sequences.obs.shape == (6, 2, 2) and sequences.joined.sum(0).tolist() == [3, 5]
+    ring = holding(sequences, chunk=2)
+    pieces = ring.sample(torch.rand(1, 50, 2), recent=0)
+    assert (pieces.obs[:, 1:][pieces.joined] >= 3).all()
+
+
+def test_files_are_never_unpickled(tmp_path: Path) -> None:
+    np.savez(tmp_path / "bad.npz", obs=np.array([{"a": 1}], dtype=object))
+
+    with pytest.raises(UsageError, match="is no file of trajectories"):
+        read_sequences(tmp_path / "bad.npz")
+
+
+def test_a_missing_file_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"There is no file none\.npz: write one with"):
+        StoredData("tests.dynamics.Spring", file="none.npz")
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"env": "CartPole-v1"}, "takes discrete actions; exploring dynamics needs continuous ones"),
+        ({"updates": -1}, "data.updates is -1"),
+        ({"recent": 99}, "nor recent more than data.batch_size 32"),
+        ({"chunk": 50}, r"data.chunk is 50, more than data.capacity 40"),
+        ({"held_out_steps": 0}, "data.held_out_steps is 0"),
+    ],
+)
+def test_impossible_values_are_refused(settings: dict, sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        spring_data(**settings)

@@ -1,0 +1,1 @@
+"""Parts of latent models, tested one file each."""

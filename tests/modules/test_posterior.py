@@ -1,0 +1,37 @@
+"""The posterior kept step by step equals the one made at once."""
+
+import torch
+
+from modules.posterior import Posterior
+
+VARIANCE = torch.tensor(0.1, dtype=torch.float64)
+
+
+def seen(steps: int) -> tuple[torch.Tensor, torch.Tensor]:
+    random = torch.Generator().manual_seed(0)
+    return torch.randn(steps, 6, generator=random).double(), torch.randn(steps, 2, generator=random).double()
+
+
+def test_step_by_step_from_sums_and_made_anew_are_the_same() -> None:
+    features, target = seen(50)
+    one, anew = Posterior(6, 2, 3.0), Posterior(6, 2, 3.0)
+    for t in range(0, 50, 5):
+        one.observe_(features[t : t + 5], target[t : t + 5], VARIANCE)
+
+    anew.observe_(features[:9] + 1, target[:9], VARIANCE)
+    anew.refit_(features, target, VARIANCE)
+
+    torch.testing.assert_close(one.state_dict(), anew.state_dict())
+    kept = one.covariance.clone()
+    one.refactor_()
+    torch.testing.assert_close(one.covariance, kept)
+
+
+def test_observing_says_how_much_the_determinant_fell() -> None:
+    features, target = seen(7)
+    posterior = Posterior(6, 2, 3.0)
+    before = posterior.covariance.logdet()
+
+    gained = posterior.observe_(features, target, VARIANCE)
+
+    torch.testing.assert_close(gained, 2 * (before - posterior.covariance.logdet()))
