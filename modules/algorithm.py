@@ -232,21 +232,29 @@ class Algorithm(LightningModule):
 
     def on_fit_start(self) -> None:
         """Make the joints, and what each rank draws for itself, on the module's device."""
-        self.optimization.scaler = getattr(self.trainer.precision_plugin, "scaler", None)
+        self.optimization.take_scaler_(self.trainer.precision_plugin)
         self.joints = self.make_joints()
         self.minibatch_generator = stream_generator(run_seed(), self.global_rank, "minibatch", self.device)
         if self._rank_state is not None:
             self.load_rank_state(self._rank_state)
 
+    def on_fit_end(self) -> None:
+        """Give the precision its scaler back."""
+        self.optimization.give_scaler_back_(self.trainer.precision_plugin)
+
     def rank_state(self) -> dict[str, Any]:
         """What this rank alone holds, as tensors and plain types."""
         self.finish_log()
-        return {"minibatch": self.minibatch_generator.get_state(), **self.training_log.remembered()}
+        scale = self.optimization.scaler.state_dict() if self.optimization.scaler is not None else {}
+        log = self.training_log.remembered()
+        return {"minibatch": self.minibatch_generator.get_state(), "scale": scale, **log}
 
     def load_rank_state(self, state: dict[str, Any]) -> None:
         """Continue from `rank_state`."""
         restore_generator(self.minibatch_generator, state["minibatch"])
         self.training_log.remember(state, self.device)
+        if self.optimization.scaler is not None and state.get("scale"):
+            self.optimization.scaler.load_state_dict(state["scale"])
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add spaces, counters and the state of every rank; called on all ranks."""

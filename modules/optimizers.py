@@ -43,6 +43,17 @@ class Optimizers:
         states = [state for optimizer in self.each for state in optimizer.state.values()]
         return [value for state in states for value in state.values() if isinstance(value, Tensor)]
 
+    def take_scaler_(self, precision: Any) -> None:
+        """Take over the loss scaler of Lightning's precision, which would scale the steps of `Tick` too."""
+        self.scaler = getattr(precision, "scaler", None)
+        if self.scaler is not None:
+            precision.scaler = None
+
+    def give_scaler_back_(self, precision: Any) -> None:
+        """For whatever the Trainer does next."""
+        if self.scaler is not None:
+            precision.scaler = self.scaler
+
     def step(self, loss: Tensor, optimizer: Optimizer, max_grad_norm: float) -> Tensor:
         """One step: gradients averaged over ranks and clipped by their global norm, which is returned.
 

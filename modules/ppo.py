@@ -217,7 +217,8 @@ class PPO(Algorithm):
         if self.obs_normalizer is not None:
             self.obs_normalizer.update_(rollout.obs[:-1], rollout.valid)
         if self.reward_scaler is not None:
-            self.reward_scaler.update_(rollout.reward, rollout.terminated | rollout.truncated, rollout.valid)
+            ended = rollout.terminated | rollout.truncated
+            self.reward_scaler.update_(rollout.reward, ended, rollout.valid, rollout.reset[0])
 
     def make_joints(self) -> dict[str, Joint[Any]]:
         """Prepare, and one pass of the update."""

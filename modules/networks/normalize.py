@@ -108,17 +108,18 @@ class RewardScaler(nn.Module):
         return (reward * self.returns.scale).clamp(-self.returns.limit, self.returns.limit)
 
     @torch.no_grad()
-    def update_(self, reward: Tensor, ended: Tensor, valid: Tensor | None = None) -> None:
+    def update_(self, reward: Tensor, ended: Tensor, valid: Tensor | None = None, first: Tensor | None = None) -> None:
         """Carry the discounted returns through a rollout and merge them into the statistics.
 
         Args:
             reward: `[T, B]`, as the environment gave it.
             ended: `[T, B]` bool, terminated or truncated: the return of the row starts anew after the step.
             valid: `[T, B]` bool; an invalid step leaves the row's return as it is and is not counted.
+            first: `[B]` bool; rows that begin an episode, as after a resume that cannot go on with the old ones.
         """
         running = torch.zeros_like(reward[0], dtype=torch.float64)
         if self.running is not None and self.running.shape == running.shape:
-            running.copy_(self.running)
+            running.copy_(self.running if first is None else self.running.masked_fill(first, 0.0))
         present = torch.ones_like(ended) if valid is None else valid
         returns = torch.empty_like(reward, dtype=torch.float64)
         for t in range(reward.shape[0]):

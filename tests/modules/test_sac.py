@@ -15,6 +15,7 @@ from datamodules.replay import ReplayData
 from datamodules.types import Spaces, UsageError
 from modules.networks import GRU
 from modules.networks.twin import TwinMLP
+from modules.optimizers import Optimizers
 from modules.sac import SAC
 from modules.sac_batch import SACBatch
 from tests.soft import box_data, choice_data, fitted_sac
@@ -141,7 +142,7 @@ def test_noise_is_held_over_a_horizon_only() -> None:
 
 def test_targets_are_copies_that_follow() -> None:
     model = SAC(BOX, tau=0.25)
-    model.raw_optimizers = model.make_optimizers()
+    model.optimization = Optimizers(model.make_optimizers())
     before = [each.clone() for each in model.target_critic.parameters()]
     assert all(torch.equal(*pair) for pair in zip(before, model.critic.parameters(), strict=True))
 
