@@ -60,7 +60,13 @@ class Collector:
         self.pure = cast(PureVectorEnv, envs) if envs.pure else None
         self.rows = envs.num_envs * envs.spaces["agents"]
         parts = [(self, "advance")] if self.pure else []
-        self.joint = Joint(self.roll, envs.device, name="collect", parts=parts, capturable=envs.pure)
+        self.joint = Joint(
+            self.roll,
+            envs.device,
+            name="collect",
+            parts=parts,
+            capturable=envs.pure and getattr(actor, "capturable", True),
+        )
         self.storage: dict[str, Tensor] = {}
         self.steps = torch.arange(horizon, device=envs.device).unbind()
         self._written: list[Row] = []

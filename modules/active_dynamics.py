@@ -58,6 +58,7 @@ class ActiveDynamics(Algorithm):
     Raises: UsageError for values that cannot be.
     """
 
+    capturable = False  # planning factors small matrices, which waits for the device
     model: Any
     low: Tensor
     high: Tensor
