@@ -222,8 +222,7 @@ class PPO(Algorithm):
 
     def make_joints(self) -> dict[str, Joint[Any]]:
         """Prepare, and one pass of the update."""
-        parts = [(self, "loss")]
-        update = Joint(self.run_pass, self.device, name="update", parts=parts, owned=self.owned_tensors)
+        update = Joint(self.run_pass, self.device, name="update", parts=[(self, "loss")], owned=self.owned_tensors)
         return {"prepare": Joint(self.prepare, self.device, name="prepare"), "update": update}
 
     def update(self, batch: PPOBatch) -> Scalars:

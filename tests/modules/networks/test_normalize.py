@@ -155,3 +155,13 @@ def test_two_ranks_hold_the_statistics_of_all_their_data(tmp_path: Path) -> None
     first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1))
     torch.testing.assert_close(first, second, rtol=0, atol=0)
     torch.testing.assert_close(first, alone.state_dict())
+
+
+def test_a_row_that_begins_an_episode_forgets_the_return_it_ran_up() -> None:
+    scaler, never = RewardScaler(0.9), torch.zeros(1, 2, dtype=torch.bool)
+    scaler.update_(torch.ones(1, 2), never)
+
+    scaler.update_(torch.ones(1, 2), never, first=torch.tensor([True, False]))
+
+    assert scaler.running is not None
+    torch.testing.assert_close(scaler.running, torch.tensor([1.0, 1.9], dtype=torch.float64))
