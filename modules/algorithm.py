@@ -240,7 +240,8 @@ class Algorithm(LightningModule):
 
     def on_fit_end(self) -> None:
         """Give the precision its scaler back."""
-        self.optimization.give_scaler_back_(self.trainer.precision_plugin)
+        if self.joints:
+            self.optimization.give_scaler_back_(self.trainer.precision_plugin)
 
     def rank_state(self) -> dict[str, Any]:
         """What this rank alone holds, as tensors and plain types."""
