@@ -18,7 +18,8 @@ import torch
 
 from app.__main__ import find_config
 from app.errors import PlainParser, nearest, refuse
-from app.peers import FOREVER, PEERS
+from app.peer_drivers import FOREVER
+from app.peers import PEERS
 from app.probe import machine, spread, versions
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -9,7 +9,7 @@ from lightning.pytorch import Callback, Trainer
 
 from app.alone import environment_alone, policy_alone
 from app.cli import TRAINER_DEFAULTS, LeydenCLI, OneSentenceParser
-from app.peers import FOREVER
+from app.peer_drivers import FOREVER
 from app.probe import peak_memory_mib, synchronize
 from callbacks.compile import Compile
 from callbacks.gpu import Watch, device_uuid, measured

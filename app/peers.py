@@ -12,18 +12,24 @@ import torch
 from torch import Tensor, nn
 
 from app.pace import Pace
+from app.peer_drivers import (
+    as_they_are,
+    mlp_shape,
+    refuse_without_counterpart,
+    run_sb3,
+    run_skrl,
+    skrl_envs,
+    skrl_layers,
+    skrl_spaces,
+)
 from app.peers_dqn import QTask, q_task_of, train_sb3_dqn, train_skrl_dqn
 from app.peers_sac import SACTask, sac_task_of, train_sb3_sac, train_skrl_sac
 from datamodules.replay import ReplayData
 from datamodules.rollout import RolloutData
 from datamodules.types import UsageError
 from modules.dqn import DQN
-from modules.networks.mlp import MLP
 from modules.ppo import PPO
 from modules.sac import SAC
-
-FOREVER = 10**12
-"""Environment steps that no benchmark reaches, so that schedules stay at their start."""
 
 
 class Task(NamedTuple):
@@ -46,6 +52,11 @@ class Task(NamedTuple):
     value_weight: float
     entropy_weight: float
     max_grad_norm: float
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps of an iteration."""
+        return self.num_envs * self.horizon
 
 
 class Peer(NamedTuple):
@@ -71,18 +82,9 @@ def task_of(data: Any, model: Any, who: str) -> Task | QTask | SACTask:
     if not (isinstance(data, RolloutData) and isinstance(model, PPO)):
         raise UsageError(f"{who} can be compared with modules.ppo.PPO, modules.dqn.DQN and modules.sac.SAC only.")
     refuse_untranslatable(data, model, who)
-    layers = [layer for layer in model.network.modules() if not list(layer.children())]
-    kinds = {type(layer) for layer in layers if not isinstance(layer, nn.Linear | nn.Flatten)}
-    if type(model.network) is not MLP or model.network.scale != 1 or len(kinds) != 1:
-        raise UsageError(f"{who} is compared on plain MLPs only: use `modules.networks.MLP`, no layer_norm, scale 1.")
-    names = set(Task._fields)
-    plain = {name: getattr(owner, name) for owner in (data, model) for name in names if name in vars(owner)}
-    return Task(
-        **plain,
-        action_kind=data.spaces["action_kind"],
-        hidden=tuple(layer.out_features for layer in layers if isinstance(layer, nn.Linear)),
-        activation=kinds.pop(),
-    )
+    hidden, activation = mlp_shape(model.network, who)
+    plain = as_they_are(set(Task._fields), data, model)
+    return Task(**plain, action_kind=data.spaces["action_kind"], hidden=hidden, activation=activation)
 
 
 def refuse_untranslatable(data: RolloutData, model: PPO, who: str) -> None:
@@ -93,9 +95,7 @@ def refuse_untranslatable(data: RolloutData, model: PPO, who: str) -> None:
         "model.normalize_reward=false": model.reward_scaler is not None,
         "model.target_kl=null": model.target_kl is not None,
     }
-    for change, needed in changes.items():
-        if needed:
-            raise UsageError(f"{who} has no exact counterpart of `{change.partition('=')[0]}`: add `--set {change}`.")
+    refuse_without_counterpart(who, changes)
     if data.env not in gym.registry:
         raise UsageError(f"{who} needs a Gymnasium id, but data.env is {data.env}.")
     if data.spaces["action_kind"] not in ("discrete", "continuous"):
@@ -103,47 +103,26 @@ def refuse_untranslatable(data: RolloutData, model: PPO, who: str) -> None:
 
 
 def train_sb3(task: Task, pace: Pace) -> None:
-    """Stable-Baselines3: DummyVecEnv, on the CPU, no logging."""
-    import stable_baselines3
-    from stable_baselines3.common.callbacks import BaseCallback
-    from stable_baselines3.common.env_util import make_vec_env
-
-    class Paced(BaseCallback):
-        """Ticks where the next rollout begins: an iteration is over."""
-
-        def _on_rollout_start(self) -> None:
-            if self.num_timesteps and not pace.tick(task.horizon * task.num_envs):
-                raise SystemExit(0)
-
-        def _on_step(self) -> bool:
-            return True
-
-    agent = stable_baselines3.PPO(
-        "MlpPolicy",
-        make_vec_env(task.env, task.num_envs, seed=1, env_kwargs=task.env_kwargs),
+    """Stable-Baselines3's PPO."""
+    run_sb3(
+        "PPO",
+        task,
+        pace,
         n_steps=task.horizon,
-        batch_size=task.horizon * task.num_envs // task.minibatches,
+        batch_size=task.env_steps // task.minibatches,
         n_epochs=task.passes,
-        learning_rate=task.learning_rate,
-        gamma=task.gamma,
         gae_lambda=task.lam,
         clip_range=task.clip,
         clip_range_vf=task.value_clip,
         vf_coef=task.value_weight / 2,
         ent_coef=task.entropy_weight,
         max_grad_norm=task.max_grad_norm,
-        policy_kwargs={"net_arch": list(task.hidden), "activation_fn": task.activation},
-        device="cpu",
     )
-    agent.learn(FOREVER, callback=Paced(), log_interval=FOREVER)
 
 
 def train_skrl(task: Task, pace: Pace) -> None:
-    """skrl: the id's own vector environment where there is one, on the CPU, no tracking."""
+    """Skrl's PPO."""
     from skrl.agents.torch.ppo import PPO as SkrlPPO
-    from skrl.envs.wrappers.torch import wrap_env
-    from skrl.memories.torch import RandomMemory
-    from skrl.trainers.torch import SequentialTrainer
 
     class Paced(SkrlPPO):
         """Ticks after every update: an iteration is over."""
@@ -151,20 +130,12 @@ def train_skrl(task: Task, pace: Pace) -> None:
         def update(self, **timing: int) -> None:
             super().update(**timing)
             self.tracking_data.clear()
-            if not pace.tick(task.horizon * task.num_envs):
+            if not pace.tick(task.env_steps):
                 raise SystemExit(0)
 
-    own = gym.spec(task.env).vector_entry_point is not None
-    mode = "vector_entry_point" if own else "sync"
-    envs = wrap_env(gym.make_vec(task.env, task.num_envs, vectorization_mode=mode, **task.env_kwargs), verbose=False)
-    spaces = {"observation_space": envs.observation_space, "action_space": envs.action_space, "device": "cpu"}
-    agent = Paced(
-        models={role: skrl_model(task, role, spaces) for role in ("policy", "value")},
-        memory=RandomMemory(memory_size=task.horizon, num_envs=task.num_envs, device="cpu"),
-        cfg=skrl_settings(task),
-        **spaces,
-    )
-    SequentialTrainer(env=envs, agents=agent, cfg=skrl_trainer_settings()).train()
+    envs = skrl_envs(task)
+    models = {role: skrl_model(task, role, skrl_spaces(envs)) for role in ("policy", "value")}
+    run_skrl(Paced, task, envs, models, task.horizon, skrl_settings(task))
 
 
 def skrl_settings(task: Task) -> dict[str, Any]:
@@ -182,13 +153,7 @@ def skrl_settings(task: Task) -> dict[str, Any]:
         "entropy_loss_scale": task.entropy_weight,
         "grad_norm_clip": task.max_grad_norm,
         "time_limit_bootstrap": True,
-        "experiment": {"write_interval": 0, "checkpoint_interval": 0},
     }
-
-
-def skrl_trainer_settings() -> dict[str, Any]:
-    """A quiet run without end."""
-    return {"timesteps": FOREVER, "headless": True, "disable_progressbar": True, "close_environment_at_exit": False}
 
 
 def skrl_model(task: Task, role: str, spaces: dict[str, Any]) -> Any:
@@ -205,9 +170,7 @@ def skrl_model(task: Task, role: str, spaces: dict[str, Any]) -> Any:
             Model.__init__(self, **spaces)
             mixin.__init__(self)
             outputs = 1 if role == "value" else self.num_actions
-            widths = zip((self.num_observations, *task.hidden[:-1]), task.hidden, strict=True)
-            hidden = [layer for width in widths for layer in (nn.Linear(*width), task.activation())]
-            self.net = nn.Sequential(*hidden, nn.Linear(task.hidden[-1], outputs))
+            self.net = skrl_layers(task, self.num_observations, outputs)
             self.log_std = nn.Parameter(torch.zeros(outputs if mixin is GaussianMixin else 0))
 
         def compute(self, inputs: dict[str, Tensor], role: str) -> tuple[Tensor, dict[str, Any]]:

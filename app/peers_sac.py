@@ -7,7 +7,15 @@ import torch
 from torch import Tensor, nn
 
 from app.pace import Pace
-from app.peers_dqn import FOREVER
+from app.peer_drivers import (
+    as_they_are,
+    refuse_without_counterpart,
+    run_sb3,
+    run_skrl,
+    skrl_envs,
+    skrl_layers,
+    skrl_spaces,
+)
 from datamodules.replay import ReplayData
 from datamodules.types import UsageError
 from modules.networks.mlp import MLP
@@ -54,14 +62,11 @@ def sac_task_of(data: ReplayData, model: SAC, who: str) -> SACTask:
         "model.noise_hold=1": model.noise_hold > 1,
         "model.critic_learning_rate=null": model.critic_learning_rate != model.learning_rate,
     }
-    for change, needed in changes.items():
-        if needed:
-            raise UsageError(f"{who} has no exact counterpart of `{change.partition('=')[0]}`: add `--set {change}`.")
+    refuse_without_counterpart(who, changes)
     if data.env not in gym.registry or not model.continuous:
         raise UsageError(f"{who} is compared on Gymnasium ids with Box actions only, and data.env is {data.env}.")
     hidden, activation = shape_of(model, who)
-    names = set(SACTask._fields) - {"updates"}  # those of the model are what it made so far
-    plain = {name: getattr(owner, name) for owner in (data, model) for name in names if name in vars(owner)}
+    plain = as_they_are(set(SACTask._fields) - {"updates"}, data, model)  # the model's are what it made so far
     alpha = float(model.log_alpha.detach().exp())
     return SACTask(**plain, hidden=hidden, activation=activation, alpha=alpha, updates=data.updates_per_iteration)
 
@@ -85,45 +90,25 @@ def shape_of(model: SAC, who: str) -> tuple[tuple[int, ...], type[nn.Module]]:
 
 
 def train_sb3_sac(task: SACTask, pace: Pace) -> None:
-    """Stable-Baselines3: DummyVecEnv, on the CPU, no logging."""
-    import stable_baselines3
-    from stable_baselines3.common.callbacks import BaseCallback
-    from stable_baselines3.common.env_util import make_vec_env
-
-    class Paced(BaseCallback):
-        """Ticks where the next rollout begins: an iteration is over."""
-
-        def _on_rollout_start(self) -> None:
-            if self.num_timesteps > task.learning_starts and not pace.tick(task.env_steps):
-                raise SystemExit(0)
-
-        def _on_step(self) -> bool:
-            return True
-
-    agent = stable_baselines3.SAC(
-        "MlpPolicy",
-        make_vec_env(task.env, task.num_envs, seed=1, env_kwargs=task.env_kwargs),
-        learning_rate=task.learning_rate,
+    """Stable-Baselines3's SAC."""
+    run_sb3(
+        "SAC",
+        task,
+        pace,
+        after=task.learning_starts,
         buffer_size=task.capacity,
         learning_starts=task.learning_starts,
         batch_size=task.batch_size,
         tau=task.tau,
-        gamma=task.gamma,
         train_freq=task.horizon,
         gradient_steps=task.updates,
         ent_coef=f"auto_{task.alpha}" if task.tune_alpha else task.alpha,
-        policy_kwargs={"net_arch": list(task.hidden), "activation_fn": task.activation},
-        device="cpu",
     )
-    agent.learn(FOREVER, callback=Paced(), log_interval=FOREVER)
 
 
 def train_skrl_sac(task: SACTask, pace: Pace) -> None:
-    """skrl: synchronous environments, on the CPU, no tracking."""
+    """Skrl's SAC, on synchronous environments."""
     from skrl.agents.torch.sac import SAC as SkrlSAC
-    from skrl.envs.wrappers.torch import wrap_env
-    from skrl.memories.torch import RandomMemory
-    from skrl.trainers.torch import SequentialTrainer
 
     class Paced(SkrlSAC):
         """Ticks after the updates of every vector step."""
@@ -134,18 +119,12 @@ def train_skrl_sac(task: SACTask, pace: Pace) -> None:
             if not pace.tick(task.num_envs):
                 raise SystemExit(0)
 
-    envs = wrap_env(gym.make_vec(task.env, task.num_envs, vectorization_mode="sync", **task.env_kwargs), verbose=False)
-    spaces = {"observation_space": envs.observation_space, "action_space": envs.action_space, "device": "cpu"}
+    envs = skrl_envs(task, own_vector=False)
+    spaces = skrl_spaces(envs)
     critics = {name: skrl_model(task, spaces, critic=True) for name in ("critic_1", "critic_2")}
     targets = {f"target_{name}": skrl_model(task, spaces, critic=True) for name in critics}
-    agent = Paced(
-        models={"policy": skrl_model(task, spaces, critic=False), **critics, **targets},
-        memory=RandomMemory(memory_size=task.capacity // task.num_envs, num_envs=task.num_envs, device="cpu"),
-        cfg=skrl_settings(task),
-        **spaces,
-    )
-    quiet = {"timesteps": FOREVER, "headless": True, "disable_progressbar": True, "close_environment_at_exit": False}
-    SequentialTrainer(env=envs, agents=agent, cfg=quiet).train()
+    models = {"policy": skrl_model(task, spaces, critic=False), **critics, **targets}
+    run_skrl(Paced, task, envs, models, task.capacity // task.num_envs, skrl_settings(task))
 
 
 def skrl_settings(task: SACTask) -> dict[str, Any]:
@@ -166,7 +145,6 @@ def skrl_settings(task: SACTask) -> dict[str, Any]:
         "learning_starts": task.learning_starts // task.num_envs,
         "learn_entropy": task.tune_alpha,
         "initial_entropy_value": task.alpha,
-        "experiment": {"write_interval": 0, "checkpoint_interval": 0},
     }
 
 
@@ -183,9 +161,7 @@ def skrl_model(task: SACTask, spaces: dict[str, Any], *, critic: bool) -> Any:
             Model.__init__(self, **spaces)
             mixin.__init__(self)
             inputs = self.num_observations + self.num_actions * critic
-            widths = zip((inputs, *task.hidden[:-1]), task.hidden, strict=True)
-            hidden = [layer for width in widths for layer in (nn.Linear(*width), task.activation())]
-            self.net = nn.Sequential(*hidden, nn.Linear(task.hidden[-1], 1 if critic else 2 * self.num_actions))
+            self.net = skrl_layers(task, inputs, 1 if critic else 2 * self.num_actions)
 
         def compute(self, inputs: dict[str, Tensor], role: str) -> tuple[Tensor, dict[str, Any]]:
             seen = [inputs["observations"], inputs["taken_actions"]] if critic else [inputs["observations"]]

@@ -1,0 +1,153 @@
+"""What every peer's driver needs: a task without what cannot be translated, and the two libraries' way to run one."""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import gymnasium as gym
+from torch import nn
+
+from app.pace import Pace
+from datamodules.types import UsageError
+from modules.networks.mlp import MLP
+
+FOREVER = 10**12
+"""Environment steps that no benchmark reaches, so that schedules stay at their start."""
+
+QUIET = {"experiment": {"write_interval": 0, "checkpoint_interval": 0}}
+"""skrl's settings for an agent that writes nothing."""
+
+
+class AnyTask(Protocol):
+    """What all tasks have, in the words of our configs."""
+
+    @property
+    def env(self) -> str:
+        """A Gymnasium id."""
+        ...
+
+    @property
+    def env_kwargs(self) -> dict[str, Any]:
+        """Keyword arguments of the environment."""
+        ...
+
+    @property
+    def num_envs(self) -> int:
+        """Environments at a time."""
+        ...
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps of an iteration."""
+        ...
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        """Widths of every network."""
+        ...
+
+    @property
+    def activation(self) -> type[nn.Module]:
+        """After every hidden layer."""
+        ...
+
+    @property
+    def learning_rate(self) -> float:
+        """Of every optimizer."""
+        ...
+
+    @property
+    def gamma(self) -> float:
+        """Discount."""
+        ...
+
+
+def refuse_without_counterpart(who: str, changes: Mapping[str, bool]) -> None:
+    """Raises: UsageError for the first change, `KEY=VALUE`, that is needed before a peer has a counterpart."""
+    for change, needed in changes.items():
+        if needed:
+            raise UsageError(f"{who} has no exact counterpart of `{change.partition('=')[0]}`: add `--set {change}`.")
+
+
+def mlp_shape(network: nn.Module, who: str) -> tuple[tuple[int, ...], type[nn.Module]]:
+    """Widths of the layers and the activation after each.
+
+    Raises: UsageError unless the network is a plain MLP.
+    """
+    layers = [layer for layer in network.modules() if not list(layer.children())]
+    kinds = {type(layer) for layer in layers if not isinstance(layer, nn.Linear | nn.Flatten)}
+    if type(network) is not MLP or network.scale != 1 or len(kinds) != 1:
+        raise UsageError(f"{who} is compared on plain MLPs only: use `modules.networks.MLP`, no layer_norm, scale 1.")
+    return tuple(layer.out_features for layer in layers if isinstance(layer, nn.Linear)), kinds.pop()
+
+
+def as_they_are(names: set[str], *owners: object) -> dict[str, Any]:
+    """The settings of a task that data and model hold under the same name."""
+    return {name: getattr(owner, name) for owner in owners for name in names if name in vars(owner)}
+
+
+def run_sb3(agent: str, task: AnyTask, pace: Pace, *, after: int = 0, **settings: Any) -> None:
+    """Stable-Baselines3: DummyVecEnv, on the CPU, no logging.
+
+    Args:
+        agent: the class's name.   after: environment steps before which no iteration is counted.
+        settings: of the agent, beside those that all tasks have.
+    """
+    import stable_baselines3
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.env_util import make_vec_env
+
+    class Paced(BaseCallback):
+        """Ticks where the next rollout begins: an iteration is over."""
+
+        def _on_rollout_start(self) -> None:
+            if self.num_timesteps > after and not pace.tick(task.env_steps):
+                raise SystemExit(0)
+
+        def _on_step(self) -> bool:
+            return True
+
+    getattr(stable_baselines3, agent)(
+        "MlpPolicy",
+        make_vec_env(task.env, task.num_envs, seed=1, env_kwargs=task.env_kwargs),
+        learning_rate=task.learning_rate,
+        gamma=task.gamma,
+        policy_kwargs={"net_arch": list(task.hidden), "activation_fn": task.activation},
+        device="cpu",
+        **settings,
+    ).learn(FOREVER, callback=Paced(), log_interval=FOREVER)
+
+
+def skrl_envs(task: AnyTask, own_vector: bool = True) -> Any:
+    """Skrl's environments: the id's own vector environment where there is one and it is wanted, else synchronous."""
+    from skrl.envs.wrappers.torch import wrap_env
+
+    own = own_vector and gym.spec(task.env).vector_entry_point is not None
+    mode = "vector_entry_point" if own else "sync"
+    return wrap_env(gym.make_vec(task.env, task.num_envs, vectorization_mode=mode, **task.env_kwargs), verbose=False)
+
+
+def skrl_spaces(envs: Any) -> dict[str, Any]:
+    """What skrl's agents and models are told of the environments."""
+    return {"observation_space": envs.observation_space, "action_space": envs.action_space, "device": "cpu"}
+
+
+def skrl_layers(task: AnyTask, inputs: int, outputs: int) -> nn.Sequential:
+    """The layers of the task in a network of skrl's."""
+    widths = zip((inputs, *task.hidden[:-1]), task.hidden, strict=True)
+    hidden = [layer for width in widths for layer in (nn.Linear(*width), task.activation())]
+    return nn.Sequential(*hidden, nn.Linear(task.hidden[-1], outputs))
+
+
+def run_skrl(agent: Any, task: AnyTask, envs: Any, models: dict[str, Any], memory: int, settings: Any) -> None:
+    """skrl: on the CPU, no tracking.
+
+    Args:
+        agent: a class that ticks.   memory: vector steps that it remembers.
+    """
+    from skrl.memories.torch import RandomMemory
+    from skrl.trainers.torch import SequentialTrainer
+
+    remembers = RandomMemory(memory_size=memory, num_envs=task.num_envs, device="cpu")
+    made = agent(models=models, memory=remembers, cfg=settings | QUIET, **skrl_spaces(envs))
+    quiet = {"timesteps": FOREVER, "headless": True, "disable_progressbar": True, "close_environment_at_exit": False}
+    SequentialTrainer(env=envs, agents=made, cfg=quiet).train()
