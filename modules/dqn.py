@@ -12,12 +12,13 @@ from datamodules.types import Decision, Experience, Rollout, Scalars, Spaces, St
 from modules.algorithm import Algorithm, Collected
 from modules.checks import check_values
 from modules.exploring import EpsilonGreedy
+from modules.functional.choices import MASKED
 from modules.functional.policy import masked_mean
 from modules.functional.returns import window_return
 from modules.functional.schedule import Schedule, scheduled
+from modules.functional.soft import follow_
 from modules.hparams import keep_hyperparameters
 from modules.networks.base import Network
-from modules.networks.heads import MASKED
 from modules.networks.mlp import MLP
 from modules.networks.q_heads import QHead, QNetwork
 
@@ -199,10 +200,9 @@ class DQN(Algorithm):
         following = taken(following, self.best(chooser, batch.next_mask))
         return self.online.head.target(following, batch.return_, batch.discount)
 
-    @torch.no_grad()
     def follow_(self, share: float) -> None:
         """Move the target network a share of the way to the online one."""
-        torch._foreach_lerp_(list(self.target.parameters()), list(self.online.parameters()), share)
+        follow_([*self.target.parameters()], [*self.online.parameters()], share)
 
     def iterate(self, collected: Collected) -> Scalars | None:
         """As every algorithm, on transitions of this replay."""
@@ -224,8 +224,7 @@ class DQN(Algorithm):
 
     def make_joints(self) -> dict[str, Joint[Any]]:
         """Prepare, and all updates of an iteration."""
-        owned = lambda: [*self.owned_tensors(), *self.target.parameters()]  # noqa: E731
-        update = Joint(self.learn_all, self.device, name="update", parts=[(self, "loss")], owned=owned)
+        update = Joint(self.learn_all, self.device, name="update", parts=[(self, "loss")], owned=self.owned_tensors)
         return {"prepare": Joint(self.prepare, self.device, name="prepare"), "update": update}
 
     def on_train_start(self) -> None:

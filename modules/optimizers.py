@@ -30,7 +30,7 @@ class Optimizers:
         self.scaler: GradScaler | None = None
         own = ("params", "lr", "capturable")
         self._options = [{key: group[key] for key in group if key not in own} for group in self.groups]
-        self._learning_rate: float | None = None
+        self._learning_rates: list[float | None] = [None] * len(self.each)
 
     @property
     def groups(self) -> list[dict[str, Any]]:
@@ -96,13 +96,18 @@ class Optimizers:
         return torch.where(norm.isfinite(), norm, 0.0)
 
     def set_learning_rate_(self, learning_rate: float) -> None:
-        """Of all of them; in place where a captured update reads it."""
-        for group in self.groups:
-            if not isinstance(group["lr"], Tensor):
-                group["lr"] = learning_rate
-            elif learning_rate != self._learning_rate:
-                group["lr"].fill_(learning_rate)
-        self._learning_rate = learning_rate
+        """Of all of them."""
+        self.set_learning_rates_([learning_rate] * len(self.each))
+
+    def set_learning_rates_(self, learning_rates: Sequence[float]) -> None:
+        """One for each of them; in place where a captured update reads it."""
+        for optimizer, rate, before in zip(self.each, learning_rates, self._learning_rates, strict=True):
+            for group in optimizer.param_groups:
+                if not isinstance(group["lr"], Tensor):
+                    group["lr"] = rate
+                elif rate != before:
+                    group["lr"].fill_(rate)
+        self._learning_rates = list(learning_rates)
 
     def make_capturable_(self, device: torch.device) -> bool:
         """Rates and step counts become tensors, so that steps can be captured; False, aloud, if they cannot be."""

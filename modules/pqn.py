@@ -12,12 +12,12 @@ from datamodules.types import Decision, Rollout, Scalars, Spaces, State, UsageEr
 from modules.algorithm import Algorithm
 from modules.checks import check_divides, check_values
 from modules.exploring import EpsilonGreedy
+from modules.functional.choices import MASKED
 from modules.functional.policy import masked_mean
 from modules.functional.returns import gae
 from modules.functional.schedule import Schedule, scheduled
 from modules.hparams import keep_hyperparameters
 from modules.networks.base import Network
-from modules.networks.heads import MASKED
 from modules.networks.mlp import MLP
 from modules.networks.q_heads import QHead, QNetwork
 

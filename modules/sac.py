@@ -13,13 +13,14 @@ from datamodules.joint import Joint
 from datamodules.types import Decision, Experience, Scalars, Spaces, State, UsageError
 from modules.algorithm import Algorithm
 from modules.checks import check_values
+from modules.functional.choices import MASKED
 from modules.functional.returns import td_target
 from modules.functional.schedule import Schedule, scheduled
 from modules.functional.soft import expected_soft_value, follow_, soft_value, temperature_loss
 from modules.hparams import keep_hyperparameters
-from modules.networks.base import Network
+from modules.networks.base import Network, features_of
 from modules.networks.distributions import Categorical
-from modules.networks.heads import MASKED, CategoricalHead
+from modules.networks.heads import CategoricalHead
 from modules.networks.mlp import MLP
 from modules.networks.normalize import RunningNormalizer
 from modules.networks.squashed import SquashedGaussian, SquashedGaussianHead
@@ -63,9 +64,10 @@ class SAC(Algorithm):
     """
 
     off_policy = True
-    metrics: ClassVar[tuple[str, ...]] = (
+    metrics: tuple[str, ...] = (
         "critic_loss", "actor_loss", "alpha_action", "entropy", "q_mean", "critic_grad_norm", "actor_grad_norm",
     )  # fmt: skip
+    compiled: ClassVar[tuple[str, ...]] = ("critic_loss", "actor_loss")
 
     exploring: Tensor
     scale: Tensor
@@ -162,7 +164,7 @@ class SAC(Algorithm):
 
     def policy(self, obs: Tensor, mask: Tensor | None) -> Policy:
         """The distribution over actions in normalised observations `[N, *obs]`."""
-        features, _ = self.network(obs, {}, torch.zeros(len(obs), dtype=torch.bool, device=obs.device))
+        features = features_of(self.network, obs)
         return self.head(features) if self.continuous else self.head(features, mask)
 
     def prepare(self, experience: Experience) -> SACBatch:
@@ -174,12 +176,15 @@ class SAC(Algorithm):
 
     def update(self, batch: SACBatch) -> Scalars:
         """An optimizer step of every network on each minibatch; means of the metrics over them."""
-        shape = (*batch.return_.shape[:1], 2, *batch.return_.shape[1:])  # for the next action and for the improvement
-        noise = self.head.noise(shape, self.minibatch_generator) if self.continuous else None
-        self.errors, measured = self.joints["update"](batch, noise)
+        self.errors, measured = self.joints["update"](batch, self.update_noise(batch))
         self.updates += len(batch.return_)
         self.exploring.fill_(False)
         return Scalars(self.metrics, measured)
+
+    def update_noise(self, batch: SACBatch) -> Tensor | None:
+        """What updates sample actions with, `[U, 2, N, ...]`: of the next state and of this; choices need none."""
+        shape = (len(batch.return_), 2, *batch.return_.shape[1:])
+        return self.head.noise(shape, self.minibatch_generator) if self.continuous else None
 
     def run_updates(self, batch: SACBatch, noise: Tensor | None) -> tuple[Tensor, Tensor]:
         """All updates: absolute errors of the critics `[U, N]`, and means of the metrics."""
@@ -256,14 +261,12 @@ class SAC(Algorithm):
 
     def schedule_(self) -> None:
         """Learning rates for the iteration that begins."""
-        rates = (self.learning_rate, self.critic_learning_rate, self.critic_learning_rate)
-        for optimizer, start in zip(self.raw_optimizers, rates, strict=False):
-            rate = scheduled(self.learning_rate_schedule, start, self.progress)
-            for group in optimizer.param_groups:
-                if isinstance(group["lr"], Tensor):
-                    group["lr"].fill_(rate)
-                else:
-                    group["lr"] = rate
+        rates = [scheduled(self.learning_rate_schedule, start, self.progress) for start in self.learning_rates()]
+        self.optimization.set_learning_rates_(rates)
+
+    def learning_rates(self) -> list[float]:
+        """Where they begin, in the order of `make_optimizers`."""
+        return [self.learning_rate, self.critic_learning_rate, *[self.critic_learning_rate] * self.tune_alpha]
 
     def absorb_(self, experience: Experience) -> None:
         """Merge the new steps into the statistics; tell the replay how wrong the critics were."""
@@ -275,7 +278,7 @@ class SAC(Algorithm):
 
     def make_joints(self) -> dict[str, Joint[Any]]:
         """Prepare, and all updates of an iteration."""
-        parts = [(self, "critic_loss"), (self, "actor_loss")]
+        parts = [(self, name) for name in self.compiled]
         update = Joint(self.run_updates, self.device, name="update", parts=parts, owned=self.owned_tensors)
         return {"prepare": Joint(self.prepare, self.device, name="prepare"), "update": update}
 

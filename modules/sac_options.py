@@ -8,14 +8,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from datamodules.joint import Joint
 from datamodules.seeds import restore_generator, run_seed, stream_generator
-from datamodules.types import Decision, Experience, Scalars, Spaces, State, UsageError
-from modules.functional.option_choice import choice_noise, gumbel
+from datamodules.types import Decision, Experience, Spaces, State, UsageError
+from modules.functional.choices import gumbel
+from modules.functional.option_choice import choice_noise
 from modules.functional.options import option_target
-from modules.functional.schedule import scheduled
 from modules.functional.soft import expected_soft_value, soft_value, temperature_loss
-from modules.networks.base import Network
+from modules.networks.base import Network, features_of
 from modules.networks.heads import CategoricalHead
 from modules.networks.option_heads import Torso
 from modules.networks.squashed import SquashedGaussian, SquashedGaussianHead
@@ -25,11 +24,8 @@ from modules.options.measures import measures, names
 from modules.options.policies import Policies, divergence, of_option, own_q, policies, shared_q
 from modules.options.scripted import OptionPolicy, check_scripts
 from modules.options.statistics import OptionStatistics
-from modules.sac import SAC, uniform
+from modules.sac import SAC, UNBOUNDED, uniform
 from modules.sac_batch import SACBatch
-
-UNBOUNDED = torch.finfo(torch.float32).max
-"""A bound on gradient norms that never acts."""
 
 
 class SACOptions(SAC):
@@ -61,7 +57,7 @@ class SACOptions(SAC):
     Source: Bacon, Harb and Precup 2017, arXiv:1609.05140; Li et al. 2020, arXiv:2006.14363, for options with entropy.
     """
 
-    off_policy = True
+    compiled = ("critics_loss", "actors_loss")
     statistics: OptionStatistics
 
     def __init__(
@@ -76,6 +72,7 @@ class SACOptions(SAC):
         check_scripts(scripted, sac.get("normalize_obs", False), spaces["action_kind"])
         super().__init__(spaces, **sac)
         self.controller = controller(spaces["obs_shape"], self.options, scripted)
+        self.metrics = names(self.options)
         self.min_duration = int(self.controller.min_duration.min())
         self.option_generator: torch.Generator | None = None
         if self.noise_hold != 1:
@@ -153,20 +150,16 @@ class SACOptions(SAC):
         Args:
             mask: `[N, A]`.   age: steps that options have run, `[N, K]`, for scripts.
         """
-        features, _ = self.network(obs, {}, torch.zeros(len(obs), dtype=torch.bool, device=obs.device))
+        features = features_of(self.network, obs)
         certain = None
         if self.controller.scripted is not None and not self.continuous:
             certain = self.controller.scripted.action(obs, age, torch.zeros_like(age))
         return policies(self.head(features), self.options, mask, certain)
 
-    def update(self, batch: SACBatch) -> Scalars:
-        """An optimizer step of every network on each minibatch; means of the metrics over them."""
+    def update_noise(self, batch: SACBatch) -> Tensor | None:
+        """What updates sample every option's actions with, `[U, 2, N, K, ...]`; choices need none."""
         shape = (len(batch.return_), 2, *batch.return_.shape[1:], self.options)
-        noise = self.action_noise(shape, self.minibatch_generator)
-        self.errors, measured = self.joints["update"](batch, noise if self.continuous else None)
-        self.updates += len(batch.return_)
-        self.exploring.fill_(False)
-        return Scalars(names(self.options), measured)
+        return self.action_noise(shape, self.minibatch_generator) if self.continuous else None
 
     def descend(self, batch: SACBatch, next_noise: Tensor | None, noise: Tensor | None) -> tuple[Tensor, list[Tensor]]:
         """One step of critics, actor, temperature, master, its temperature, terminations: errors `[N]` and metrics."""
@@ -237,14 +230,14 @@ class SACOptions(SAC):
         return expected_soft_value(q1, q2, policy.log_probs, alpha), policy.entropy()
 
     def schedule_(self) -> None:
-        """Adds the master's target entropy, and the learning rates of master, its temperature and terminations."""
+        """Adds the master's target entropy."""
         super().schedule_()
         self.controller.anneal_(self.progress)
-        own = {"master": self.learning_rate, "alpha_option": self.critic_learning_rate}
-        for name, start in {**own, "ending": self.learning_rate / 3}.items():
-            rate = scheduled(self.learning_rate_schedule, start, self.progress)
-            for group in self.by_name[name].param_groups if name in self.by_name else []:
-                group["lr"] = group["lr"].fill_(rate) if isinstance(group["lr"], Tensor) else rate
+
+    def learning_rates(self) -> list[float]:
+        """Adds those of the master, its temperature and the terminations."""
+        ending = [] if self.controller.ending is None else [self.learning_rate / 3]
+        return [*super().learning_rates(), self.learning_rate, self.critic_learning_rate, *ending]
 
     def absorb_(self, experience: Experience) -> None:
         """Counts what options did."""
@@ -269,12 +262,6 @@ class SACOptions(SAC):
         own = [self.controller.master.parameters(), [self.controller.log_alpha]]
         own += [] if self.controller.ending is None else [self.controller.ending.parameters()]
         return super().make_optimizers() + [self.optimizer([*each]) for each in own]
-
-    def make_joints(self) -> dict[str, Joint[Any]]:
-        """Prepare, and all updates of an iteration."""
-        parts = [(self, "critics_loss"), (self, "actors_loss")]
-        update = Joint(self.run_updates, self.device, name="update", parts=parts, owned=self.owned_tensors)
-        return {"prepare": Joint(self.prepare, self.device, name="prepare"), "update": update}
 
     def owned_tensors(self) -> list[Tensor]:
         """Adds the running means of the controller."""

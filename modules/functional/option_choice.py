@@ -6,6 +6,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from modules.functional.choices import gumbel
+
 Rows = Int[Tensor, "B"]
 
 
@@ -61,8 +63,3 @@ def choice_noise(shape: tuple[int, ...], options: int, generator: torch.Generato
     """Randomness for one `next_option` at each index of `shape`: `[*shape, K + 1]`, on the generator's device."""
     uniform = torch.rand((*shape, 1), generator=generator, device=generator.device)
     return torch.cat([gumbel((*shape, options), generator), uniform], -1)
-
-
-def gumbel(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """Standard Gumbel noise, always finite, on the generator's device."""
-    return torch.empty(shape, device=generator.device).exponential_(generator=generator).log_().neg_()

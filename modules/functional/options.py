@@ -12,13 +12,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
+from modules.functional.choices import MASKED
+
 PerOption = Float[Tensor, "*N K"]
 Entries = Float[Tensor, "*N"]
 Offered = Bool[Tensor, "*N K"]
 Scalar = Float[Tensor, ""]
-
-MASKED = -1e8
-"""The logit of an option that is not offered: finite, so that entropies and gradients are finite."""
 
 
 def offered(mask: Offered) -> Offered:

@@ -3,6 +3,7 @@
 import math
 from typing import Any, Literal, Protocol, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 State = dict[str, Tensor]
@@ -88,6 +89,17 @@ class Memoryless(nn.Module):
         if self.scale != 1.0:
             obs = obs * self.scale
         return through(self.body, obs), state
+
+
+def features_of(network: nn.Module, obs: Tensor) -> Tensor:
+    """Features `[N, F]` of observations `[N, *obs_shape]` by a network that remembers nothing."""
+    reset = torch.zeros(len(obs), dtype=torch.bool, device=obs.device)
+    return network(obs, {}, reset)[0]
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """In float32 where the precision made it less."""
+    return x.float() if x.dtype.itemsize < 4 else x
 
 
 def applied(module: nn.Module, *args: Any) -> Any:

@@ -15,10 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from modules.networks.base import orthogonal
+from modules.functional.choices import MASKED, gumbel
+from modules.networks.base import at_least_float32, orthogonal
 from modules.networks.distributions import Bernoulli, Categorical, DiagonalGaussian, Distribution, MultiCategorical
-
-MASKED = -1e8
 
 
 class PolicyHead(nn.Module):
@@ -46,7 +45,7 @@ class PolicyHead(nn.Module):
 
     def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         """Randomness for one `sample` at each index of `shape`, float32 on the generator's device."""
-        return _gumbel((*shape, self.linear.out_features), generator)
+        return gumbel((*shape, self.linear.out_features), generator)
 
 
 class CategoricalHead(PolicyHead):
@@ -85,7 +84,7 @@ class BernoulliHead(PolicyHead):
 
     def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         """Standard logistic noise `[*shape, parts]`: the difference of two Gumbel draws, which is always finite."""
-        first, second = _gumbel((2, *shape, self.linear.out_features), generator)
+        first, second = gumbel((2, *shape, self.linear.out_features), generator)
         return first - second
 
 
@@ -159,9 +158,4 @@ def _linear(layer: nn.Linear, features: Tensor) -> Tensor:
     else:
         with torch.autocast(device, enabled=False):
             output = F.linear(features.to(weight.dtype), weight, layer.bias)
-    return output.float() if output.dtype.itemsize < 4 else output
-
-
-def _gumbel(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """Standard Gumbel noise, -log E with E exponential: `exponential_` never draws 0, so it is always finite."""
-    return torch.empty(shape, device=generator.device).exponential_(generator=generator).log_().neg_()
+    return at_least_float32(output)

@@ -3,10 +3,9 @@
 from collections.abc import Callable
 from typing import Any, cast
 
-import torch
 from torch import Tensor, nn
 
-from modules.networks.base import Network, orthogonal
+from modules.networks.base import Network, at_least_float32, features_of, orthogonal
 
 Torso = Callable[[tuple[int, ...]], nn.Module]
 """Makes a network from the shape of an observation."""
@@ -33,8 +32,7 @@ class OnTorso(nn.Module):
 
     def forward(self, obs: Tensor) -> Any:
         """What the head makes of observations `[N, *obs_shape]`."""
-        reset = torch.zeros(len(obs), dtype=torch.bool, device=obs.device)
-        return self.head(self.torso(obs, {}, reset)[0])
+        return self.head(features_of(self.torso, obs))
 
 
 class OptionHead(nn.Module):
@@ -55,4 +53,4 @@ class OptionHead(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """Numbers `[N, K]` or `[N, K, outputs]`, float32 at least, whatever the precision."""
         output = self.linear(features)
-        return (output.float() if output.dtype.itemsize < 4 else output).unflatten(-1, self.shape)
+        return at_least_float32(output).unflatten(-1, self.shape)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from modules.functional.q_learning import huber, projected, quantile_huber
 from modules.functional.returns import td_target
-from modules.networks.base import orthogonal
+from modules.networks.base import features_of, orthogonal
 
 
 class QHead(nn.Module):
@@ -66,8 +66,7 @@ class QNetwork(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """What the head says of every action."""
-        reset = torch.zeros(len(obs), dtype=torch.bool, device=obs.device)
-        return self.head(self.torso(obs, {}, reset)[0])
+        return self.head(features_of(self.torso, obs))
 
 
 class C51Head(QHead):

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from modules.functional.soft import reparametrised_log_prob
-from modules.networks.base import orthogonal
+from modules.networks.base import at_least_float32, orthogonal
 
 LOG_STD_LOW, LOG_STD_HIGH = -5.0, 2.0
 """Between these lies the log standard deviation before squashing."""
@@ -65,8 +65,7 @@ class SquashedGaussianHead(nn.Module):
 
     def forward(self, features: Tensor) -> SquashedGaussian:
         """The distribution over actions, float32 also under autocast."""
-        output = self.linear(features)
-        output = output.float() if output.dtype.itemsize < 4 else output
+        output = at_least_float32(self.linear(features))
         if self.options is not None:
             output = output.unflatten(-1, (self.options, -1))
         mean, spread = output.chunk(2, -1)

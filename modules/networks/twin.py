@@ -8,7 +8,7 @@ from typing import Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from modules.networks.base import Activation, Network, activation_layer, orthogonal
+from modules.networks.base import Activation, Network, activation_layer, at_least_float32, features_of, orthogonal
 
 
 class Critic(Protocol):
@@ -79,7 +79,7 @@ class TwinMLP(nn.Module):
     def forward(self, obs: Tensor, action: Tensor | None = None) -> Tensor:
         """Estimates `[2, N, outputs]`."""
         inputs = obs.flatten(1).to(next(self.parameters()).dtype)
-        return _at_least_float32(self.layers(inputs if action is None else torch.cat([inputs, action], -1)))
+        return at_least_float32(self.layers(inputs if action is None else torch.cat([inputs, action], -1)))
 
 
 class TwinNetworks(nn.Module):
@@ -110,12 +110,7 @@ class TwinNetworks(nn.Module):
 
     def forward(self, obs: Tensor, action: Tensor | None = None) -> Tensor:
         """Estimates `[2, N, outputs]`."""
-        reset = torch.zeros(len(obs), dtype=torch.bool, device=obs.device)
-        features = torch.stack([torso(obs, {}, reset)[0] for torso in self.torsos])
+        features = torch.stack([features_of(torso, obs) for torso in self.torsos])
         if action is not None:
             features = torch.cat([features, action.expand(2, *action.shape)], -1)
-        return _at_least_float32(self.layers(features))
-
-
-def _at_least_float32(x: Tensor) -> Tensor:
-    return x.float() if x.dtype.itemsize < 4 else x
+        return at_least_float32(self.layers(features))

@@ -9,9 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from datamodules.types import State, UsageError
+from modules.functional.choices import MASKED
 from modules.functional.option_choice import Choice, next_option
 from modules.functional.options import (
-    MASKED,
     arrival_probability,
     bounded_termination,
     controller_value,

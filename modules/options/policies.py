@@ -4,7 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from modules.functional.options import MASKED, categorical_divergence, gaussian_divergence
+from modules.functional.choices import MASKED
+from modules.functional.options import categorical_divergence, gaussian_divergence
 from modules.networks.distributions import Categorical
 from modules.networks.squashed import SquashedGaussian
 
