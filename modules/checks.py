@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from datamodules.types import UsageError
+from datamodules.types import Spaces, UsageError
 
 
 def divisors(number: int) -> list[int]:
@@ -29,6 +29,18 @@ def check_divides(minibatches: int, parts: int, what: str = "transitions (num_en
             f"model.minibatches is {minibatches}, which does not divide the rollout's {parts} {what}:"
             f" the nearest that do are {sorted(near)}."
         )
+
+
+def check_memoryless(network: object, who: str) -> None:
+    """Raises: UsageError for a network that remembers, where `who` cannot use one."""
+    if hasattr(network, "unroll"):
+        raise UsageError(f"model.network is {type(network).__name__}, which remembers: give {who} a memoryless one.")
+
+
+def check_one_choice(spaces: Spaces, who: str) -> None:
+    """Raises: UsageError for an action that is not one choice among a few."""
+    if spaces["action_kind"] != "discrete":
+        raise UsageError(f"{who} needs one Discrete action, and this environment's is {spaces['action_kind']}.")
 
 
 def check_recurrent(network: object, shared: bool) -> None:

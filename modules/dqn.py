@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
 from datamodules.joint import Joint
-from datamodules.types import Decision, Experience, Rollout, Scalars, Spaces, State, UsageError
+from datamodules.types import Decision, Experience, Rollout, Scalars, Spaces, State
 from modules.algorithm import Algorithm, Collected
-from modules.checks import check_values
+from modules.checks import check_memoryless, check_one_choice, check_values
 from modules.exploring import EpsilonGreedy
 from modules.functional.choices import MASKED
 from modules.functional.policy import masked_mean
@@ -117,11 +117,9 @@ class DQN(Algorithm):
 
         Raises: UsageError for an action that is not one choice, and for a network that remembers.
         """
-        if self.spaces["action_kind"] != "discrete":
-            raise UsageError(f"DQN needs one Discrete action, and this environment's is {self.spaces['action_kind']}.")
+        check_one_choice(self.spaces, "DQN")
         torso = network(self.spaces["obs_shape"])
-        if hasattr(torso, "unroll"):
-            raise UsageError(f"model.network is {type(torso).__name__}, which remembers: give DQN a memoryless one.")
+        check_memoryless(torso, "DQN")
         features = cast(Network, torso).features
         return QNetwork(torso, head(features, self.spaces["action_sizes"][0]))
 

@@ -11,6 +11,7 @@ from torch.optim import Adam, Optimizer
 from datamodules.joint import Joint
 from datamodules.types import Decision, Rollout, Scalars, Spaces, State
 from modules.algorithm import Algorithm
+from modules.bootstrap import next_values
 from modules.checks import check_divides, check_recurrent, check_values
 from modules.functional.fused import ppo_objective
 from modules.functional.returns import gae
@@ -192,14 +193,8 @@ class PPO(Algorithm):
 
     def next_value(self, rollout: Rollout, values: Tensor, states: State | None = None) -> Tensor:
         """v(s_{t+1}) `[T, B]` before any reset, of the true last observation where truncated; see `values`."""
-        used = rollout.final_index >= 0
-        if used.device.type == "cpu" and not used.any():
-            return values[1:]
         value = partial(self.value, state=states_at(states, rollout.final_index)) if states else self.value
-        final = value(rollout.final_obs.flatten(0, 1)).view_as(rollout.final_index)
-        following = torch.cat([values[1:], torch.zeros_like(values[:1])])
-        following.scatter_(0, torch.where(used, rollout.final_index, len(values) - 1), final.to(following.dtype))
-        return following[:-1]
+        return next_values(rollout, values, value)
 
     def on_fit_start(self) -> None:
         """Adds the clip range as a tensor, which a captured update reads."""

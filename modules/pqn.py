@@ -8,9 +8,10 @@ from torch import Tensor, nn
 from torch.optim import Optimizer, RAdam
 
 from datamodules.joint import Joint
-from datamodules.types import Decision, Rollout, Scalars, Spaces, State, UsageError
+from datamodules.types import Decision, Rollout, Scalars, Spaces, State
 from modules.algorithm import Algorithm
-from modules.checks import check_divides, check_values
+from modules.bootstrap import next_values
+from modules.checks import check_divides, check_memoryless, check_one_choice, check_values
 from modules.exploring import EpsilonGreedy
 from modules.functional.choices import MASKED
 from modules.functional.policy import masked_mean
@@ -83,11 +84,9 @@ class PQN(Algorithm):
         keep_hyperparameters(self)
         check_values(gamma=gamma, lam=lam, passes=passes, minibatches=minibatches)
         check_values(learning_rate=learning_rate, max_grad_norm=max_grad_norm)
-        if spaces["action_kind"] != "discrete":
-            raise UsageError(f"PQN needs one Discrete action, and this environment's is {spaces['action_kind']}.")
+        check_one_choice(spaces, "PQN")
         torso = network(spaces["obs_shape"])
-        if hasattr(torso, "unroll"):
-            raise UsageError(f"model.network is {type(torso).__name__}, which remembers: give PQN a memoryless one.")
+        check_memoryless(torso, "PQN")
         self.values = QNetwork(torso, QHead(cast(Network, torso).features, spaces["action_sizes"][0], dueling))
         self.optimizer, self.max_grad_norm, self.gamma, self.lam = optimizer, max_grad_norm, gamma, lam
         self.learning_rate, self.learning_rate_schedule = learning_rate, learning_rate_schedule
@@ -140,13 +139,8 @@ class PQN(Algorithm):
         Of the very last observation, and of true last ones, all actions count as allowed.
         """
         last = self.allowed(rollout.obs[-1], None).amax(-1)
-        following = torch.cat([value[1:], last.unsqueeze(0), torch.zeros_like(value[:1])])
-        used = rollout.final_index >= 0
-        if used.device.type == "cpu" and not used.any():
-            return following[:-1]
-        final = self.allowed(rollout.final_obs.flatten(0, 1), None).amax(-1).view_as(rollout.final_index)
-        following.scatter_(0, torch.where(used, rollout.final_index, len(value)), final.to(following.dtype))
-        return following[:-1]
+        values = torch.cat([value, last.unsqueeze(0)])
+        return next_values(rollout, values, lambda obs: self.allowed(obs, None).amax(-1))
 
     def update(self, batch: PQNBatch) -> Scalars:
         """All passes over the batch, each in fresh minibatches; means of the metrics over them."""
