@@ -1,11 +1,14 @@
 """The Collector: the only code that steps an environment to learn from it."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
 from datamodules.joint import Joint
+from datamodules.masks import informed, masks_of
+from datamodules.nested import mapped
 from datamodules.seeds import restore_generator
 from datamodules.types import Actor, Decision, PureVectorEnv, Rollout, Scalars, State, Step, VectorEnv
 
@@ -148,9 +151,8 @@ class Collector:
             row.valid.copy_(step.valid)
         for name, column in row.episode.items():
             column.copy_(step.info[name])
-        masks = {name: value for name, value in step.info.items() if name.endswith("_mask")}
         reset = step.terminated | step.truncated
-        return masks, reset | ~step.valid if self.envs.phantoms else reset
+        return masks_of(step.info), reset | ~step.valid if self.envs.phantoms else reset
 
     def row(self, t: int) -> Row:
         """Where step t is written."""
@@ -248,7 +250,7 @@ class Collector:
         """Everything that makes the next rollout the same as without the interruption; tensors and plain types."""
         envs = self.envs.state_dict()
         live = self.live._asdict() if envs else {}
-        live = {name: _cloned(value, torch.device("cpu")) for name, value in live.items() if name != "envs"}
+        live = mapped(_on(torch.device("cpu")), {name: value for name, value in live.items() if name != "envs"})
         return {"generator": self.generator.get_state(), "envs": envs, "live": live}
 
     def load_state_dict(self, state: dict[str, Any]) -> bool:
@@ -261,14 +263,9 @@ class Collector:
             self.start(int(torch.randint(2**31, (1,), generator=self.generator, device=self.generator.device)))
             return False
         self.envs.load_state_dict(state["envs"])
-        live = {name: _cloned(value, self.envs.device) for name, value in state["live"].items()}
+        live = mapped(_on(self.envs.device), state["live"])
         self.live = Live(**live, envs=self.pure.state if self.pure else {})
         return True
-
-
-def informed(actor: State, masks: State) -> State:
-    """The actor's state before a decision: a leaf with the name of a mask holds the environment's mask."""
-    return {name: masks.get(name, leaf) for name, leaf in actor.items()}
 
 
 def _under(prefix: str, values: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -283,7 +280,6 @@ def _column(length: int, value: Tensor) -> Tensor:
     return torch.empty((length, *value.shape), dtype=value.dtype, device=value.device)
 
 
-def _cloned(value: Any, device: torch.device) -> Any:
-    if isinstance(value, dict):
-        return {name: _cloned(child, device) for name, child in value.items()}
-    return value.detach().to(device=device, copy=True)
+def _on(device: torch.device) -> Callable[[Tensor], Tensor]:
+    """Makes copies on a device."""
+    return lambda tensor: tensor.detach().to(device=device, copy=True)

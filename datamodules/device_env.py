@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from datamodules.masks import masks_of
 from datamodules.types import Spaces, State, Step, TensorEnv, UsageError
 
 
@@ -40,7 +41,7 @@ class DeviceEnv:
         if seed is not None:
             self.generator.manual_seed(seed)
         self.state = self.env.initial(self.noise(1)[0])
-        return self.env.observation(self.state), _masks(self.env.info(self.state))
+        return self.env.observation(self.state), masks_of(self.env.info(self.state))
 
     def noise(self, steps: int) -> Tensor:
         """Uniforms in [0, 1) for `steps` vector steps, `[steps, B, noise_size]`."""
@@ -73,7 +74,7 @@ class DeviceEnv:
         static = self.device.type != "cpu" or torch.compiler.is_compiling()
         if static or ended.any():
             merged = self._merged(ended, noise, last, static)
-            info = {**info, **_masks(self.env.info(merged))}
+            info = {**info, **masks_of(self.env.info(merged))}
         obs = self.env.observation(merged)
         return merged, Step(obs, reward, terminated, truncated, None, self._all_valid, info), last
 
@@ -123,7 +124,3 @@ class DeviceEnv:
 
     def close(self) -> None:
         """Nothing to release."""
-
-
-def _masks(info: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {key: value for key, value in info.items() if key.endswith("_mask")}

@@ -8,8 +8,8 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
-from datamodules.collect import informed
 from datamodules.joint import Joint
+from datamodules.masks import informed, masks_of
 from datamodules.types import Actor, Episodes, PureVectorEnv, State, Step, VectorEnv
 
 
@@ -109,9 +109,8 @@ class EpisodeDataset(IterableDataset):
                 step = step._replace(final_obs=self.pure.observation(last))
         else:
             envs, step = playing.envs, self.envs.step(decision.action)
-        masks = {name: value for name, value in step.info.items() if name.endswith("_mask")}
         reset = step.terminated | step.truncated | ~step.valid
-        going_on = playing._replace(obs=step.obs, masks=masks, reset=reset, actor=actor, envs=envs)
+        going_on = playing._replace(obs=step.obs, masks=masks_of(step.info), reset=reset, actor=actor, envs=envs)
         return self._tallied(going_on, step), decision.action, step
 
     def _tallied(self, playing: Playing, step: Step) -> Playing:

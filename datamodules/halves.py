@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from datamodules.collect import Collector, Live
+from datamodules.nested import mapped
 from datamodules.pool import PoolEnv
 
 
@@ -44,11 +45,7 @@ class HalvedCollector(Collector):
 
 def _rows(value: Any, rows: slice) -> Any:
     """The rows of every tensor in nested tuples and dictionaries."""
-    if isinstance(value, Tensor):
-        return value[rows]
-    if isinstance(value, dict):
-        return {name: _rows(child, rows) for name, child in value.items()}
-    return type(value)(*(_rows(child, rows) for child in value))
+    return mapped(lambda tensor: tensor[rows], value)
 
 
 def _joined(lives: list[Live]) -> Live:

@@ -5,7 +5,6 @@ from typing import Any, cast
 import torch
 from lightning.pytorch.utilities import rank_zero_info
 
-from datamodules.collect import informed
 from datamodules.device_env import DeviceEnv
 from datamodules.envs.trading import Trading
 from datamodules.episodes import EpisodeDataset
@@ -74,21 +73,12 @@ class TradingData(ReplayData):
         device = self.trainer.strategy.root_device
         envs = make_envs(self.env, self.symbols, env_kwargs=self.eval_env_kwargs, device=device)
         env = cast(Trading, cast(DeviceEnv, envs).env)
-        (obs, masks), state = envs.reset(0), self._actor.initial_state(self.symbols)
-        reset, weights = torch.ones(self.symbols, dtype=torch.bool, device=device), []
-        for _ in range(env.length):
-            decision, state = self._actor.act(
-                obs, informed(state, masks), reset, mask=masks.get("action_mask"), greedy=True
-            )
-            weights.append(env.weight(decision.action))
-            step = envs.step(decision.action)
-            obs, reset = step.obs, step.terminated | step.truncated
-            masks = {name: value for name, value in step.info.items() if name.endswith("_mask")}
-        bars, gain, path = (
-            slice(env.first, env.first + env.length),
-            env.on(torch.device("cpu")).gain,
-            torch.stack(weights),
-        )
+        limits = {"seed": 0, "max_steps": env.length}
+        episodes = EpisodeDataset(envs, self._actor, self.symbols, greedy=True, record=True, **limits)
+        path = torch.zeros(self.symbols, env.length, dtype=torch.float64)  # nothing is held after ruin
+        for weights, lived in zip(path, episodes.play().trajectories, strict=True):
+            weights[: len(lived["action"])] = env.weight(lived["action"])
+        bars, gain = slice(env.first, env.first + env.length), env.on(torch.device("cpu")).gain
         shared: dict[str, Any] = {"costs": env.costs, "limits": env.limits, "bars_per_year": env.bars_per_year}
-        symbols = zip(env.prices, gain, path.unbind(1), strict=True)
+        symbols = zip(env.prices, gain, path, strict=True)
         return [report(prices, change, bars, weight, **shared) for prices, change, weight in symbols]

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from datamodules.nested import mapped
 from datamodules.priorities import Priorities, importance_weights
 from datamodules.ring import TERMINATED, TRUNCATED, VALID, Ring
 from datamodules.types import Rollout, Transitions
@@ -70,7 +71,7 @@ class WindowReplay:
         if weight is not None:
             found = found._replace(weight=found.weight * weight.flatten().float())
         shape = entry.shape
-        return _map(found, lambda x: x.view(*shape, *x.shape[1:]).to(self.device, non_blocking=True))
+        return mapped(lambda x: x.view(*shape, *x.shape[1:]).to(self.device, non_blocking=True), found)
 
     def windows(self, entry: Tensor) -> Transitions:
         """The windows that begin at entries `[M]`; everything is `[M, ...]`."""
@@ -153,12 +154,3 @@ class WindowReplay:
             return entry.squeeze(-1)
         valid = (ring.read("flags", entry) & VALID) > 0
         return entry.gather(-1, valid.to(torch.uint8).argmax(-1, keepdim=True)).squeeze(-1)
-
-
-def _map(value: Any, function: Any) -> Any:
-    """The same function on every tensor in nested tuples and dictionaries."""
-    if isinstance(value, Tensor):
-        return function(value)
-    if isinstance(value, dict):
-        return {name: _map(child, function) for name, child in value.items()}
-    return type(value)(*(_map(child, function) for child in value))
