@@ -1,7 +1,6 @@
 """Off-policy data: steps go into a replay, and what is learned from is drawn from it."""
 
 import os
-from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
@@ -9,7 +8,6 @@ from typing import Any, Literal
 import torch
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
-from torch.utils.data import IterableDataset
 
 from datamodules.collect import Collector
 from datamodules.data import Backend, EnvironmentData, require_positive
@@ -17,7 +15,7 @@ from datamodules.joint import Joint
 from datamodules.memory import storage_device
 from datamodules.priorities import Priorities
 from datamodules.ring import Ring, are_stacks, final_slots, ring_bytes
-from datamodules.rollout import Iterations
+from datamodules.rollout import IterationDataset
 from datamodules.seeds import restore_generator, run_seed, stream_generator
 from datamodules.types import Experience, Rollout, Transitions, UsageError
 from datamodules.windows import WindowReplay
@@ -170,8 +168,8 @@ class ReplayData(EnvironmentData):
         return None
 
 
-class ReplayDataset(IterableDataset):
-    """An endless source of iterations that says how many make the run; it owns the replay.
+class ReplayDataset(IterationDataset):
+    """Steps environments, stores what happened, and draws what to learn from; it owns the replay.
 
     Args:
         data: the settings.
@@ -186,6 +184,7 @@ class ReplayDataset(IterableDataset):
     """
 
     def __init__(self, data: ReplayData, collector: Collector, device: torch.device):
+        super().__init__(data.iterations)
         self.data, self.collector, self.device = data, collector, device
         self.replay: WindowReplay | None = None
         self.identity = [int.from_bytes(os.urandom(7), "big"), 0]
@@ -196,15 +195,6 @@ class ReplayDataset(IterableDataset):
         self.generator = stream_generator(run_seed(), rank, "replay", device)
         self._saved: dict[str, Any] | None = None
         self._cut = False
-
-    def __len__(self) -> int:
-        """Batches in the run, those before a resume included."""
-        return self.data.iterations
-
-    def __iter__(self) -> Iterator[Iterations]:
-        """Batches, each to be collected when the training step iterates over it."""
-        while True:
-            yield Iterations(self, 1)
 
     def restore(self, state: dict[str, Any] | None, continues: bool) -> None:
         """Continue with a saved content, if there is one, once the shapes are known.

@@ -1,26 +1,19 @@
 """On-policy data: every batch is collected with the weights as they are, learned from once, and forgotten."""
 
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from torch.utils.data import IterableDataset
 
 from datamodules.collect import Collector
 from datamodules.data import Backend, EnvironmentData, require_positive
-
-
-class Source(Protocol):
-    """Where iterations come from: a collector, or a replay behind one."""
-
-    def collect(self) -> Any:
-        """What one iteration learns from."""
-        ...
+from datamodules.types import Rollout
 
 
 class Iterations:
     """One Trainer batch: a sized, lazy sequence of iterations, each collected when it is asked for."""
 
-    def __init__(self, source: Source, count: int):
+    def __init__(self, source: "IterationDataset", count: int):
         self.source, self.count = source, count
 
     def __len__(self) -> int:
@@ -31,24 +24,43 @@ class Iterations:
             yield self.source.collect()
 
 
-class RolloutDataset(IterableDataset):
-    """An endless source of rollouts that says how many batches make the run.
+class IterationDataset(IterableDataset):
+    """An endless source of iterations that says how many batches make the run; subclasses `collect` one.
 
-    It is sized on purpose: Lightning prefetches one batch of an unsized loader, and every rollout would be one update
-    stale. All state lives in the collector, so an iterator can be dropped and made again at any batch.
+    It is sized on purpose: Lightning prefetches one batch of an unsized loader, and everything would be one update
+    stale. All state lives in what is collected from, so an iterator can be dropped and made again at any batch.
+
+    Args:
+        iterations: of the run, those before a resume included.
     """
 
-    def __init__(self, collector: Collector, iterations: int):
-        self.collector, self.iterations = collector, iterations
+    def __init__(self, iterations: int):
+        self.iterations = iterations
 
     def __len__(self) -> int:
-        """Batches in the run, those before a resume included."""
+        """Batches in the run."""
         return self.iterations
 
     def __iter__(self) -> Iterator[Iterations]:
         """Batches, each to be collected when the training step iterates over it."""
         while True:
-            yield Iterations(self.collector, 1)
+            yield Iterations(self, 1)
+
+    def collect(self) -> Any:
+        """What one iteration learns from."""
+        raise NotImplementedError
+
+
+class RolloutDataset(IterationDataset):
+    """Rollouts of a collector."""
+
+    def __init__(self, collector: Collector, iterations: int):
+        super().__init__(iterations)
+        self.collector = collector
+
+    def collect(self) -> Rollout:
+        """The next rollout."""
+        return self.collector.collect()
 
 
 class RolloutData(EnvironmentData):

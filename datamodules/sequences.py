@@ -1,15 +1,13 @@
 """Data for models of sequences: E agents live online, and what they lived is remembered as it was."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch.utils.data import IterableDataset
 
 from datamodules.collect import Collector
 from datamodules.data import Backend, EnvironmentData, require_positive
 from datamodules.held_out import HeldOutDataset, record_held_out
-from datamodules.rollout import Iterations
+from datamodules.rollout import IterationDataset
 from datamodules.seeds import restore_generator, run_seed, stream_generator, stream_seed
 from datamodules.sequence_ring import SequenceRing
 from datamodules.sequence_types import HeldOut, SequenceExperience
@@ -17,10 +15,8 @@ from datamodules.types import UsageError
 from datamodules.vector import make_envs
 
 
-class SequenceDataset(IterableDataset):
+class SequenceDataset(IterationDataset):
     """Steps environments with the module's policy, keeps what happened, and draws pieces of it.
-
-    Sized, so that nothing is collected ahead of an update (see `RolloutDataset`).
 
     Args:
         collector: steps the environments.
@@ -40,17 +36,9 @@ class SequenceDataset(IterableDataset):
         generator: torch.Generator,
         iterations: int,
     ):
+        super().__init__(iterations)
         self.collector, self.ring, self.shape, self.recent = collector, ring, shape, recent
-        self.generator, self.iterations = generator, iterations
-
-    def __len__(self) -> int:
-        """Batches in the run, those before a resume included."""
-        return self.iterations
-
-    def __iter__(self) -> Iterator[Iterations]:
-        """Batches, each to be collected when the training step iterates over it."""
-        while True:
-            yield Iterations(self, 1)
+        self.generator = generator
 
     def collect(self) -> SequenceExperience:
         """Collect, remember, draw."""

@@ -1,6 +1,6 @@
 """Data for models of sequences that were stored before: files of trajectories, or a recording made at the start."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import IterableDataset
 
 from datamodules.data import Backend, require_positive
 from datamodules.held_out import record
 from datamodules.joint import Joint
-from datamodules.rollout import Iterations
+from datamodules.rollout import IterationDataset
 from datamodules.seeds import run_seed, stream_seed
 from datamodules.sequence_ring import SequenceRing
 from datamodules.sequence_types import SequenceExperience, Sequences
@@ -22,7 +21,7 @@ from datamodules.types import Scalars, UsageError
 from datamodules.vector import make_envs
 
 
-class StoredDataset(IterableDataset):
+class StoredDataset(IterationDataset):
     """Draws pieces of stored sequences.
 
     Args:
@@ -34,17 +33,9 @@ class StoredDataset(IterableDataset):
     """
 
     def __init__(self, ring: SequenceRing, shape: tuple[int, int], seed: int, now: Callable[[], int], iterations: int):
-        self.ring, self.shape, self.seed, self.now, self.iterations = ring, shape, seed, now, iterations
+        super().__init__(iterations)
+        self.ring, self.shape, self.seed, self.now = ring, shape, seed, now
         self.generator = torch.Generator(device=ring.columns["obs"].device)
-
-    def __len__(self) -> int:
-        """Batches in the run, those before a resume included."""
-        return self.iterations
-
-    def __iter__(self) -> Iterator[Iterations]:
-        """Batches of one iteration each, drawn when it is asked for."""
-        while True:
-            yield Iterations(self, 1)
 
     def collect(self) -> SequenceExperience:
         """Draw."""
