@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -17,12 +16,11 @@ from typing import IO, Any
 import torch
 
 from app.__main__ import find_config
+from app.children import child_environ
 from app.errors import PlainParser, nearest, refuse
 from app.peer_drivers import FOREVER
 from app.peers import PEERS
 from app.probe import machine, spread, versions
-
-ROOT = Path(__file__).resolve().parents[1]
 
 FORCED = {
     "trainer.limit_val_batches": 0,
@@ -53,8 +51,7 @@ class Contestant:
         self.trained: list[dict[str, Any]] = []
         self.bare: list[dict[str, Any]] = []
         self._log: IO[str] = (folder / "log.txt").open("w+", encoding="utf-8")
-        paths = [str(ROOT), str(Path.cwd()), os.environ.get("PYTHONPATH", "")]
-        environ = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": str(threads)}
+        environ = child_environ() | {"OMP_NUM_THREADS": str(threads)}
         began = time.perf_counter()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "app.contestant", who, "fit", *words],

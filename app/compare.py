@@ -18,11 +18,11 @@ from torch.utils.tensorboard import SummaryWriter
 
 from app.__main__ import find_config
 from app.chart import chart
+from app.children import child_environ
 from app.comparison import Band, Result, band, judged, table
 from app.curves import Curves
 from app.errors import PlainParser, nearest, refuse
 
-ROOT = Path(__file__).resolve().parents[1]
 FINISHED = "finished.json"
 """Says in a run's folder which command line it finished: the same comparison, started again, goes on from there."""
 
@@ -106,11 +106,16 @@ def label(key: str, value: str) -> str:
 
 def entry(setting: str, seed: int, folder: Path, words: list[str]) -> Entry:
     """A run in `folder/setting/seed_N`."""
-    name = re.sub(r"[^A-Za-z0-9._-]+", "_", setting)[:64]
+    name = plain(setting)[:64]
     logger = {"save_dir": str(folder.absolute()), "name": name, "version": f"seed_{seed}"}
     words = [*words, f"--seed_everything={seed}"]
     words += [f"--trainer.logger.init_args.{key}={value}" for key, value in logger.items()]
     return Entry(setting, seed, folder / name / f"seed_{seed}", words)
+
+
+def plain(name: str) -> str:
+    """A name for a folder."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", name)
 
 
 def finish(entry: Entry, threads: int) -> str | None:
@@ -121,8 +126,7 @@ def finish(entry: Entry, threads: int) -> str | None:
     for stale in entry.folder.glob("events.out.tfevents.*"):
         stale.unlink()
     entry.folder.mkdir(parents=True, exist_ok=True)
-    paths = [str(ROOT), str(Path.cwd()), os.environ.get("PYTHONPATH", "")]
-    environ = {"OMP_NUM_THREADS": str(threads)} | os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    environ = {"OMP_NUM_THREADS": str(threads)} | child_environ()
     log = entry.folder / "log.txt"
     with log.open("w", encoding="utf-8") as file:
         done = subprocess.run(
@@ -157,7 +161,7 @@ def write(folder: Path, metric: str, results: list[Result], bands: dict[str, Ban
                 rows.writerows((result.name, seed, step, value) for step, value in points)
     chart(bands, metric, threshold).save(folder / "curves.png")
     for name, course in bands.items():
-        with SummaryWriter(str(folder / "compared" / re.sub(r"[^A-Za-z0-9._-]+", "_", name))) as board:
+        with SummaryWriter(str(folder / "compared" / plain(name))) as board:
             for step, estimate in zip(course.steps, course.estimates, strict=True):
                 board.add_scalar(metric, estimate.value, step)
 

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 import torch
 from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.trainer.states import TrainerFn
 from PIL import Image, ImageDraw
 from torch import Tensor
+
+from callbacks.boards import boards, show
 
 SIDE, FINE = 360, 2  # pixels of a panel; drawn so many times larger, then reduced: smooth lines
 PAPER, INK, SEEN, PREDICTED = "#ffffff", "#1f2328", "#e69f00", "#0072b2"
@@ -44,10 +45,8 @@ class DynamicsFigures(Callback):
         collector = trainer.datamodule.collector  # type: ignore[attr-defined]
         if collector is not None:
             pl_module.log_values({"dynamics/plan_ms": 1e3 * decision_seconds(pl_module, collector)})
-        boards = [logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)]
-        for tag, picture in self.pictures(pl_module, trainer.datamodule).items() if boards else ():  # type: ignore[attr-defined]
-            for board in boards:
-                board.experiment.add_image(tag, np.asarray(picture), pl_module.env_steps, dataformats="HWC")
+        if writers := boards(trainer):
+            show(writers, self.pictures(pl_module, trainer.datamodule), pl_module.env_steps)  # type: ignore[attr-defined]
 
     @torch.no_grad()
     def pictures(self, pl_module: Any, data: Any) -> dict[str, Image.Image]:

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.loggers import TensorBoardLogger
-from lightning.pytorch.trainer.states import TrainerFn
+
+from callbacks.boards import boards, show
 
 COLOURS = np.array(
     [
@@ -44,18 +44,15 @@ class OptionFigures(Callback):
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Draw, for every TensorBoard there is."""
-        boards = [logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)]
-        recent = getattr(getattr(pl_module, "statistics", None), "recent", {})
-        if not (trainer.state.fn == TrainerFn.FITTING and trainer.is_global_zero and boards and recent):
+        writers, recent = boards(trainer), getattr(getattr(pl_module, "statistics", None), "recent", {})
+        if not (writers and recent):
             return
         steps = {name: column.cpu().numpy() for name, column in recent.items()}
         pictures = {"option/timeline": timeline(steps["option"], steps["begun"], steps["reset"], self._curve(steps))}
         latest = pl_module.latest
         shares = [value for tag, value in latest.items() if tag.removeprefix("option/usage_").isdigit()]
         pictures |= {"option/usage": bars(np.array(shares))} if shares else {}
-        for tag, picture in pictures.items():
-            for board in boards:
-                board.experiment.add_image(tag, picture, pl_module.env_steps, dataformats="HWC")
+        show(writers, pictures, pl_module.env_steps)
 
     def _curve(self, steps: dict[str, np.ndarray]) -> np.ndarray:
         """What to draw over the band, `[steps]`."""

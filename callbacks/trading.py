@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.loggers import TensorBoardLogger
-from lightning.pytorch.trainer.states import TrainerFn
 
 from callbacks.atomic import atomic_file
+from callbacks.boards import boards, show
 from callbacks.checkpoint import run_folder
 
 MEASURES = {
@@ -39,16 +38,12 @@ class TradingReport(Callback):
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Draw, for every TensorBoard there is."""
-        boards = [logger for logger in trainer.loggers if isinstance(logger, TensorBoardLogger)]
-        if trainer.state.fn != TrainerFn.FITTING or not trainer.is_global_zero or not boards:
-            return
-        for report in _reports(trainer):
-            picture = equity_picture(report)
-            for board in boards:
-                board.experiment.add_text(f"trading/report/{report.symbol}", markdown(report.rows), pl_module.env_steps)
-                if picture is not None:
-                    tag = f"trading/equity/{report.symbol}"
-                    board.experiment.add_image(tag, picture, pl_module.env_steps, dataformats="HWC")
+        writers = boards(trainer)
+        for report in _reports(trainer) if writers else ():
+            for writer in writers:
+                writer.add_text(f"trading/report/{report.symbol}", markdown(report.rows), pl_module.env_steps)
+            if (picture := equity_picture(report)) is not None:
+                show(writers, {f"trading/equity/{report.symbol}": picture}, pl_module.env_steps)
 
     def on_test_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Write the files, and say where they are."""

@@ -4,9 +4,8 @@ Each is a path of weights `[bars]`; the weight of bar t depends on bars up to t 
 """
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
-from datamodules.market.prices import Numbers, Prices
+from datamodules.market.prices import Numbers, Prices, trailing
 
 TARGET = 0.10
 """Volatility a year that `volatility_target` aims at."""
@@ -29,7 +28,7 @@ def half(prices: Prices, bars_per_year: int = 252) -> Numbers:
 
 def moving_average(prices: Prices, bars_per_year: int = 252) -> Numbers:
     """Invested while the mean close of 50 bars is above that of 200."""
-    short, long = (_windows(prices.close, length).mean(-1) for length in (50, 200))
+    short, long = (trailing(prices.close, length).mean(-1) for length in (50, 200))
     return (short > long).astype(np.float64)
 
 
@@ -43,7 +42,7 @@ def momentum(prices: Prices, bars_per_year: int = 252) -> Numbers:
 def volatility_target(prices: Prices, bars_per_year: int = 252) -> Numbers:
     """As much, at most everything, as gives a volatility of 10 % a year, by that of the last 60 bars."""
     returns = np.concatenate([[0.0], np.diff(np.log(prices.close))])
-    yearly = _windows(returns, 60).std(-1) * bars_per_year**0.5
+    yearly = trailing(returns, 60).std(-1) * bars_per_year**0.5
     return np.minimum(1.0, TARGET / np.maximum(yearly, 1e-6))
 
 
@@ -62,7 +61,3 @@ BASELINES = {
     "momentum 12-1": momentum,
     "volatility target 10 %": volatility_target,
 }
-
-
-def _windows(values: Numbers, length: int) -> Numbers:
-    return sliding_window_view(np.concatenate([np.full(length - 1, values[0]), values]), length)

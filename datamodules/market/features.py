@@ -5,10 +5,9 @@ the whole series. Changing later bars leaves earlier features as they are, bit f
 """
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from datamodules.market.prices import Numbers, Prices
+from datamodules.market.prices import Numbers, Prices, trailing
 
 WARMUP = 200
 """Bars before the first one whose features are complete."""
@@ -51,19 +50,19 @@ def market_features(prices: Prices) -> NDArray[np.float32]:
     log_close = np.log(prices.close)
     returns = np.concatenate([[0.0], np.diff(log_close)])
     previous = np.concatenate([prices.open[:1], prices.close[:-1]])
-    scale = np.maximum(_rolling(returns, 60).std(-1), 1e-5)
-    low, high = _rolling(prices.low, 14).min(-1), _rolling(prices.high, 14).max(-1)
-    close_20, volume = _rolling(prices.close, 20), _rolling(np.log1p(prices.volume), 60)
-    means = {length: _rolling(prices.close, length).mean(-1) for length in (10, 50, 200)}
+    scale = np.maximum(trailing(returns, 60).std(-1), 1e-5)
+    low, high = trailing(prices.low, 14).min(-1), trailing(prices.high, 14).max(-1)
+    close_20, volume = trailing(prices.close, 20), trailing(np.log1p(prices.volume), 60)
+    means = {length: trailing(prices.close, length).mean(-1) for length in (10, 50, 200)}
     columns = {
         "return_1": returns / scale,
-        "return_5": _rolling(returns, 5).sum(-1) / (scale * 5**0.5),
-        "return_20": _rolling(returns, 20).sum(-1) / (scale * 20**0.5),
+        "return_5": trailing(returns, 5).sum(-1) / (scale * 5**0.5),
+        "return_20": trailing(returns, 20).sum(-1) / (scale * 20**0.5),
         "gap": np.log(prices.open / previous) / scale,
         "intraday": np.log(prices.close / prices.open) / scale,
         "range": np.log(prices.high / prices.low) / scale,
         "volume": (volume[:, -1] - volume.mean(-1)) / np.maximum(volume.std(-1), 1e-3),
-        "volatility_20": np.log(np.maximum(_rolling(returns, 20).std(-1), 1e-5) / scale),
+        "volatility_20": np.log(np.maximum(trailing(returns, 20).std(-1), 1e-5) / scale),
         "volatility_60": np.log(scale / 0.01),
         "rsi": _strength(returns),
         "stochastic": 2 * (prices.close - low) / np.maximum(high - low, 1e-9 * prices.close) - 1,
@@ -79,10 +78,5 @@ def market_features(prices: Prices) -> NDArray[np.float32]:
 
 def _strength(returns: Numbers) -> Numbers:
     """(up - down) / (up + down), of the sums of rises and falls over 14 bars."""
-    window = _rolling(returns, 14)
+    window = trailing(returns, 14)
     return window.sum(-1) / np.maximum(np.abs(window).sum(-1), 1e-9)
-
-
-def _rolling(values: Numbers, length: int) -> Numbers:
-    """Windows `[bars, length]` that end at each bar; before the first bar its value is repeated."""
-    return sliding_window_view(np.concatenate([np.full(length - 1, values[0]), values]), length)

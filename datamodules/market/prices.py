@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from datamodules.types import UsageError
@@ -195,3 +196,8 @@ def _check_order(earlier: Line, later: Line, path: Path) -> None:
             f"{where} opens at {jump:.3g} times the close before it, like a split: use split-adjusted prices, or add"
             " an adj_close column."
         )
+
+
+def trailing(values: Numbers, length: int) -> Numbers:
+    """Windows `[bars, length]` that end at each bar; before the first bar its value is repeated."""
+    return sliding_window_view(np.concatenate([np.full(length - 1, values[0]), values]), length)

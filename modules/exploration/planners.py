@@ -94,13 +94,19 @@ class SamplingPlanner(nn.Module):
         """Refine the last plan, shifted by a step (see `Planner`)."""
         mean = shifted(state["plan"])
         std = torch.full_like(mean, self.std)
-        actions = mean.shape[-1]
-        pieces = noise.split([count * self.horizon * actions for count in self.counts], dim=-1)
-        for piece in pieces:
-            normal = self.filter @ piece.unflatten(-1, (-1, self.horizon, actions))
-            candidates = (mean.unsqueeze(1) + std.unsqueeze(1) * normal).clamp(-1, 1)
+        for piece in self.pieces(noise, mean.shape[-1]):
+            candidates = self.candidates(piece, mean, std)
             mean, std = self.refined(candidates, score(candidates), mean, std)
         return mean, {"plan": mean}
+
+    def pieces(self, noise: Tensor, actions: int) -> tuple[Tensor, ...]:
+        """Every iteration's part of the noise."""
+        return noise.split([count * self.horizon * actions for count in self.counts], dim=-1)
+
+    def candidates(self, noise: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+        """An iteration's candidates `[B, N, H, A]`, correlated over the horizon, from its part of the noise."""
+        normal = self.filter @ noise.unflatten(-1, (-1, *mean.shape[1:]))
+        return (mean.unsqueeze(1) + std.unsqueeze(1) * normal).clamp(-1, 1)
 
     def refined(self, candidates: Tensor, scores: Tensor, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
         """The next iteration's mean and deviation `[B, H, A]`."""
@@ -176,16 +182,12 @@ class ICEM(CEM):
     def forward(self, score: Score, state: State, noise: Tensor) -> tuple[Tensor, State]:
         """Refine the last plan and elites, shifted by a step; the plan is the best candidate of all iterations."""
         mean, kept = shifted(state["plan"]), shifted(state["elites"])
-        std = torch.full_like(mean, self.std)
-        actions = mean.shape[-1]
-        pieces = noise.split([count * self.horizon * actions for count in self.counts], dim=-1)
+        std, pieces = torch.full_like(mean, self.std), self.pieces(noise, mean.shape[-1])
         elites, scores = kept, torch.full(kept.shape[:2], -math.inf, device=kept.device)
         for i, piece in enumerate(pieces):
-            normal = self.filter @ piece.unflatten(-1, (-1, self.horizon, actions))
-            fresh = (mean.unsqueeze(1) + std.unsqueeze(1) * normal).clamp(-1, 1)
             tried = [kept] if i == 0 else []
             tried += [mean.unsqueeze(1)] if i == len(pieces) - 1 else []
-            new = torch.cat([fresh, *tried], dim=1)
+            new = torch.cat([self.candidates(piece, mean, std), *tried], dim=1)
             candidates = torch.cat([new, elites[:, : self.kept]], dim=1)
             values = torch.cat([score(new), scores[:, : self.kept]], dim=1)
             elites, scores = best(candidates, values, self.elites)
