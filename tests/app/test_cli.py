@@ -111,3 +111,23 @@ def test_a_real_bug_keeps_its_traceback(run: Run) -> None:
         fit(run, "--model.passes", "13")
 
     assert bug.traceback[-1].path.name == "stand_in.py"
+
+
+@pytest.mark.parametrize(
+    ("words", "value"), [("1e2", 100), ("1.5e+1", 15), ("2E0", 2), ("64", 64), ("9007199254740993", 9007199254740993)]
+)
+def test_a_whole_number_can_be_written_with_an_exponent(run: Run, folder: Path, words: str, value: int) -> None:
+    told = fit(run, "--data.num_envs", words, "--trainer.max_steps", words, "--print_config")
+    text = (folder / "small.yaml").read_text().replace("    env:", f"    num_envs: {words}\n    env:")
+    (folder / "small.yaml").write_text(text.replace("trainer:", f"trainer:\n  max_steps: {words}"))
+    written = fit(run, "--print_config")
+
+    for config in (yaml.safe_load(told.out), yaml.safe_load(written.out)):
+        assert config["data"]["init_args"]["num_envs"] == config["trainer"]["max_steps"] == value
+        assert type(config["data"]["init_args"]["num_envs"]) is int
+
+
+def test_where_fractions_count_a_float_stays_one(run: Run) -> None:
+    config = yaml.safe_load(fit(run, "--trainer.limit_val_batches", "1.0", "--print_config").out)
+
+    assert type(config["trainer"]["limit_val_batches"]) is float
