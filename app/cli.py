@@ -168,9 +168,6 @@ class LeydenCLI(LightningCLI):
         require_same_algorithm(self.ckpt_path, self.checkpoint, settings.model.class_path)
         settings.ckpt_path = str(self.ckpt_path)
         rank_zero_info(f"Checkpoint: {self.ckpt_path}")
-        model = yaml.safe_load(self._parser(verb).dump(settings, skip_validation=True, skip_unset=False))["model"]
-        for key, here, there in different_options(self.checkpoint, model.get("init_args", {})):
-            rank_zero_info(f"model.{key} is {here} here and {there} in the checkpoint; {here} is used.")
 
     def instantiate_classes(self) -> None:
         """Make data, model and Trainer; a value that one of them refuses is the user's mistake, not a bug.
@@ -194,11 +191,20 @@ class LeydenCLI(LightningCLI):
         """
         if self.ckpt_path is not None:
             require_same_spaces(self.ckpt_path, self.checkpoint, self.datamodule.spaces)
+            self._tell_differences()
         trainer = super().instantiate_trainer(**kwargs)
         precision = self.config[self.config.subcommand].trainer.precision
         if precision in ("16-mixed", "16", 16) and trainer.strategy.root_device.type == "cpu":
             raise UsageError("trainer.precision 16-mixed needs a GPU: use bf16-mixed or 32-true on a CPU.")
         return trainer
+
+    def _tell_differences(self) -> None:
+        """Say which of the model's options differ from the checkpoint's, once it is sure to be used."""
+        verb = self.config.subcommand
+        settings = self._parser(verb).dump(self.config[verb], skip_validation=True, skip_unset=False)
+        options = yaml.safe_load(settings)["model"].get("init_args", {})
+        for key, here, there in different_options(self.checkpoint, options):
+            rank_zero_info(f"model.{key} is {here} here and {there} in the checkpoint; {here} is used.")
 
     def _prepare_subcommand_kwargs(self, subcommand: str) -> dict[str, Any]:
         kwargs = {**super()._prepare_subcommand_kwargs(subcommand), "weights_only": True}
