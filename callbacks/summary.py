@@ -44,7 +44,7 @@ def in_force(trainer: Any, pl_module: Any) -> dict[str, str]:
         "threads": f"{counted(torch.get_num_threads())} of torch",
         "precision": f"{trainer.precision}, {tf32(device)}",
         "joints": ", ".join(forms),
-        "acting": f"{rows_per_call(collector)} rows a policy call",
+        "acting": acting(collector),
         "pinned memory": pinned(collector.envs, device),
     }
 
@@ -67,6 +67,12 @@ def backend(envs: Any) -> str:
         return "device"
     kinds = {kind.__name__ for kind in type(getattr(envs, "envs", envs)).__mro__}
     return next((name for kind, name in BACKENDS.items() if kind in kinds), "vector")
+
+
+def acting(collector: Any) -> str:
+    """How the policy is asked while collecting."""
+    rows = f"{rows_per_call(collector)} rows a policy call"
+    return rows if collector.pure else f"{rows}, {form(collector.acting[0].joint)}"
 
 
 def rows_per_call(collector: Any) -> int:
