@@ -50,7 +50,7 @@ def in_force(trainer: Any, pl_module: Any) -> dict[str, str]:
     return {
         "environments": f"{collector.envs.num_envs} x {trainer.datamodule.env}, backend {backend(collector.envs)}",
         **learning,
-        "acting": f"{rows_per_call(collector)} rows a policy call",
+        "acting": acting(collector),
         "pinned memory": pinned(collector.envs, device),
     }
 
@@ -73,6 +73,12 @@ def backend(envs: Any) -> str:
         return "device"
     kinds = {kind.__name__ for kind in type(getattr(envs, "envs", envs)).__mro__}
     return next((name for kind, name in BACKENDS.items() if kind in kinds), "vector")
+
+
+def acting(collector: Any) -> str:
+    """How the policy is asked while collecting."""
+    rows = f"{rows_per_call(collector)} rows a policy call"
+    return rows if collector.pure else f"{rows}, {form(collector.acting[0].joint)}"
 
 
 def rows_per_call(collector: Any) -> int:

@@ -36,6 +36,7 @@ class Joint(Generic[Result]):
         owned: the tensors that the function changes for good: put back after the calls that warm a capture up.
         capturable: False where a call has effects outside tensors, such as stepping a real environment: never captured,
             since warming up would repeat them.
+        timed: False for a part of another joint, whose time is counted there.
     """
 
     def __init__(
@@ -47,8 +48,9 @@ class Joint(Generic[Result]):
         parts: Sequence[tuple[Any, str]] = (),
         owned: Callable[[], Iterable[Tensor]] = tuple,
         capturable: bool = True,
+        timed: bool = True,
     ):
-        self.capturable = capturable
+        self.capturable, self.timed = capturable, timed
         self.function, self.device, self.name, self.parts, self.owned = function, device, name, parts, owned
         self.mode: Mode = "off"
         self.compiled = False
@@ -70,6 +72,8 @@ class Joint(Generic[Result]):
         """Call the function and add to its time."""
         if not self._ready:
             return self._first(args)
+        if not self.timed:
+            return self._run(args)
         if self.device.type == "cuda":
             start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             start.record()
