@@ -172,7 +172,7 @@ class Algorithm(LightningModule):
     def log_values(self, values: dict[str, float], env_steps: int | None = None) -> None:
         """Send values by tag to every logger, against environment steps (those of now), and keep them in `latest`."""
         self.latest |= values
-        for logger in self.trainer.loggers:
+        for logger in self.trainer.loggers if values else ():
             logger.log_metrics(values, step=self.env_steps if env_steps is None else env_steps)
 
     def on_train_end(self) -> None:
