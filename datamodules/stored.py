@@ -60,6 +60,8 @@ class StoredData(SequenceData):
     Raises: UsageError for values that cannot be, and for a file that is none of ours.
     """
 
+    acts = False
+
     def __init__(
         self,
         env: str,
