@@ -87,7 +87,10 @@ class Optimizers:
         with torch.no_grad():
             for tensor in (*parameters, *self.tensors):
                 kept = before.get(tensor, torch.zeros_like(tensor))  # a fresh state begins at zero
-                tensor.copy_(torch.where(finite, tensor, kept))
+                if tensor.device == finite.device:  # a count of steps on the host goes on
+                    tensor.copy_(torch.where(finite, tensor, kept))
+            for gradient in (parameter.grad for parameter in parameters if parameter.grad is not None):
+                gradient.masked_fill_(~finite, 0.0)  # for what pads a flat one, which nothing else writes to
         return torch.where(finite, norm, 0.0)
 
     def _differentiate(self, loss: Tensor, optimizer: Optimizer) -> list[nn.Parameter]:

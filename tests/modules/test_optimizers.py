@@ -60,3 +60,19 @@ def test_a_scaled_step_equals_a_plain_one_and_an_overflow_leaves_the_weights(gro
     norm = optimizers.step(layers[1](torch.full((3, 2), 1e38)).sum(), optimizers.each[0], 0.5)
 
     assert torch.equal(layers[1].weight, before) and norm == 0
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("first", [True, False])
+def test_a_step_without_a_finite_gradient_is_taken_back_with_its_momentum(groups: int, first: bool):
+    (layer, optimizers), (same, others) = made(groups=groups), made(groups=groups)
+
+    def step(layer: nn.Linear, optimizers: Optimizers, scale: float) -> torch.Tensor:
+        return optimizers.step_if_finite(layer(torch.full((3, 2), scale)).sum(), optimizers.each[0], 0.5)
+
+    norms = [step(layer, optimizers, scale) for scale in ([float("inf"), 1.0] if first else [1.0, float("nan"), 1.0])]
+    expected = [step(same, others, 1.0) for _ in norms[1:]]
+
+    assert torch.equal(layer.weight, same.weight) and norms[0 if first else 1] == 0
+    assert norms[-1] == expected[-1] > 0
+    assert all(torch.equal(a, b) for a, b in zip(optimizers.tensors, others.tensors, strict=True))
