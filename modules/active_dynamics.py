@@ -1,5 +1,6 @@
 """Active dynamics: learn a latent dynamical system by choosing what to try."""
 
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -13,7 +14,7 @@ from modules.algorithm import Algorithm
 from modules.checks import check_values
 from modules.exploration.acquisitions import Knowledge
 from modules.exploration.policies import Belief, Exploration, Planned
-from modules.functional.prediction import Alignment, affine, aligned, aligned_field, determination
+from modules.functional.prediction import Alignment, affine, aligned, aligned_field, determination, velocity
 from modules.hparams import keep_hyperparameters
 from modules.posterior import Posterior
 from modules.ranks import averaged, ranks
@@ -247,7 +248,7 @@ class ActiveDynamics(Algorithm):
 
     def field(self, states: Tensor) -> Tensor:
         """The learned field at true states `[G, D]`, in their coordinates as the last evaluation aligned them."""
-        return aligned_field(self.model.dynamics.field, states, self.alignment)
+        return aligned_field(partial(velocity, self.model.dynamics), states, self.alignment)
 
     def predicted(self, batch: HeldOut, paths: int, steps: int) -> tuple[Tensor, Tensor]:
         """Paths `[steps + 1, paths, D]` from the first observation alone, and as they were; in true coordinates."""

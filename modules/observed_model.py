@@ -12,18 +12,19 @@ class ObservedModel(nn.Module):
     Args:
         dynamics: how the state goes on (`modules.networks.latent.dynamics.Dynamics`).
         axes: which axis of the state each part of the action pushes; null for each its own.
+        strength: what a unit of each part adds to its axis in a second; null for 1.
 
-    Raises: ValueError for an axis that the state does not have.
+    Raises: ValueError for an axis that the state does not have, and for strengths that are not one a part.
     """
 
     observed = True
     dynamics: Any
 
-    def __init__(self, dynamics: nn.Module, axes: list[int] | None = None):
+    def __init__(self, dynamics: nn.Module, axes: list[int] | None = None, strength: list[float] | None = None):
         super().__init__()
         self.dynamics = dynamics
         dimensions = int(self.dynamics.dimensions)
-        self.action_encoder = Pushed(list(range(dimensions)) if axes is None else axes, dimensions)
+        self.action_encoder = Pushed(list(range(dimensions)) if axes is None else axes, dimensions, strength)
         self.decoder = Shown(dimensions)
 
     def encode(self, obs: Tensor, action: Tensor | None = None) -> tuple[Tensor, Tensor]:
@@ -49,19 +50,22 @@ class ObservedModel(nn.Module):
 
 
 class Pushed(nn.Module):
-    """Actions as inputs to the state: B u, where B is made of columns of the identity.
+    """Actions as inputs to the state: B u, where B is made of columns of the identity, each times its strength.
 
     Args:
-        axes: that the parts of an action push.   dimensions: D.
+        axes: that the parts of an action push.   dimensions: D.   strength: of each part; None for 1.
     """
 
     matrix: Tensor
 
-    def __init__(self, axes: list[int], dimensions: int):
+    def __init__(self, axes: list[int], dimensions: int, strength: list[float] | None = None):
         super().__init__()
         if not axes or not all(0 <= axis < dimensions for axis in axes):
             raise ValueError(f"axes is {axes}; a state of {dimensions} dimensions has axes 0 to {dimensions - 1}.")
-        self.register_buffer("matrix", torch.eye(dimensions)[axes], persistent=False)
+        scale = torch.ones(len(axes)) if strength is None else torch.tensor(strength)
+        if len(scale) != len(axes):
+            raise ValueError(f"strength is {strength}; it needs one number for each of the axes {axes}.")
+        self.register_buffer("matrix", torch.eye(dimensions)[axes] * scale.unsqueeze(1), persistent=False)
 
     def forward(self, action: Tensor) -> Tensor:
         """`[..., D]` of `[..., A]`."""

@@ -1,6 +1,7 @@
 """How well a model of dynamics predicts: R2 of many steps ahead, and of its vector field."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -47,3 +48,8 @@ def aligned_field(
         return field(state)
     matrix, offset = alignment
     return field(torch.linalg.solve(matrix, state - offset, left=False)) @ matrix
+
+
+def velocity(dynamics: Any, latent: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
+    """What a step without input adds to latent states in a second, whether f is that velocity or the next state."""
+    return (dynamics.step(latent, torch.zeros_like(latent)) - latent) / dynamics.dt
