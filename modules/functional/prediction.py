@@ -52,4 +52,5 @@ def aligned_field(
 
 def velocity(dynamics: Any, latent: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
     """What a step without input adds to latent states in a second, whether f is that velocity or the next state."""
-    return (dynamics.step(latent, torch.zeros_like(latent)) - latent) / dynamics.dt
+    following: Tensor = dynamics.step(latent, torch.zeros_like(latent))
+    return (following - latent) / float(dynamics.dt)
