@@ -17,7 +17,7 @@ class Part:
 
     def __init__(self, function: Callable[..., Any], collector: Collector, name: str):
         self.function, self.name = function, name
-        self.mode = collector.joint.mode if collector.pure else "off"
+        self.mode = (collector.joint if collector.pure else collector.acting[0].joint).mode
         self.device = collector.envs.device
 
     def joint(self, function: Callable[..., Any]) -> Joint[Any]:

@@ -107,7 +107,7 @@ def main() -> None:
     print(
         f"{options.repeats} repeats of {options.seconds:g} s, interleaved, after a warm-up; {options.threads} threads."
     )
-    print("Evaluation is switched off while timing; schedules stay at their start.")
+    print("Evaluation is switched off while timing; schedules stay at their start, exploring is at its end.")
     for setting in options.set:
         print(f"Changed: {setting}")
     try:

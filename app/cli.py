@@ -1,13 +1,15 @@
 """Lightning's verbs (fit, validate, test, predict) with Leyden's one link, forced settings and checks of bad input."""
 
 import argparse
+import functools
 import logging
 import re
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from traceback import walk_tb
-from typing import Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn, get_args
 
 import yaml
 from lightning.fabric.utilities.exceptions import MisconfigurationException
@@ -69,14 +71,26 @@ NOISE = (
 """Warnings that tell the user nothing to act on."""
 
 
+SCIENTIFIC = re.compile(r"[-+]?\d+(\.\d*)?[eE]\+?\d+")
+"""How whole numbers are written where there are many zeros."""
+
+
 class OneSentenceParser(LightningArgumentParser):
-    """A parser whose every error is one sentence, exit code 2, and no usage dump."""
+    """A parser whose every error is one sentence, exit code 2, and no usage dump; it takes 1e6 for a whole number."""
 
     complaints: ClassVar[list[Complaint]] = []
     """What this parser and the parsers of the classes inside said, innermost first."""
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, allow_abbrev=False, **kwargs)
+
+    def add_class_arguments(self, *args: Any, **kwargs: Any) -> list[str]:
+        """Add the arguments of a class; those of whole numbers can be written as 1e6."""
+        added = super().add_class_arguments(*args, **kwargs)
+        for action in self._actions:
+            if action.dest in added and is_whole(getattr(action, "_typehint", None)):
+                action._check_type = taking_whole(action._check_type)  # type: ignore[attr-defined]
+        return added
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Remember what an inner parser says; explain what the outermost one says."""
@@ -154,9 +168,6 @@ class LeydenCLI(LightningCLI):
         require_same_algorithm(self.ckpt_path, self.checkpoint, settings.model.class_path)
         settings.ckpt_path = str(self.ckpt_path)
         rank_zero_info(f"Checkpoint: {self.ckpt_path}")
-        model = yaml.safe_load(self._parser(verb).dump(settings, skip_validation=True, skip_unset=False))["model"]
-        for key, here, there in different_options(self.checkpoint, model.get("init_args", {})):
-            rank_zero_info(f"model.{key} is {here} here and {there} in the checkpoint; {here} is used.")
 
     def instantiate_classes(self) -> None:
         """Make data, model and Trainer; a value that one of them refuses is the user's mistake, not a bug.
@@ -180,17 +191,46 @@ class LeydenCLI(LightningCLI):
         """
         if self.ckpt_path is not None:
             require_same_spaces(self.ckpt_path, self.checkpoint, self.datamodule.spaces)
+            self._tell_differences()
         trainer = super().instantiate_trainer(**kwargs)
         precision = self.config[self.config.subcommand].trainer.precision
         if precision in ("16-mixed", "16", 16) and trainer.strategy.root_device.type == "cpu":
             raise UsageError("trainer.precision 16-mixed needs a GPU: use bf16-mixed or 32-true on a CPU.")
         return trainer
 
+    def _tell_differences(self) -> None:
+        """Say which of the model's options differ from the checkpoint's, once it is sure to be used."""
+        verb = self.config.subcommand
+        settings = self._parser(verb).dump(self.config[verb], skip_validation=True, skip_unset=False)
+        options = yaml.safe_load(settings)["model"].get("init_args", {})
+        for key, here, there in different_options(self.checkpoint, options):
+            rank_zero_info(f"model.{key} is {here} here and {there} in the checkpoint; {here} is used.")
+
     def _prepare_subcommand_kwargs(self, subcommand: str) -> dict[str, Any]:
         kwargs = {**super()._prepare_subcommand_kwargs(subcommand), "weights_only": True}
         if subcommand == "test":
             kwargs["verbose"] = False  # RunSummary prints the table
         return kwargs
+
+
+def is_whole(hint: Any) -> bool:
+    """Whether a type means whole numbers, with or without other things, but no others."""
+    kinds = get_args(hint) or (hint,)
+    return int in kinds and float not in kinds
+
+
+def taking_whole(check: Callable[..., Any]) -> Callable[..., Any]:
+    """`check`, which judges a value and returns it as its type, after 1e6 has become 1000000."""
+
+    @functools.wraps(check)
+    def check_whole(value: Any, **kwargs: Any) -> Any:
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        if isinstance(value, str) and SCIENTIFIC.fullmatch(value) and float(value).is_integer():
+            value = str(int(float(value)))
+        return check(value, **kwargs)
+
+    return check_whole
 
 
 def cause(error: BaseException) -> BaseException:

@@ -66,7 +66,7 @@ def q_task_of(data: ReplayData, model: DQN, who: str) -> QTask:
 
 
 def train_sb3_dqn(task: QTask, pace: Pace) -> None:
-    """Stable-Baselines3's DQN; it has no target interval but in environment steps."""
+    """Stable-Baselines3's DQN, done with exploring; it has no target interval but in environment steps."""
     run_sb3(
         "DQN",
         task,
@@ -77,13 +77,14 @@ def train_sb3_dqn(task: QTask, pace: Pace) -> None:
         train_freq=task.horizon,
         gradient_steps=task.updates,
         target_update_interval=max(1, task.target_interval * task.env_steps // task.updates),
+        exploration_initial_eps=task.epsilon,
         exploration_final_eps=task.epsilon,
         max_grad_norm=task.max_grad_norm,
     )
 
 
 def train_skrl_dqn(task: QTask, pace: Pace) -> None:
-    """Skrl's DQN; it cannot clip gradients."""
+    """Skrl's DQN, done with exploring; it cannot clip gradients."""
     from skrl.agents.torch.dqn import DQN as SkrlDQN
 
     class Paced(SkrlDQN):
@@ -106,7 +107,7 @@ def train_skrl_dqn(task: QTask, pace: Pace) -> None:
         "learning_starts": task.learning_starts // task.num_envs,
         "update_interval": task.horizon,
         "target_update_interval": task.target_interval,
-        "exploration_scheduler": lambda timestep, timesteps: 1.0,
+        "exploration_scheduler": lambda timestep, timesteps: task.epsilon,
     }
     run_skrl(Paced, task, envs, models, task.capacity // task.num_envs, settings)
 

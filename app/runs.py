@@ -102,14 +102,18 @@ def _last(folder: Path) -> Path | None:
 
 
 def _best(folder: Path) -> Path | None:
-    """The best by the last checkpoint's record; without it, the file whose name has the highest value."""
-    last = _last(folder)
-    states = load_checkpoint(last).get("callbacks", {}).values() if last else ()
-    recorded = [folder / Path(state["best_model_path"]).name for state in states if state.get("best_model_path")]
+    """The best by the last checkpoint's record, or the newest's where there is no last.
+
+    Without what was recorded, the file whose name has the highest value, or the lowest where the record says so.
+    """
+    newest = _last(folder) or max(folder.glob("*.ckpt"), key=_saved_at, default=None)
+    states = load_checkpoint(newest).get("callbacks", {}) if newest else {}
+    recorded = [folder / Path(state["best_model_path"]).name for state in states.values() if "best_model_path" in state]
     if there := [path for path in recorded if path.is_file()]:
         return there[0]
+    sign = -1 if any("'mode': 'min'" in str(key) for key in states) else 1
     named = {path: VALUE_IN_NAME.search(path.name) for path in folder.glob("best*.ckpt")}
-    values = {path: float(match[0]) if match else -math.inf for path, match in named.items()}
+    values = {path: sign * float(match[0]) if match else -math.inf for path, match in named.items()}
     return max(values, key=lambda path: (values[path], _saved_at(path)), default=None)
 
 

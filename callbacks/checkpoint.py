@@ -80,19 +80,23 @@ class Checkpoint(ModelCheckpoint):
             trainer.strategy.checkpoint_io = AtomicCheckpointIO()
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Save the best, if this evaluation is, and the last."""
+        """Save the best, if this evaluation is and was not interrupted, and the last."""
         if not keeps_checkpoints(trainer):
             return
         values = self._monitor_candidates(trainer)
+        if pl_module.evaluation_episodes.whole:
+            self._save_if_best(trainer, values, pl_module.env_steps)
+        self._save_last_checkpoint(trainer, values)
+
+    def _save_if_best(self, trainer: Trainer, values: dict[str, Any], env_steps: int) -> None:
         score = values.get(str(self.monitor))
         better = operator.gt if self.mode == "max" else operator.lt
         if score is not None and (self.best_model_score is None or better(score, self.best_model_score)):
             group = str(self.monitor).partition("/")[0] + "/"
             self.best_evaluation = {tag: float(value) for tag, value in values.items() if tag.startswith(group)}
         name = str(self.monitor).rpartition("/")[2]
-        self.filename = f"best-env_steps={pl_module.env_steps}-{name}={{{self.monitor}:.2f}}"
+        self.filename = f"best-env_steps={env_steps}-{name}={{{self.monitor}:.2f}}"
         self._save_topk_checkpoint(trainer, values)
-        self._save_last_checkpoint(trainer, values)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int

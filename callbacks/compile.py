@@ -51,7 +51,7 @@ class Compile(Callback):
         """Go back to the default stream."""
         self.on_train_end(trainer, pl_module)
 
-    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Tell the joints; where graphs are impossible say so and compile instead."""
         on_cuda = trainer.strategy.root_device.type == "cuda"
         mode = ("graph" if on_cuda else "off") if self.mode == "auto" else self.mode
@@ -61,7 +61,9 @@ class Compile(Callback):
         if mode == "graph":
             pl_module.make_capturable_()
             self._leave_default_stream(trainer.strategy.root_device)
-        for joint in joints(trainer, pl_module).values():
+        collector = trainer.datamodule.collector
+        acting = [] if collector is None else [each.joint for each in collector.acting]
+        for joint in (*joints(trainer, pl_module).values(), *acting):
             joint.mode = mode
 
     def on_validation_start(self, trainer: Trainer, pl_module: Any) -> None:

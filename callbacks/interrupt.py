@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, heeded where nothing is torn: at the boundary of an iteration."""
+"""Ctrl-C and SIGTERM, heeded where nothing is torn: at the boundary of an iteration, or in an evaluation."""
 
 import os
 import signal
@@ -18,7 +18,8 @@ WORDS = b"\nStopping after this iteration; Ctrl-C again stops at once, and loses
 class Interrupt(Callback):
     """Ends the run after the iteration in which SIGINT or SIGTERM came, and says how to resume it.
 
-    A stop is asked of the Trainer before the checkpoint callback's turn, which saves the last checkpoint; the final
+    An evaluation under way ends at once and counts for nothing; other ranks end theirs, which do not count either. A
+    stop is asked of the Trainer before the checkpoint callback's turn, which saves the last checkpoint; the final
     evaluation is skipped. A rank that was told to stop stops all. A SIGINT while stopping interrupts at once.
     Lightning's own treatment of SIGTERM gives way during training and is back afterwards.
 
@@ -56,8 +57,14 @@ class Interrupt(Callback):
         """Stop if any rank was told to; the weights and environments are between two iterations here."""
         self._stop_if_told(trainer)
 
+    def on_validation_start(self, trainer: Trainer, pl_module: Any) -> None:
+        """Let the episodes be given up when a signal comes."""
+        dataset: Any = trainer.val_dataloaders
+        if trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking and hasattr(dataset, "interrupted"):
+            dataset.interrupted = lambda: self._received is not None
+
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Stop after the evaluation rather than after one more iteration."""
+        """Stop here rather than after one more iteration."""
         if trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking:
             self._stop_if_told(trainer)
 

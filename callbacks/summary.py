@@ -17,7 +17,8 @@ BACKENDS = {"SyncVectorEnv": "sync", "AsyncVectorEnv": "async", "PoolEnv": "pool
 class OptimizationSummary(Callback):
     """Prints after the first iteration, when every joint has taken its form, what is in force and not what was asked.
 
-    Environments and their backend, device, threads, precision, the joints, rows of a policy call, pinned memory.
+    Environments and their backend, device, threads, precision, the joints, rows of a policy call, pinned memory. Where
+    nothing is collected there is nothing to say of acting.
     """
 
     def __init__(self) -> None:
@@ -38,13 +39,18 @@ def in_force(trainer: Any, pl_module: Any) -> dict[str, str]:
     """What an iteration that has run once uses, by name."""
     collector, device = trainer.datamodule.collector, trainer.strategy.root_device
     forms = (f"{name} {form(joint)}" for name, joint in joints(trainer, pl_module).items())
-    return {
-        "environments": f"{collector.envs.num_envs} x {trainer.datamodule.env}, backend {backend(collector.envs)}",
+    learning = {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
         "threads": f"{counted(torch.get_num_threads())} of torch",
         "precision": f"{trainer.precision}, {tf32(device)}",
         "joints": ", ".join(forms),
-        "acting": f"{rows_per_call(collector)} rows a policy call",
+    }
+    if collector is None:
+        return {"environments": "none is stepped, what is learned from was stored", **learning}
+    return {
+        "environments": f"{collector.envs.num_envs} x {trainer.datamodule.env}, backend {backend(collector.envs)}",
+        **learning,
+        "acting": acting(collector),
         "pinned memory": pinned(collector.envs, device),
     }
 
@@ -67,6 +73,12 @@ def backend(envs: Any) -> str:
         return "device"
     kinds = {kind.__name__ for kind in type(getattr(envs, "envs", envs)).__mro__}
     return next((name for kind, name in BACKENDS.items() if kind in kinds), "vector")
+
+
+def acting(collector: Any) -> str:
+    """How the policy is asked while collecting."""
+    rows = f"{rows_per_call(collector)} rows a policy call"
+    return rows if collector.pure else f"{rows}, {form(collector.acting[0].joint)}"
 
 
 def rows_per_call(collector: Any) -> int:

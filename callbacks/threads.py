@@ -29,7 +29,8 @@ class Threads(Callback):
 
     `auto` times the policy's acting and learning of one iteration on 1, 2, 4, ... threads, up to the cores this rank
     may use (or OMP_NUM_THREADS, if that is less), and goes on as long as doubling makes it more than 10 % faster. All
-    ranks take rank zero's choice. It acts on a CPU only; on a GPU the threads hardly matter and stay as they are.
+    ranks take rank zero's choice. It acts on a CPU only; on a GPU the threads hardly matter and stay as they are. Where
+    nothing is collected there is no acting to time, and they stay as they are within those limits.
     A resumed run keeps the number it had, so that it continues bit for bit.
 
     Args:
@@ -64,6 +65,8 @@ class Threads(Callback):
             return self._resumed, "as before the interruption"
         if limit == 1:
             return 1, "there are no more cores, or OMP_NUM_THREADS forbids it"
+        if trainer.datamodule.collector is None:  # type: ignore[attr-defined]
+            return min(torch.get_num_threads(), limit), "nothing is collected, so there is no acting to time"
         chosen, times = climb(Sample(trainer, pl_module).seconds, limit)
         timed = ", ".join(f"{seconds * 1e3:.3g} ms on {threads}" for threads, seconds in times.items())
         return chosen, f"acting and learning of an iteration take about {timed}"

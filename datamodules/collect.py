@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
+from datamodules.acting import Acting
 from datamodules.joint import Joint
 from datamodules.masks import informed, masks_of
 from datamodules.nested import mapped
@@ -54,9 +55,14 @@ class Collector:
         actor: decides; its weights are read at every step, never copied.
         horizon: T, steps of every row in a rollout.
         generator: source of the actor's noise, on the device of `envs`.
+
+    Attributes:
+        joint: collects a rollout.
+        acting: decide in it, each for one of `groups` of rows.
     """
 
     live: Live
+    groups = 1
 
     def __init__(self, envs: VectorEnv, actor: Actor, horizon: int, generator: torch.Generator):
         self.envs, self.actor, self.horizon, self.generator = envs, actor, horizon, generator
@@ -70,6 +76,7 @@ class Collector:
             parts=parts,
             capturable=envs.pure and getattr(actor, "capturable", True),
         )
+        self.acting = [Acting(actor, envs.device) for _ in range(self.groups)]
         self.storage: dict[str, Tensor] = {}
         self.steps = torch.arange(horizon, device=envs.device).unbind()
         self._written: list[Row] = []
@@ -131,11 +138,11 @@ class Collector:
         obs = step.obs if self.pure else row.obs
         return Live(obs, masks, actor, envs, reset, live.return_, live.length)
 
-    def decide(self, live: Live, noise: Tensor, row: Row) -> tuple[Decision, State]:
+    def decide(self, live: Live, noise: Tensor, row: Row, group: int = 0) -> tuple[Decision, State]:
         """Ask the actor, and write what it was allowed and what it chose."""
-        mask = live.masks.get("action_mask")
+        ask = self.acting[group].ask if self.pure else self.acting[group]
         state = informed(live.actor, live.masks)
-        decision, actor = self.actor.act(live.obs, state, live.reset, mask=mask, noise=noise)
+        decision, actor = ask(live.obs, state, live.reset, live.masks.get("action_mask"), noise)
         row.action.copy_(decision.action)
         for name, value in (decision.extras | live.masks).items():
             row.extras[name].copy_(value)

@@ -1,6 +1,6 @@
 """Whole episodes for validate, test and predict."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, cast
 
 import torch
@@ -45,6 +45,9 @@ class EpisodeDataset(IterableDataset):
         greedy: the policy's mode rather than a sample.
         record: keep the trajectories.
         max_steps: an episode this long is cut and counts as it stands, aloud, lest an endless one be waited for.
+
+    Attributes:
+        interrupted: asked after every step; once it says True nothing more is played, and no episode is given.
     """
 
     look_every = 16
@@ -66,6 +69,7 @@ class EpisodeDataset(IterableDataset):
         self.rows = envs.num_envs * envs.spaces["agents"]
         self.quota = -(-episodes // self.rows)
         self.max_steps = max_steps
+        self.interrupted: Callable[[], bool] = lambda: False
         envs.every_final = record
         self.joint = Joint(self.advance, envs.device, name="evaluation", capturable=envs.pure)
 
@@ -79,10 +83,10 @@ class EpisodeDataset(IterableDataset):
 
     @torch.no_grad()
     def play(self) -> Episodes:
-        """Play every row's quota of episodes; rows that are done wait for the others unheeded."""
+        """Play every row's quota of episodes, or none if interrupted; rows that are done wait for the others."""
         generator = torch.Generator(device=self.envs.device).manual_seed(self.seed)
-        playing, tape, steps = self._start(), _Tape(), 0
-        while not self._over(playing, steps):
+        playing, tape, steps, cut = self._start(), _Tape(), 0, False
+        while not cut and not self._over(playing, steps):
             noise = playing.reset if self.greedy else self.actor.noise((self.rows,), generator)
             env_noise = self.envs.noise(1)
             obs = playing.obs.cpu().clone() if self.record else playing.obs
@@ -92,10 +96,10 @@ class EpisodeDataset(IterableDataset):
                 tape.add(obs, action, step)
             if not self.pure:
                 playing = playing._replace(obs=playing.obs.clone())
-            steps += 1
-        begun = playing.length.flatten() > 0
+            steps, cut = steps + 1, self.interrupted()
+        begun = (playing.length.flatten() > 0) & (not cut)
         info = {key: value.flatten()[begun] for key, value in playing.values.items()}
-        trajectories = tape.episodes(self.quota) if self.record else []
+        trajectories = tape.episodes(self.quota) if self.record and not cut else []
         return Episodes(playing.return_.flatten()[begun], playing.length.flatten()[begun], info, trajectories)
 
     def advance(self, playing: Playing, noise: Tensor, env_noise: Tensor) -> tuple[Playing, Tensor, Step]:

@@ -17,6 +17,8 @@ class HalvedCollector(Collector):
     when a rollout ends no step is under way.
     """
 
+    groups = 2
+
     def roll(self, live: Live, noise: Tensor, env_noise: Tensor | None) -> tuple[Live, Tensor]:
         """T steps into storage, half by half: what is live afterwards, and the totals of the episodes that ended."""
         self.begin(live)
@@ -31,7 +33,7 @@ class HalvedCollector(Collector):
         return self.finish(_joined(lives))
 
     def _send(self, half: int, rows: slice, t: int, live: Live, noise: Tensor) -> Live:
-        decision, actor = self.decide(live, noise, _rows(self.row(t), rows))
+        decision, actor = self.decide(live, noise, _rows(self.row(t), rows), half)
         cast(PoolEnv, self.envs).send(half, decision.action)
         return live._replace(actor=actor)
 

@@ -4,11 +4,11 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, cast
 
 import torch
 from lightning.pytorch.utilities import rank_zero_warn
-from torch import Tensor
+from torch import Tensor, distributed
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ class Joint(Generic[Result]):
     In mode `graph` the parts are compiled and the whole function is captured, at its first call (the current stream may
     not be the default one): what it reads stays at the addresses it had then, so arguments that come from elsewhere
     later are copied there first, and the results are overwritten by the next call. What cannot be compiled or captured
-    runs as it can; one warning says why.
+    runs as it can; one warning says why. Ranks that train together take the same form: what fails on one, none does.
     On a CUDA device the time is measured by events, so that calling a joint never waits for the device.
 
     Args:
@@ -36,6 +36,7 @@ class Joint(Generic[Result]):
         owned: the tensors that the function changes for good: put back after the calls that warm a capture up.
         capturable: False where a call has effects outside tensors, such as stepping a real environment: never captured,
             since warming up would repeat them.
+        timed: False for a part of another joint, whose time is counted there.
     """
 
     def __init__(
@@ -47,13 +48,15 @@ class Joint(Generic[Result]):
         parts: Sequence[tuple[Any, str]] = (),
         owned: Callable[[], Iterable[Tensor]] = tuple,
         capturable: bool = True,
+        timed: bool = True,
     ):
-        self.capturable = capturable
+        self.capturable, self.timed = capturable, timed
         self.function, self.device, self.name, self.parts, self.owned = function, device, name, parts, owned
         self.mode: Mode = "off"
         self.compiled = False
         self.first_call_seconds = 0.0
         self._graph: torch.cuda.CUDAGraph | None = None
+        self._results: Result | None = None
         self._ready = False
         self._seconds = 0.0
         self._events: deque[tuple[torch.cuda.Event, torch.cuda.Event]] = deque()
@@ -69,6 +72,8 @@ class Joint(Generic[Result]):
         """Call the function and add to its time."""
         if not self._ready:
             return self._first(args)
+        if not self.timed:
+            return self._run(args)
         if self.device.type == "cuda":
             start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
             start.record()
@@ -105,35 +110,39 @@ class Joint(Generic[Result]):
             self._capture(args, [(tensor, tensor.clone()) for tensor in self.owned()])
         self._copy_in(args)
         self._graph.replay()
-        return self._results
+        return cast(Result, self._results)
 
     def _first(self, args: tuple[Any, ...]) -> Result:
-        """Take the fastest form that works."""
+        """Take the fastest form that works on every rank."""
         began = time.perf_counter()
         saved = [(tensor, tensor.clone()) for tensor in self.owned()] if self.mode != "off" else []
+        done: list[Result] = []
         for compiled, captured in _attempts(self.mode, bool(self.parts), self.capturable):
+            parts, error = self._compile() if compiled else [], None
             try:
-                if compiled:
-                    self._compile()
                 if captured:
                     self._capture(args, saved)
-                result = self._run(args)
+                else:
+                    done.append(self.function(*args))
+            except Exception as caught:
+                error = caught
+            error = next((part.error for part in parts if part.error is not None), error)
+            if not (complaint := _first_complaint(self._complaint(error))):
+                for part in parts:
+                    part.settle()
                 break
-            except Exception as error:
-                if not (compiled or captured):
-                    raise
-                self._give_up(error, compiled, captured)
+            self._give_up(complaint, compiled, captured)
+            if not done:
                 _put_back(saved, self.owned())
+        result = done[0] if done else self._run(args)
         self._ready = True
         self.first_call_seconds = time.perf_counter() - began
         return result
 
-    def _compile(self) -> None:
+    def _compile(self) -> "list[_Part]":
         mode = "default" if self.mode == "graph" else self.mode
-        for owner, attribute in self.parts:
-            function = getattr(owner, attribute)
-            setattr(owner, attribute, torch.compile(function, mode=mode, fullgraph=True, dynamic=False))
-        self.compiled = bool(self.parts)
+        self.compiled = True
+        return [_Part(owner, attribute, mode) for owner, attribute in self.parts]
 
     def _capture(self, args: tuple[Any, ...], saved: list[tuple[Tensor, Tensor]]) -> None:
         self._inputs = _tensors(args)
@@ -142,8 +151,13 @@ class Joint(Generic[Result]):
         _put_back(saved, self.owned())
         torch.clear_autocast_cache()  # a weight cast while warming up would be read for ever
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self.device)
-        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
-            self._results = self.function(*args)
+        try:
+            with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+                self._results = self.function(*args)
+        except Exception:
+            generator = torch.cuda.default_generators[stream.device_index]
+            generator.graphsafe_set_state(generator.clone_state())  # the old state may take itself for captured still
+            raise
         torch.clear_autocast_cache()
         self._graph = graph
 
@@ -153,23 +167,62 @@ class Joint(Generic[Result]):
             alike = [(old, new) for old, new in pairs if old.dtype == dtype]
             torch._foreach_copy_([old for old, _ in alike], [new for _, new in alike])
 
-    def _give_up(self, error: Exception, compiled: bool, captured: bool) -> None:
-        self._graph, self.compiled = None, False
+    def _complaint(self, error: Exception | None) -> str:
+        """What went wrong, in one line; empty if nothing did."""
+        if error is None:
+            return ""
+        root = _root(error)
+        log.debug("%s fell back", self.name, exc_info=root)
+        return f"{type(root).__name__}: {root}".strip().split("\n")[0]
+
+    def _give_up(self, complaint: str, compiled: bool, captured: bool) -> None:
+        self._graph, self._results, self.compiled = None, None, False
         if compiled:
             for owner, attribute in self.parts:
                 owner.__dict__.pop(attribute, None)
-        what = "compiled" if compiled and not captured else "captured as a CUDA graph" if captured else "run"
-        root = _root(error)
-        log.debug("%s fell back", self.name, exc_info=root)
-        reason = f"{type(root).__name__}: {root}".strip().split("\n")[0]
-        rank_zero_warn(f"{self.name} cannot be {what} ({reason}): it goes on without, which costs speed only.")
+        what = "captured as a CUDA graph" if captured else "compiled"
+        rank_zero_warn(f"{self.name} cannot be {what} ({complaint}): it goes on without, which costs speed only.")
+
+
+class _Part:
+    """A compiled function in the place of the original, which stands in where it fails, until it has proved itself.
+
+    So a rank on which compiling fails makes the same calls to the others as those on which it does not, and none waits.
+    """
+
+    def __init__(self, owner: Any, attribute: str, mode: str):
+        self.owner, self.attribute, self.original = owner, attribute, getattr(owner, attribute)
+        self.compiled: Any = torch.compile(self.original, mode=mode, fullgraph=True, dynamic=False)
+        self.error: Exception | None = None
+        setattr(owner, attribute, self)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.error is None:
+            try:
+                return self.compiled(*args, **kwargs)
+            except Exception as error:
+                self.error = error
+        return self.original(*args, **kwargs)
+
+    def settle(self) -> None:
+        """Leave the place to the compiled function."""
+        setattr(self.owner, self.attribute, self.compiled)
+
+
+def _first_complaint(own: str) -> str:
+    """The complaint of the first rank that has one; empty if none has. Every rank calls this together."""
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return own
+    complaints = [own] * distributed.get_world_size()
+    distributed.all_gather_object(complaints, own)
+    return next(filter(None, complaints), "")
 
 
 def _attempts(mode: Mode, has_parts: bool, capturable: bool) -> list[tuple[bool, bool]]:
-    """(compiled, captured) from the fastest form to the one that always works."""
+    """(compiled, captured) from the fastest form on; neither is what always works."""
     captured = [(True, True)] * has_parts + [(False, True)] if mode == "graph" and capturable else []
     compiled = [(True, False)] if mode not in ("off", "graph") and has_parts else []
-    return [*captured, *compiled, (False, False)]
+    return [*captured, *compiled]
 
 
 def _put_back(saved: list[tuple[Tensor, Tensor]], owned: Iterable[Tensor]) -> None:

@@ -184,7 +184,7 @@ class ReplayDataset(IterationDataset):
     """
 
     def __init__(self, data: ReplayData, collector: Collector, device: torch.device):
-        super().__init__(data.iterations)
+        super().__init__(data.iterations, data.trainer)
         self.data, self.collector, self.device = data, collector, device
         self.replay: WindowReplay | None = None
         self.identity = [int.from_bytes(os.urandom(7), "big"), 0]

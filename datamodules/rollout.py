@@ -7,6 +7,7 @@ from torch.utils.data import IterableDataset
 
 from datamodules.collect import Collector
 from datamodules.data import Backend, EnvironmentData, require_positive
+from datamodules.packing import Packing
 from datamodules.types import Rollout
 
 
@@ -20,31 +21,31 @@ class Iterations:
         return self.count
 
     def __iter__(self) -> Iterator[Any]:
-        for _ in range(self.count):
-            yield self.source.collect()
+        return self.source.packing.timed(self.source.collect, self.count)
 
 
 class IterationDataset(IterableDataset):
-    """An endless source of iterations that says how many batches make the run; subclasses `collect` one.
+    """An endless source of iterations that says how many make the run; subclasses `collect` one.
 
     It is sized on purpose: Lightning prefetches one batch of an unsized loader, and everything would be one update
     stale. All state lives in what is collected from, so an iterator can be dropped and made again at any batch.
 
     Args:
         iterations: of the run, those before a resume included.
+        trainer: that runs it.
     """
 
-    def __init__(self, iterations: int):
-        self.iterations = iterations
+    def __init__(self, iterations: int, trainer: Any):
+        self.iterations, self.packing = iterations, Packing(trainer)
 
     def __len__(self) -> int:
-        """Batches in the run."""
+        """Iterations in the run: Lightning counts a batch as the iterations that it holds (`modules.tick`)."""
         return self.iterations
 
     def __iter__(self) -> Iterator[Iterations]:
         """Batches, each to be collected when the training step iterates over it."""
         while True:
-            yield Iterations(self, 1)
+            yield Iterations(self, self.packing.next())
 
     def collect(self) -> Any:
         """What one iteration learns from."""
@@ -54,8 +55,8 @@ class IterationDataset(IterableDataset):
 class RolloutDataset(IterationDataset):
     """Rollouts of a collector."""
 
-    def __init__(self, collector: Collector, iterations: int):
-        super().__init__(iterations)
+    def __init__(self, collector: Collector, iterations: int, trainer: Any):
+        super().__init__(iterations, trainer)
         self.collector = collector
 
     def collect(self) -> Rollout:
@@ -122,4 +123,4 @@ class RolloutData(EnvironmentData):
 
     def train_dataloader(self) -> RolloutDataset:
         """The loop: environments stepped with the module's own policy."""
-        return RolloutDataset(self.make_collector(self.horizon), self.iterations)
+        return RolloutDataset(self.make_collector(self.horizon), self.iterations, self.trainer)

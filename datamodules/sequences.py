@@ -26,6 +26,7 @@ class SequenceDataset(IterationDataset):
         recent: so many of the N pieces are the newest steps.
         generator: of what is drawn.
         iterations: length of the run.
+        trainer: that runs it.
     """
 
     def __init__(
@@ -36,8 +37,9 @@ class SequenceDataset(IterationDataset):
         recent: int,
         generator: torch.Generator,
         iterations: int,
+        trainer: Any,
     ):
-        super().__init__(iterations)
+        super().__init__(iterations, trainer)
         self.collector, self.ring, self.shape, self.recent = collector, ring, shape, recent
         self.generator = generator
 
@@ -67,7 +69,12 @@ class SequenceData(EnvironmentData):
         held_out_steps: of each of them.
 
     Raises: UsageError for values that cannot be.
+
+    Attributes:
+        acts: whether the module's policy collects.
     """
+
+    acts = True
 
     def __init__(
         self,
@@ -123,7 +130,7 @@ class SequenceData(EnvironmentData):
                 self.ring.cut()
         self.generator = generator
         shape = (self.updates, self.batch_size)
-        return SequenceDataset(collector, self.ring, shape, self.recent, generator, self.iterations)
+        return SequenceDataset(collector, self.ring, shape, self.recent, generator, self.iterations, self.trainer)
 
     def rank_state(self) -> dict[str, Any]:
         """Adds what is remembered, and the state of the draws."""

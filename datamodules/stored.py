@@ -1,6 +1,5 @@
 """Data for models of sequences that were stored before: files of trajectories, or a recording made at the start."""
 
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -28,18 +27,18 @@ class StoredDataset(IterationDataset):
         ring: holds the sequences, one a row.
         shape: (U, N): minibatches an iteration, pieces in each.
         seed: of what is drawn; each iteration draws from a stream of its own, so that nothing needs to be saved.
-        now: the number of iterations done.
         iterations: length of the run.
+        trainer: that runs it.
     """
 
-    def __init__(self, ring: SequenceRing, shape: tuple[int, int], seed: int, now: Callable[[], int], iterations: int):
-        super().__init__(iterations)
-        self.ring, self.shape, self.seed, self.now = ring, shape, seed, now
+    def __init__(self, ring: SequenceRing, shape: tuple[int, int], seed: int, iterations: int, trainer: Any):
+        super().__init__(iterations, trainer)
+        self.ring, self.shape, self.seed, self.trainer = ring, shape, seed, trainer
         self.generator = torch.Generator(device=ring.columns["obs"].device)
 
     def collect(self) -> SequenceExperience:
         """Draw."""
-        self.generator.manual_seed((self.seed + self.now()) % 2**63)
+        self.generator.manual_seed((self.seed + self.trainer.global_step) % 2**63)
         uniforms = torch.rand(*self.shape, 2, generator=self.generator, device=self.generator.device)
         chunks = self.ring.sample(uniforms, recent=0)
         episodes = Scalars(("count", "return", "length"), torch.zeros(3, dtype=torch.float64))
@@ -60,6 +59,8 @@ class StoredData(SequenceData):
 
     Raises: UsageError for values that cannot be, and for a file that is none of ours.
     """
+
+    acts = False
 
     def __init__(
         self,
@@ -110,7 +111,7 @@ class StoredData(SequenceData):
         self.ring = holding(self.stored(rank, device), self.chunk)
         seed = stream_seed(run_seed(), rank, "replay")
         shape, trainer = (self.updates, self.batch_size), self.trainer
-        return StoredDataset(self.ring, shape, seed, lambda: trainer.global_step, self.iterations)
+        return StoredDataset(self.ring, shape, seed, self.iterations, trainer)
 
     @property
     def joints(self) -> dict[str, Joint[Any]]:

@@ -1,36 +1,35 @@
 """Active dynamics: learn a latent dynamical system by choosing what to try."""
 
+import math
 from functools import partial
-from typing import Any, NamedTuple, cast
+from operator import itemgetter
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
 from datamodules.joint import Joint
+from datamodules.nested import mapped
 from datamodules.sequence_types import HeldOut, SequenceExperience, Sequences
 from datamodules.types import Decision, Scalars, Spaces, State, UsageError
 from modules.algorithm import Algorithm
 from modules.checks import check_values
 from modules.exploration.acquisitions import Knowledge
-from modules.exploration.policies import Belief, Exploration, Planned
+from modules.exploration.policies import Exploration, Planned
+from modules.functional.elbo import rows_that_count
 from modules.functional.prediction import Alignment, affine, aligned, aligned_field, determination, velocity
+from modules.functional.schedule import Schedule, scheduled
 from modules.hparams import keep_hyperparameters
-from modules.posterior import Posterior
+from modules.posterior import Lesson, Posterior, lesson_of
 from modules.ranks import averaged, ranks
+from modules.tracking import Tracker
 
 REFACTOR = 1_000
 """Regressions between two computations of the posterior from its sums."""
 
 AHEAD = (1, 5, 10, 20)
 """Steps ahead that evaluation predicts."""
-
-
-class Lesson(NamedTuple):
-    """Regression on the dynamics' last layer: float64 features `[M, P]` and targets `[M, D]`, zero where masked."""
-
-    features: Tensor
-    target: Tensor
 
 
 class ActiveDynamics(Algorithm):
@@ -54,6 +53,7 @@ class ActiveDynamics(Algorithm):
         exploration: what to try; null plans for information gain.
         prior: variance of the last layer's weights before anything was seen.
         learning_rate, max_grad_norm: of Adam's steps on the model's loss, and of what acquisitions learn.
+        learning_rate_schedule: to 0 over the run, unless constant.
         refit_every: iterations between two posteriors made anew, where there are gradient steps.
 
     Raises: UsageError for values that cannot be.
@@ -71,28 +71,31 @@ class ActiveDynamics(Algorithm):
         exploration: nn.Module | None = None,
         prior: float = 1.0,
         learning_rate: float = 1e-3,
+        learning_rate_schedule: Schedule = "constant",
         max_grad_norm: float = 10.0,
         refit_every: int = 10,
     ):
         super().__init__(spaces)
         keep_hyperparameters(self)
         check_values(prior=prior, learning_rate=learning_rate, max_grad_norm=max_grad_norm, refit_every=refit_every)
-        self.learning_rate, self.max_grad_norm, self.refit_every = learning_rate, max_grad_norm, refit_every
+        self.learning_rate, self.learning_rate_schedule = learning_rate, learning_rate_schedule
+        self.max_grad_norm, self.refit_every = max_grad_norm, refit_every
         self.model = model
         self.exploration = cast(Exploration, exploration or Planned())
         self.register_buffer("low", torch.tensor(spaces["action_low"]), persistent=False)
         self.register_buffer("high", torch.tensor(spaces["action_high"]), persistent=False)
         self.alignment: Alignment | None = None
+        self.tracker = Tracker(self.model, math.prod(spaces["obs_shape"]))
+        self.drift = torch.zeros(())
         self.dimensions = int(self.model.dynamics.dimensions)
         features = self.model.dynamics.features(torch.zeros(1, self.dimensions)).shape[-1]
         self.posterior = Posterior(features, self.dimensions, prior)
 
     def initial_state(self, batch: int) -> State:
-        """Of the exploration, and what the agent expects to see: where it will be, with what variance."""
+        """Of the exploration, and what the agent expects to see (`modules.tracking`)."""
         explore = self.exploration.initial_state(batch, len(self.low))
-        blank = torch.zeros(batch, self.dimensions, device=self.device)
         moved = {f"explore/{name}": leaf.to(self.device) for name, leaf in explore.items()}
-        return {"mean": blank, "variance": blank.clone(), **moved}
+        return self.tracker.initial_state(batch, self.device) | moved
 
     def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         """What the exploration decides with, standard normal."""
@@ -110,7 +113,8 @@ class ActiveDynamics(Algorithm):
         greedy: bool = False,
     ) -> tuple[Decision, State]:
         """Predict, correct, choose. Greedy explores too, around the last plan only; without noise, random is zero."""
-        knowledge, belief = self.knowledge(), self.believe(obs, state, reset)
+        knowledge = self.knowledge()
+        belief, kept = self.tracker.correct(obs.flatten(1), state, reset)
         explore = {
             name.removeprefix("explore/"): leaf.masked_fill(reset.view(-1, *[1] * (leaf.dim() - 1)), 0)
             for name, leaf in state.items()
@@ -120,22 +124,15 @@ class ActiveDynamics(Algorithm):
             noise = torch.zeros(len(obs), self.exploration.noise_size(len(self.low)), device=obs.device)
         chosen, explore = self.exploration(knowledge, belief, explore, noise)
         action = knowledge.scaled(chosen)
-        control = self.model.action_encoder(action)
-        expected = {
-            "mean": self.model.dynamics.step(belief.mean, control),
-            "variance": belief.variance + self.model.dynamics.variance,
-        }
+        expected = self.tracker.predict(belief, self.model.action_encoder(action))
         extras = {"latent": belief.mean, "latent_variance": belief.variance}
-        return Decision(action, extras), expected | {f"explore/{name}": leaf for name, leaf in explore.items()}
+        explored = {f"explore/{name}": leaf for name, leaf in explore.items()}
+        return Decision(action, extras), expected | kept | explored
 
-    def believe(self, obs: Tensor, state: State, reset: Tensor) -> Belief:
-        """Where the agent is: what it expected, corrected by the newest observation; at the start that alone."""
-        seen, variance = (part[:, 0] for part in self.model.encode(obs.flatten(1).unsqueeze(1)))
-        if self.model.observed:
-            return Belief(seen, torch.zeros_like(seen))
-        share = state["variance"] / (state["variance"] + variance)
-        share = torch.where(reset.unsqueeze(1), 1.0, share)
-        return Belief(torch.lerp(state["mean"], seen, share), share * variance)
+    def encoded(self, steps: Sequences) -> Tensor:
+        """The encoder's means `[L+1, N, D]` of all observations of sequences."""
+        counts, begins = rows_that_count(steps.joined)
+        return self.model.encode(steps.obs.flatten(2), begins | ~counts)[0]
 
     def knowledge(self) -> Knowledge:
         """What acquisitions may look at."""
@@ -148,8 +145,13 @@ class ActiveDynamics(Algorithm):
         return dynamics.variance.mean() / dynamics.gain**2
 
     def setup(self, stage: str) -> None:
-        """Refuse to regress where that would not be exact."""
+        """Refuse to regress where that would not be exact, and to act on what is yet to come."""
         super().setup(stage)
+        if stage == "fit" and not self.model.causal and self.data.acts:
+            raise UsageError(
+                "The encoder looks at observations to come, which an agent does not have: set its bidirectional to"
+                " false, or learn from stored rollouts (datamodules.stored.StoredData)."
+            )
         learned = {name for name, part in self.model.dynamics.named_parameters() if part.requires_grad}
         exact = self.model.observed and learned == {"weight"}
         if stage == "fit" and self.data.updates == 0 and not exact:
@@ -161,35 +163,36 @@ class ActiveDynamics(Algorithm):
     def prepare(self, experience: Any) -> tuple[Lesson | None, Sequences]:
         """Features and targets of what is to be regressed on: the newest steps, or all when it is time; and pieces."""
         steps = cast(SequenceExperience, experience)
+        if self.global_step == 0:
+            self.model.start_(steps.chunks.obs.flatten(3))
         if not len(steps.chunks.joined):
             return self.lesson(cast(Sequences, steps.fresh)), steps.chunks
         due = steps.history is not None and self.global_step % self.refit_every == 0
+        if due and not self.model.observed:
+            self.measure_drift_(steps)
         return self.lesson(cast(Sequences, steps.history)) if due else None, steps.chunks
 
-    def lesson(self, steps: Sequences) -> Lesson:
-        """A regression on steps whose state is observed.
+    def measure_drift_(self, steps: SequenceExperience) -> None:
+        """How far beliefs, kept step by step, lie from a fresh look at what was seen, in standard deviations of it."""
+        history = cast(Sequences, steps.history)
+        fresh = self.encoded(cast(Sequences, steps.fresh))[:-1]
+        away = (steps.extras["latent"] - fresh).abs().mean()
+        self.drift = away / self.encoded(history)[1:][history.joined].std(0).mean()
 
-        Where f is a velocity, its mean along the step is taken as the mean of both ends (the trapezoidal rule): the
-        error of f then falls with dt squared, where the start alone leaves one that falls with dt.
-        """
-        dynamics = self.model.dynamics
-        latent = self.model.encode(steps.obs.flatten(2).transpose(0, 1))[0].transpose(0, 1)
-        before, control = latent[:-1], self.model.action_encoder(steps.action)
-        target = dynamics.field(before) + (latent[1:] - dynamics.step(before, control)) / dynamics.gain
-        features = dynamics.features(latent)
-        features = (features[:-1] + features[1:]) / 2 if getattr(dynamics, "residual", False) else features[:-1]
-        known = (steps.joined & target.isfinite().all(-1)).unsqueeze(-1)
-        return Lesson(*(torch.where(known, column.double(), 0).flatten(0, 1) for column in (features, target)))
+    def lesson(self, steps: Sequences) -> Lesson:
+        """The regression on some steps."""
+        return lesson_of(self.model, self.encoded(steps), steps)
 
     def update(self, batch: tuple[Lesson | None, Sequences]) -> Scalars:
         """Regress, or step down the loss and regress anew."""
         lesson, chunks = batch
         if len(chunks.joined):
-            losses = self.joints["update"](chunks)
+            draws = self.model.draws(*chunks.joined.shape, self.minibatch_generator)
+            losses = self.joints["update"](chunks, draws)
             self.updates += len(chunks.joined)
             if lesson is not None:
                 self.posterior.refit_(*lesson, self.regression_noise().double())
-            return Scalars(("dynamics/loss", "dynamics/grad_norm"), losses)
+            return Scalars(tuple(f"dynamics/{name}" for name in ("loss", "grad_norm", *self.model.measures)), losses)
         assert lesson is not None
         if self.updates % REFACTOR == REFACTOR - 1:
             self.posterior.refactor_()
@@ -204,17 +207,26 @@ class ActiveDynamics(Algorithm):
         self.model.dynamics.weight.copy_(self.posterior.mean)
         return gained
 
-    def descend(self, chunks: Sequences) -> Tensor:
-        """A gradient step on each minibatch; mean loss and gradient norm."""
+    def descend(self, chunks: Sequences, draws: tuple[Tensor, ...]) -> Tensor:
+        """A gradient step on each minibatch; mean loss, gradient norm, and the model's own measures."""
         values = []
         for number in range(len(chunks.joined)):
-            piece = Sequences(*(column[number] for column in chunks))
-            loss = self.model.loss(piece.obs.flatten(2), piece.action, piece.joined)
-            latent = self.model.encode(piece.obs.flatten(2).transpose(0, 1))[0].detach()
+            piece, drawn = mapped(itemgetter(number), chunks), mapped(itemgetter(number), draws)
+            loss, measured = self.model.loss(piece.obs.flatten(2), piece.action, piece.joined, drawn)
             for novelty in self.novelties:
-                loss = loss + novelty.error(latent).mean()
-            values.append(torch.stack([loss.detach(), self.step(loss, self.raw_optimizers[0], self.max_grad_norm)]))
+                loss = loss + novelty.error(self.encoded(piece).detach()).mean()
+            norm = self.step(loss, self.raw_optimizers[0], self.max_grad_norm)
+            values.append(torch.cat([torch.stack([loss.detach(), norm]), measured]))
         return torch.stack(values).mean(0)
+
+    def schedule_(self) -> None:
+        """The learning rate, and what the model changes over a run."""
+        self.optimization.set_learning_rate_(scheduled(self.learning_rate_schedule, self.learning_rate, self.progress))
+        self.model.schedule_(self.progress)
+
+    def measured(self) -> dict[str, float | Tensor]:
+        """How far beliefs have drifted, where the state is not observed."""
+        return {} if self.model.observed else {"dynamics/drift": self.drift}
 
     @property
     def novelties(self) -> list[Any]:
@@ -231,8 +243,7 @@ class ActiveDynamics(Algorithm):
         """R2 by name, `r2_k` of k steps ahead and `field_r2`."""
         steps = batch.sequences
         obs = steps.obs.flatten(2)
-        latent = self.model.encode(obs.transpose(0, 1), steps.action.transpose(0, 1))[0].transpose(0, 1)
-        control = self.model.action_encoder(steps.action)
+        latent, control = self.encoded(steps), self.model.action_encoder(steps.action)
         true = obs if batch.mean is None else batch.mean.flatten(2)
         starts = len(control) - AHEAD[-1] + 1
         ahead, known, scores = latent[:starts], torch.ones_like(steps.joined[:starts]), {}
@@ -253,9 +264,8 @@ class ActiveDynamics(Algorithm):
     def predicted(self, batch: HeldOut, paths: int, steps: int) -> tuple[Tensor, Tensor]:
         """Paths `[steps + 1, paths, D]` from the first observation alone, and as they were; in true coordinates."""
         pieces = batch.sequences
-        obs, action = (part[: steps + 1, :paths] for part in (pieces.obs.flatten(2), pieces.action))
-        latent = self.model.encode(obs.transpose(0, 1))[0].transpose(0, 1)
-        control, path = self.model.action_encoder(action), [latent[0]]
+        latent = self.encoded(pieces)[: steps + 1, :paths]
+        control, path = self.model.action_encoder(pieces.action[:steps, :paths]), [latent[0]]
         for t in range(len(latent) - 1):
             path.append(self.model.dynamics.step(path[-1], control[t]))
         lived = latent if batch.state is None else batch.state[: steps + 1, :paths]
@@ -264,8 +274,7 @@ class ActiveDynamics(Algorithm):
     def visited(self) -> Tensor:
         """Where the agents have been `[M, D]`, in true coordinates."""
         history = self.data.ring.history()
-        obs = history.obs[1:][history.joined].flatten(1)
-        return aligned(self.model.encode(obs.unsqueeze(1))[0][:, 0], self.alignment)
+        return aligned(self.encoded(history)[1:][history.joined], self.alignment)
 
     def on_validation_epoch_end(self) -> None:
         """Log the evaluation against environment steps; what checkpoints watch goes through Lightning as well."""
@@ -275,6 +284,11 @@ class ActiveDynamics(Algorithm):
         self.log_dict(named, logger=not self._fitting, sync_dist=ranks() > 1)
 
     on_test_epoch_end = on_validation_epoch_end
+
+    def on_fit_start(self) -> None:
+        """Adds that a gradient which is not finite is left out: rollouts of young dynamics can run away."""
+        super().on_fit_start()
+        self.optimization.forgiving = True
 
     def make_optimizers(self) -> list[Optimizer]:
         """One, over what the model and acquisitions learn."""

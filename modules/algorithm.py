@@ -1,6 +1,6 @@
 """Algorithm: what every algorithm of Leyden shares. One level of inheritance, never two."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Any, cast
 
 import torch
@@ -18,7 +18,7 @@ from modules.hparams import check_checkpoint, described
 from modules.optimizers import Optimizers
 from modules.ranks import gathered, ranks, summed
 from modules.statistics import EvaluationEpisodes
-from modules.tick import Tick, reopen
+from modules.tick import Tick, counted, reopen
 from modules.training_log import TrainingLog
 
 Collected = Rollout | Experience
@@ -109,9 +109,9 @@ class Algorithm(LightningModule):
         """Share of the run's iterations that are done, in [0, 1]."""
         return min(1.0, self.global_step / self.data.iterations)
 
-    def training_step(self, batch: Iterable[Collected], batch_idx: int) -> None:
+    def training_step(self, batch: Collection[Collected], batch_idx: int) -> None:
         """Learn from every iteration of the batch."""
-        for collected in batch:
+        for collected in counted(self.trainer, batch):
             self.tick(collected, self.iterate(collected))
 
     def iterate(self, collected: Collected) -> Scalars | None:
@@ -127,7 +127,7 @@ class Algorithm(LightningModule):
 
     def tick(self, collected: Collected, metrics: Scalars | None) -> None:
         """Count the iteration; log when it is time."""
-        self.finish_log()
+        self.finish_log(wait=False)
         steps = collected.env_steps
         self.env_steps += steps if ranks() == 1 else int(summed(torch.tensor(steps, device=self.device)))
         self.training_log.update(collected.episodes, metrics)
@@ -153,7 +153,7 @@ class Algorithm(LightningModule):
         return [*self.parameters(), *self.optimization.tensors]
 
     def log_training(self) -> None:
-        """Log the metrics' means since the last log, and the training episodes'; on a GPU an iteration later."""
+        """Log the metrics' means since the last log, and the training episodes'; a GPU's when they have arrived."""
         rate = self.optimization.groups[0]["lr"]
         values = {"train/learning_rate": rate, **self.measured(), **self.data.measured()}
         self.training_log.begin(self.env_steps, values)
@@ -164,15 +164,15 @@ class Algorithm(LightningModule):
         """Values to log as they are, by tag."""
         return {}
 
-    def finish_log(self) -> None:
-        """Write what `log_training` began."""
-        if (finished := self.training_log.finish()) is not None:
-            self.log_values(*finished)
+    def finish_log(self, wait: bool = True) -> None:
+        """Write what `log_training` began: all of it, or what can be had without waiting."""
+        for values, env_steps in self.training_log.finished(wait):
+            self.log_values(values, env_steps)
 
     def log_values(self, values: dict[str, float], env_steps: int | None = None) -> None:
         """Send values by tag to every logger, against environment steps (those of now), and keep them in `latest`."""
         self.latest |= values
-        for logger in self.trainer.loggers:
+        for logger in self.trainer.loggers if values else ():
             logger.log_metrics(values, step=self.env_steps if env_steps is None else env_steps)
 
     def on_train_end(self) -> None:

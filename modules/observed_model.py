@@ -5,6 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from modules.networks.latent.actions import Pushed
+
 
 class ObservedModel(nn.Module):
     """A latent model whose latent state is the observation, and whose inputs push known axes of it.
@@ -17,59 +19,54 @@ class ObservedModel(nn.Module):
     Raises: ValueError for an axis that the state does not have, and for strengths that are not one a part.
     """
 
-    observed = True
+    observed = causal = True
+    window = 1
+    measures: tuple[str, ...] = ()
     dynamics: Any
 
     def __init__(self, dynamics: nn.Module, axes: list[int] | None = None, strength: list[float] | None = None):
         super().__init__()
         self.dynamics = dynamics
         dimensions = int(self.dynamics.dimensions)
-        self.action_encoder = Pushed(list(range(dimensions)) if axes is None else axes, dimensions, strength)
+        self.action_encoder = Pushed(list(range(dimensions)) if axes is None else axes, dimensions)
+        parts = len(self.action_encoder.matrix)
+        if strength is not None and len(strength) != parts:
+            raise ValueError(f"strength is {strength}; it needs one number for each of {parts} parts of the action.")
+        self.action_encoder.matrix *= torch.ones(parts, 1) if strength is None else torch.tensor(strength).view(-1, 1)
         self.decoder = Shown(dimensions)
 
-    def encode(self, obs: Tensor, action: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Means and variances `[B, T, D]` of the state, from observations of the same shape: known without doubt."""
+    def encode(self, obs: Tensor, begins: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Means and variances `[T, N, D]` of the state, from observations of the same shape: known without doubt."""
         return obs, torch.zeros_like(obs)
 
     def decode(self, latent: Tensor) -> Tensor:
         """The observation that is to be expected."""
         return latent
 
-    def loss(self, obs: Tensor, action: Tensor, joined: Tensor) -> Tensor:
+    def start_(self, obs: Tensor) -> None:
+        """Nothing to set."""
+
+    def schedule_(self, progress: float) -> None:
+        """Nothing changes over a run."""
+
+    def draws(self, updates: int, steps: int, rows: int, generator: torch.Generator) -> tuple[Tensor, ...]:
+        """`loss` draws nothing."""
+        return ()
+
+    def loss(self, obs: Tensor, action: Tensor, joined: Tensor, draws: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
         """Negative log-likelihood of the next state, a step and dimension; the mean over an ensemble's members.
 
         With nothing to encode or decode this is what the evidence lower bound amounts to, up to a constant.
 
         Args:
-            obs: `[L+1, N, D]`.   action: `[L, N, A]`.   joined: `[L, N]`, steps that count.
+            obs: `[L+1, N, D]`.   action: `[L, N, A]`.   joined: `[L, N]`, steps that count.   draws: none.
+
+        Returns: the loss, and no measures.
         """
         variance = self.dynamics.variance
         expected = self.dynamics.members(obs[:-1], self.action_encoder(action))
         surprise = 0.5 * ((obs[1:] - expected).square() / variance + variance.log()).mean(-1)
-        return (surprise * joined).sum() / (joined.sum() * len(surprise)).clamp(min=1)
-
-
-class Pushed(nn.Module):
-    """Actions as inputs to the state: B u, where B is made of columns of the identity, each times its strength.
-
-    Args:
-        axes: that the parts of an action push.   dimensions: D.   strength: of each part; None for 1.
-    """
-
-    matrix: Tensor
-
-    def __init__(self, axes: list[int], dimensions: int, strength: list[float] | None = None):
-        super().__init__()
-        if not axes or not all(0 <= axis < dimensions for axis in axes):
-            raise ValueError(f"axes is {axes}; a state of {dimensions} dimensions has axes 0 to {dimensions - 1}.")
-        scale = torch.ones(len(axes)) if strength is None else torch.tensor(strength)
-        if len(scale) != len(axes):
-            raise ValueError(f"strength is {strength}; it needs one number for each of the axes {axes}.")
-        self.register_buffer("matrix", torch.eye(dimensions)[axes] * scale.unsqueeze(1), persistent=False)
-
-    def forward(self, action: Tensor) -> Tensor:
-        """`[..., D]` of `[..., A]`."""
-        return action @ self.matrix
+        return (surprise * joined).sum() / (joined.sum() * len(surprise)).clamp(min=1), obs.new_zeros(0)
 
 
 class Shown(nn.Module):

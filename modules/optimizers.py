@@ -22,7 +22,12 @@ class Optimizers:
     Args:
         each: fresh ones; where their layout allows it they step one flat tensor instead of many (see `modules.flat`).
         scaler: of losses, in mixed precision with float16.
+
+    Attributes:
+        forgiving: a gradient that is not finite counts as zero, and its norm too.
     """
+
+    forgiving = False
 
     def __init__(self, each: Sequence[Optimizer]):
         self.each = list(each)
@@ -67,6 +72,8 @@ class Optimizers:
         flat = self.flat.get(optimizer)
         if flat is not None:
             norm = flat.clip_(max_grad_norm)
+            if self.forgiving:
+                norm = flat.forgive_(norm)
             flat.step_(optimizer)
         else:
             norm = nn.utils.clip_grad_norm_(parameters, max_grad_norm)

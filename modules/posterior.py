@@ -1,8 +1,11 @@
 """What is known about the last layer of a model of dynamics: a Gaussian posterior, kept exact step by step."""
 
+from typing import Any, NamedTuple
+
 import torch
 from torch import Tensor, nn
 
+from datamodules.sequence_types import Sequences
 from modules.functional.information import Weights, conditioned, from_moments, information_gain
 
 
@@ -55,3 +58,25 @@ class Posterior(nn.Module):
     def _set_(self, weights: Weights) -> None:
         self.mean.copy_(weights.mean)
         self.covariance.copy_(weights.covariance)
+
+
+class Lesson(NamedTuple):
+    """Regression on the dynamics' last layer: float64 features `[M, P]` and targets `[M, D]`, zero where masked."""
+
+    features: Tensor
+    target: Tensor
+
+
+def lesson_of(model: Any, latent: Tensor, steps: Sequences) -> Lesson:
+    """The regression on steps whose states `latent` `[L+1, N, D]` are taken as known.
+
+    Where f is a velocity, its mean along the step is taken as the mean of both ends (the trapezoidal rule): the error
+    of f then falls with dt squared, where the start alone leaves one that falls with dt.
+    """
+    dynamics, before = model.dynamics, latent[:-1]
+    control = model.action_encoder(steps.action)
+    target = dynamics.field(before) + (latent[1:] - dynamics.step(before, control)) / dynamics.gain
+    features = dynamics.features(latent)
+    features = (features[:-1] + features[1:]) / 2 if getattr(dynamics, "residual", False) else features[:-1]
+    known = (steps.joined & target.isfinite().all(-1)).unsqueeze(-1)
+    return Lesson(*(torch.where(known, column.double(), 0).flatten(0, 1) for column in (features, target)))

@@ -100,9 +100,14 @@ class TrainingEpisodes(Metric):
 
 
 class EvaluationEpisodes(Metric):
-    """Mean, standard deviation and 95 % interval over whole evaluation episodes of all ranks."""
+    """Mean, standard deviation and 95 % interval over whole evaluation episodes of all ranks.
+
+    Attributes:
+        whole: the evaluation computed last went to its end on every rank.
+    """
 
     full_state_update = False
+    cut: Tensor
     returns: list[Tensor]
     lengths: list[Tensor]
     values: list[Tensor]
@@ -112,10 +117,13 @@ class EvaluationEpisodes(Metric):
         self.add_state("returns", [], dist_reduce_fx="cat")
         self.add_state("lengths", [], dist_reduce_fx="cat")
         self.add_state("values", [], dist_reduce_fx="cat")
+        self.add_state("cut", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
         self.keys: list[str] = []
+        self.whole = True
 
     def update(self, episodes: Episodes) -> None:
-        """Add whole episodes."""
+        """Add whole episodes; none at all come from an evaluation that was interrupted."""
+        self.cut += not len(episodes.return_)
         self.keys = list(episodes.info)
         self.returns.append(episodes.return_)
         self.lengths.append(episodes.length.to(torch.float64))
@@ -123,7 +131,13 @@ class EvaluationEpisodes(Metric):
             self.values.append(torch.stack([episodes.info[key] for key in self.keys], dim=1))
 
     def compute(self) -> dict[str, float]:
-        """`return_mean`, `_std`, `_interval` (half its width), `length_mean`, `episodes`; mean and max of the rest."""
+        """`return_mean`, `_std`, `_interval` (half its width), `length_mean`, `episodes`; mean and max of the rest.
+
+        Empty if the evaluation was interrupted on any rank: what others played is no sample of all episodes.
+        """
+        self.whole = not int(self.cut)
+        if not self.whole:
+            return {}
         returns, lengths = _joined(self.returns), _joined(self.lengths)
         count = returns.numel()
         std = float(returns.std()) if count > 1 else 0.0

@@ -1,5 +1,6 @@
 """How Lightning's own counters are made to count iterations, and to go on after the end of a shorter run."""
 
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import torch
@@ -16,6 +17,26 @@ class Tick(Optimizer):
         """Let Lightning's closure run; change nothing."""
         if closure is not None:
             closure()
+
+
+def counted(trainer: Any, batch: Collection[Any]) -> Iterator[Any]:
+    """The iterations of a batch; Lightning counts each as a batch, when it is done.
+
+    Evaluation, limits, resuming and the end of the run then go by iterations, whatever a batch holds.
+
+    Args:
+        trainer: in the middle of the batch, which it has counted as one.
+    """
+    fetcher, progress = trainer.fit_loop._data_fetcher, trainer.fit_loop.epoch_loop.batch_progress
+    fetcher.fetched += len(batch) - 1
+    fetcher.done = progress.is_last_batch = fetcher.fetched >= fetcher.length
+    for done, iteration in enumerate(batch, start=1):
+        yield iteration
+        if done < len(batch):
+            progress.increment_processed()
+            progress.increment_completed()
+            progress.increment_ready()
+            progress.increment_started()
 
 
 def reopen(loops: dict[str, Any]) -> None:

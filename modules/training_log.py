@@ -1,6 +1,7 @@
 """What training reports now and then: means of metrics and of episodes, read without waiting for the device."""
 
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -26,6 +27,11 @@ class Reading:
             self._copied = torch.cuda.Event()
             self._copied.record()
 
+    @property
+    def arrived(self) -> bool:
+        """Whether `values` would not wait."""
+        return self._copied is None or self._copied.query()
+
     def values(self) -> list[list[float]]:
         """The numbers of every tensor."""
         if self._copied is not None:
@@ -36,14 +42,13 @@ class Reading:
 class TrainingLog:
     """Collects metrics and training episodes, and gives their means in two strokes.
 
-    `begin` takes what there is and sends it to the host; `finish` gives it. A GPU has work between the two, so that
-    nobody waits for it.
+    `begin` takes what there is and sends it to the host; `finished` gives what has arrived. A GPU has work between the
+    two, so that nobody waits for it.
     """
 
     def __init__(self) -> None:
         self.means, self.episodes = RunningMeans(), TrainingEpisodes()
-        self._reading: Reading | None = None
-        self._tags: list[str] = []
+        self._begun: deque[tuple[Reading, list[str], list[str]]] = deque()
 
     def update(self, episodes: Scalars, metrics: Scalars | None) -> None:
         """Add one iteration; metrics are None if it only collected."""
@@ -53,23 +58,25 @@ class TrainingLog:
 
     def begin(self, env_steps: int, values: Mapping[str, float | Tensor]) -> None:
         """Take the means since the last time, and values by tag as they are. Every rank calls this together."""
-        self._tags = list(values)
-        means = (self.means.take(), self.episodes.take())
-        self._reading = Reading(env_steps, *means, *(torch.as_tensor(value) for value in values.values()))
+        taken = (self.means.take(), self.episodes.take())
+        reading = Reading(env_steps, *taken, *(torch.as_tensor(value) for value in values.values()))
+        self._begun.append((reading, list(self.means.names), list(values)))
 
-    def finish(self) -> tuple[dict[str, float], int] | None:
-        """Values by tag and the environment steps they belong to; None if nothing was begun.
+    def finished(self, wait: bool) -> Iterator[tuple[dict[str, float], int]]:
+        """Values by tag and the environment steps they belong to, oldest first.
 
         A metric that names its own group (`option/switch_rate`) keeps it; others are `train/`.
+
+        Args:
+            wait: for all that was begun; else only what has arrived is given.
         """
-        reading, self._reading = self._reading, None
-        if reading is None:
-            return None
-        means, totals, *rest = reading.values()
-        named = zip(self.means.names, means, strict=False)
-        values = {name if "/" in name else f"train/{name}": mean for name, mean in named}
-        values |= {f"rollout/{name}_mean": mean for name, mean in self.episodes.means(totals).items()}
-        return values | {tag: value for tag, (value,) in zip(self._tags, rest, strict=True)}, reading.env_steps
+        while self._begun and (wait or self._begun[0][0].arrived):
+            reading, names, tags = self._begun.popleft()
+            means, totals, *rest = reading.values()
+            named = zip(names, means, strict=False)
+            values = {name if "/" in name else f"train/{name}": mean for name, mean in named}
+            values |= {f"rollout/{name}_mean": mean for name, mean in self.episodes.means(totals).items()}
+            yield values | {tag: value for tag, (value,) in zip(tags, rest, strict=True)}, reading.env_steps
 
     def remembered(self) -> dict[str, Any]:
         """State for a checkpoint, plain types; call it when nothing is begun."""

@@ -51,6 +51,7 @@ def aligned_field(
 
 
 def velocity(dynamics: Any, latent: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
-    """What a step without input adds to latent states in a second, whether f is that velocity or the next state."""
-    following: Tensor = dynamics.step(latent, torch.zeros_like(latent))
-    return (following - latent) / float(dynamics.dt)
+    """What latent states gain in a second without input: f, or the difference to the next state where f gives that."""
+    field: Tensor = dynamics.field(latent)
+    direct = dynamics.gain == 1 and not getattr(dynamics, "residual", False)
+    return (field - latent) / float(dynamics.dt) if direct else field

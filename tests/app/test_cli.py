@@ -67,21 +67,24 @@ def test_an_evaluation_makes_no_run_folder(run: Run, folder: Path, wanted: str) 
     assert {path.name for path in set(folder.rglob("*")) - before} == {"metrics.json"}
 
 
-def test_a_checkpoint_of_another_algorithm_is_refused_with_both_names(run: Run) -> None:
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--model", "tests.app.stand_in.Runner"], "written by tests.app.stand_in.Walker, but the model is tests.app"),
+        (["--data.env", "Wide-v0"], "obs_shape (4,) there, (9,) here"),
+    ],
+    ids=["of another algorithm", "of other spaces"],
+)
+def test_a_checkpoint_that_cannot_be_used_is_refused_before_its_options_are_compared(
+    run: Run, caplog: pytest.LogCaptureFixture, words: list[str], sentence: str
+) -> None:
+    caplog.set_level(logging.INFO, "lightning.pytorch")
     fit(run)
 
-    outcome = fit(run, "--ckpt_path", "last", "--model", "tests.app.stand_in.Runner")
+    outcome = fit(run, "--ckpt_path", "last", "--model.learning_rate", "0.5", *words)
 
-    assert outcome.code == 2
-    assert "stand_in.Walker" in outcome.err and "stand_in.Runner" in outcome.err
-
-
-def test_a_checkpoint_of_other_spaces_is_refused_with_both_shapes(run: Run) -> None:
-    fit(run)
-
-    outcome = fit(run, "--ckpt_path", "last", "--data.env", "Wide-v0")
-
-    assert (outcome.code, "obs_shape (4,) there, (9,) here" in outcome.err) == (2, True)
+    assert outcome.code == 2 and sentence in outcome.err
+    assert not [message for message in caplog.messages if "in the checkpoint" in message]
 
 
 REFUSED = {
@@ -111,3 +114,23 @@ def test_a_real_bug_keeps_its_traceback(run: Run) -> None:
         fit(run, "--model.passes", "13")
 
     assert bug.traceback[-1].path.name == "stand_in.py"
+
+
+@pytest.mark.parametrize(
+    ("words", "value"), [("1e2", 100), ("1.5e+1", 15), ("2E0", 2), ("64", 64), ("9007199254740993", 9007199254740993)]
+)
+def test_a_whole_number_can_be_written_with_an_exponent(run: Run, folder: Path, words: str, value: int) -> None:
+    told = fit(run, "--data.num_envs", words, "--trainer.max_steps", words, "--print_config")
+    text = (folder / "small.yaml").read_text().replace("    env:", f"    num_envs: {words}\n    env:")
+    (folder / "small.yaml").write_text(text.replace("trainer:", f"trainer:\n  max_steps: {words}"))
+    written = fit(run, "--print_config")
+
+    for config in (yaml.safe_load(told.out), yaml.safe_load(written.out)):
+        assert config["data"]["init_args"]["num_envs"] == config["trainer"]["max_steps"] == value
+        assert type(config["data"]["init_args"]["num_envs"]) is int
+
+
+def test_where_fractions_count_a_float_stays_one(run: Run) -> None:
+    config = yaml.safe_load(fit(run, "--trainer.limit_val_batches", "1.0", "--print_config").out)
+
+    assert type(config["trainer"]["limit_val_batches"]) is float

@@ -14,6 +14,8 @@ SENTENCES = {
     "a misspelt top-level option": ("--modl.passes 3", "is not a setting"),
     "a learning rate in words": ("--model.learning_rate fast", "`fast`, but it must be a number"),
     "a fraction of a pass": ("--model.passes 2.5", "`2.5`, but it must be a whole number"),
+    "a fraction with an exponent": ("--model.passes 1.5e0", "but it must be a whole number"),
+    "more than any number": ("--data.num_envs 1e999", "but it must be a whole number"),
     "an optional number in words": ("--model.value_clip big", "`big`, but it must be a number or null"),
     "an unknown choice": ("--data.backend fast", "`fast`, but it must be one of auto, sync"),
     "a number where a list belongs": ("--model.network.hidden 3", "must be a list, each item a whole number"),
@@ -39,6 +41,7 @@ def test_bad_input_is_one_sentence(run: Run, words: str, sentence: str) -> None:
 FILES = {
     "a misspelt key": ("num_envss: 3", "`data.init_args.num_envss` (bad.yaml, line 9)", "did you mean `num_envs`?"),
     "a wrong type": ("num_envs: many", "`data.init_args.num_envs` (bad.yaml, line 9)", "must be a whole number"),
+    "a fraction": ("num_envs: 1.5e0", "`data.init_args.num_envs` (bad.yaml, line 9)", "must be a whole number"),
     "broken YAML": ("num_envs: [1", "`bad.yaml`, line 10", "is not valid YAML"),
 }
 

@@ -1,10 +1,12 @@
 import os
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import torch
 
 from app.runs import Experiment, different_options, experiment_of, find_checkpoint, load_checkpoint, require_writable
+from callbacks.checkpoint import Checkpoint
 from datamodules.types import UsageError
 
 LOGGER = {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": "runs", "name": "small"}}
@@ -42,6 +44,29 @@ def test_best_means_the_highest_value_in_the_name(tmp_path: Path) -> None:
     saved(tmp_path / "version_0", "best-step=9-return=21.50.ckpt", at=3)
     best = saved(tmp_path / "version_0", "best-step=5-return=100.25.ckpt", at=2)
     saved(tmp_path / "version_0", "last.ckpt", at=4)
+
+    assert find_checkpoint("best", Experiment(tmp_path, None)) == best
+
+
+@pytest.mark.parametrize(
+    ("mode", "best"), [("min", "best-step=5-loss=1.00.ckpt"), ("max", "best-step=9-loss=2.00.ckpt")]
+)
+def test_where_the_recorded_best_is_gone_the_next_best_of_its_mode_is_taken(
+    tmp_path: Path, mode: Literal["min", "max"], best: str
+) -> None:
+    for name in ("best-step=5-loss=1.00.ckpt", "best-step=9-loss=2.00.ckpt"):
+        saved(tmp_path / "version_0", name, at=1)
+    last = saved(tmp_path / "version_0", "last.ckpt", at=2)
+    key = Checkpoint("eval/loss", mode, save_top_k=3).state_key
+    torch.save({"state_dict": {}, "callbacks": {key: {"best_model_path": "gone.ckpt"}}}, last)
+
+    assert find_checkpoint("best", Experiment(tmp_path, None)).name == best
+
+
+def test_without_a_last_checkpoint_the_newest_says_which_is_best(tmp_path: Path) -> None:
+    best = saved(tmp_path / "version_0", "epoch=3.ckpt", at=1)
+    newest = saved(tmp_path / "version_0", "best-step=9-loss=2.00.ckpt", at=2)
+    torch.save({"state_dict": {}, "callbacks": {"ModelCheckpoint": {"best_model_path": best.name}}}, newest)
 
     assert find_checkpoint("best", Experiment(tmp_path, None)) == best
 

@@ -5,6 +5,7 @@ import pytest
 import torch
 from lightning.pytorch import Callback
 
+from app.runs import Experiment, find_checkpoint
 from callbacks.checkpoint import AtomicCheckpointIO, Checkpoint, run_folder
 from callbacks.evaluation import RunSummary
 from datamodules.types import UsageError
@@ -43,6 +44,22 @@ def test_a_run_keeps_the_best_by_evaluation_and_the_last(make_run: Any) -> None:
     best = saved(run.folder / "checkpoints" / files[0])
     score = float(best["callbacks"][run.trainer.checkpoint_callback.state_key]["best_model_score"])
     assert files == [f"best-env_steps={best['counters']['env_steps']}-return_mean={score:.2f}.ckpt", "last.ckpt"]
+
+
+@pytest.mark.parametrize(("mode", "best"), [("min", 1.0), ("max", 3.0)])
+def test_the_best_is_the_lowest_or_the_highest_as_the_mode_says(make_run: Any, mode: Any, best: float) -> None:
+    class Scores(Callback):
+        values = iter([2.0, 1.0, 3.0, 2.5])
+
+        def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+            pl_module.log("eval/score", next(self.values))
+
+    checkpoint = Checkpoint("eval/score", mode)
+    run = make_run(Scores(), checkpoint, iterations=8).fit()
+
+    found = find_checkpoint("best", Experiment(run.folder.parent, run.folder.name))
+    assert found.name.endswith(f"-score={best:.2f}.ckpt")
+    assert checkpoint.best_evaluation["eval/score"] == best
 
 
 def test_the_last_checkpoint_of_a_run_includes_the_final_iteration(make_run: Any) -> None:

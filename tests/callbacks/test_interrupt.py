@@ -15,7 +15,7 @@ from callbacks.interrupt import Interrupt
 ROOT = Path(__file__).resolve().parents[2]
 
 TWO_RANKS = """
-import os, signal, torch
+import os, signal, sys, torch
 from lightning.pytorch import Callback, Trainer
 from callbacks.checkpoint import Checkpoint
 from callbacks.evaluation import RunSummary
@@ -24,9 +24,11 @@ from datamodules.rollout import RolloutData
 from modules.ppo import PPO
 
 class OneRankIsTold(Callback):
-    def on_train_batch_start(self, trainer, *_):
+    def tell(self, trainer, *_):
         if trainer.global_rank == 1 and trainer.global_step == 2:
             os.kill(os.getpid(), signal.SIGTERM)
+
+setattr(OneRankIsTold, sys.argv[1], OneRankIsTold.tell)
 
 data = RolloutData("CartPole-v1", num_envs=2, horizon=8, total_env_steps=640)
 trainer = Trainer(
@@ -34,8 +36,9 @@ trainer = Trainer(
     check_val_every_n_epoch=None, num_sanity_val_steps=0, enable_progress_bar=False, use_distributed_sampler=False,
     callbacks=[OneRankIsTold(), interrupt := Interrupt(), RunSummary(), Checkpoint()],
 )
-trainer.fit(PPO(data.spaces, passes=1, minibatches=2), data)
+trainer.fit(model := PPO(data.spaces, passes=1, minibatches=2), data)
 line = f"rank {trainer.global_rank} stopped by {interrupt.stopped_by.name} at {trainer.global_step}"
+line += f", evaluated {'eval/return_mean' in model.latest}; "
 os.write(1, line.encode())
 torch.distributed.destroy_process_group()
 """
@@ -87,11 +90,22 @@ def test_no_final_evaluation_follows_a_signal(make_run: Any) -> None:
     assert run.trainer.limit_val_batches == 1.0
 
 
-def test_a_signal_during_an_evaluation_stops_after_it(make_run: Any) -> None:
-    run = make_run(Sends(signal.SIGINT, evaluation=True), Interrupt(), Checkpoint(), iterations=100).fit()
+def test_a_signal_during_an_evaluation_ends_it_and_what_it_played_counts_for_nothing(make_run: Any) -> None:
+    signals, checkpoint = Sends(signal.SIGINT, iteration=4, evaluation=True), Checkpoint(save_top_k=2)
 
-    assert run.trainer.global_step == 2
-    assert sorted(path.name[:4] for path in (run.folder / "checkpoints").iterdir()) == ["best", "last"]
+    run = make_run(signals, Interrupt(), checkpoint, iterations=100).fit()
+
+    files = sorted(path.name for path in (run.folder / "checkpoints").iterdir())
+    assert run.trainer.global_step == 4 and not run.module.evaluation_episodes.whole
+    assert len(files) == 2 and files[0].startswith("best-env_steps=64") and files[1] == "last.ckpt"
+    assert torch.load(run.folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == 4
+
+
+def test_a_signal_during_the_first_evaluation_leaves_no_result(make_run: Any) -> None:
+    run = make_run(Sends(signal.SIGTERM, evaluation=True), Interrupt(), Checkpoint(), iterations=100).fit()
+
+    assert [path.name for path in (run.folder / "checkpoints").iterdir()] == ["last.ckpt"]
+    assert not [tag for tag in run.module.latest if tag.startswith("eval/")]
 
 
 @pytest.mark.parametrize("evaluation", [False, True])
@@ -129,15 +143,19 @@ def test_the_signals_are_given_back(make_run: Any) -> None:
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
-def test_a_rank_that_stops_early_stops_all(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("moment", "outcome"),
+    [("on_train_batch_start", "at 3, evaluated True"), ("on_validation_start", "at 2, evaluated False")],
+)
+def test_a_rank_that_is_told_to_stop_stops_all(tmp_path: Path, moment: str, outcome: str) -> None:
     script = tmp_path / "two_ranks.py"
     script.write_text(TWO_RANKS, encoding="utf-8")
 
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, str(script)], env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=100
-    )
+    command = [sys.executable, str(script), moment]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=100)
 
     assert done.returncode == 0, done.stderr
-    assert all(f"rank {rank} stopped by SIGTERM at 3" in done.stdout for rank in (0, 1))
-    assert torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == 3
+    assert all(f"rank {rank} stopped by SIGTERM {outcome}" in done.stdout for rank in (0, 1))
+    iteration = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
+    assert outcome.startswith(f"at {iteration},")

@@ -79,3 +79,13 @@ def test_recorded_episodes_hold_every_true_last_observation() -> None:
     episode = dataset(episodes=1, rows=1, record=True).play().trajectories[0]
     assert episode["obs"].flatten().tolist() == [0, 1, 2]
     assert episode["terminated"].tolist() == [False, True]
+
+
+def test_an_interrupted_evaluation_ends_at_once_without_an_episode() -> None:
+    endless, asked = dataset(episodes=4, endless=True, record=True), iter([False, False, True])
+    endless.interrupted = lambda: next(asked)
+
+    (episodes,) = list(endless)
+
+    assert len(episodes.return_) == len(episodes.length) == len(episodes.info["steps"]) == 0
+    assert episodes.trajectories == []

@@ -26,3 +26,23 @@ def test_a_joint_that_nobody_asks_keeps_few_events() -> None:
         torch.cuda.synchronize()
 
     assert len(joint._events) <= UNCOUNTED + 1
+
+
+def test_after_a_capture_that_failed_another_may_draw() -> None:
+    x = torch.ones(4, device="cuda")
+    looks = Joint(lambda x: x * x.sum().item(), x.device, name="looks")
+    draws = Joint(lambda x: x + torch.rand_like(x), x.device, name="draws")
+    looks.mode = draws.mode = "graph"
+    torch.manual_seed(7)
+    expected = torch.rand(4, device="cuda")
+    torch.manual_seed(7)
+
+    torch.cuda.synchronize()
+
+    with torch.cuda.stream(torch.cuda.Stream()):
+        with pytest.warns(UserWarning, match="looks cannot be captured as a CUDA graph"):
+            assert torch.equal(looks(x), 4 * x)
+        assert torch.equal(torch.rand(4, device="cuda"), expected)
+        first, second = draws(x).clone(), draws(x).clone()
+        assert not torch.equal(first, second)
+    assert draws.in_force == "one CUDA graph"

@@ -37,5 +37,5 @@ def test_a_push_has_the_strength_it_is_given() -> None:
 
 
 def test_strengths_that_are_not_one_a_part_are_refused() -> None:
-    with pytest.raises(ValueError, match="one number for each of the axes"):
+    with pytest.raises(ValueError, match="one number for each of 1 parts"):
         ObservedModel(RBF(), axes=[1], strength=[3.0, 1.0])

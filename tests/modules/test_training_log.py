@@ -20,7 +20,7 @@ def test_finish_gives_the_means_of_what_was_there_at_begin_with_its_env_steps():
     log.begin(64, {"train/learning_rate": 0.5})
     log.update(episodes(1, 100, 100), Scalars(("loss",), torch.tensor([9.0])))
 
-    values, env_steps = log.finish()
+    ((values, env_steps),) = log.finished(wait=True)
 
     assert env_steps == 64
     assert values == {
@@ -37,7 +37,7 @@ def test_few_new_episodes_are_averaged_with_whole_groups_until_there_are_a_hundr
     for totals in ((90, 0, 90), (20, 20, 20), (90, 180, 90)):
         log.update(episodes(*totals), Scalars((), torch.zeros(0)))
         log.begin(0, {"train/learning_rate": 0.1})
-        means.append(log.finish()[0]["rollout/return_mean"])
+        means += [values["rollout/return_mean"] for values, _ in log.finished(wait=True)]
 
     assert means == [0.0, 20 / 110, 200 / 110]
 
@@ -45,7 +45,25 @@ def test_few_new_episodes_are_averaged_with_whole_groups_until_there_are_a_hundr
 def test_nothing_begun_gives_nothing():
     log = TrainingLog()
 
-    assert log.finish() is None
+    assert not list(log.finished(wait=True))
+
+
+@pytest.mark.gpu
+def test_what_is_under_way_is_given_later_and_in_order():
+    log, matrix = TrainingLog(), torch.ones(8192, 8192, device="cuda")
+    for step in (1, 2):
+        for _ in range(20):
+            matrix = (matrix @ matrix).clamp(max=1)
+        log.update(
+            Scalars(EPISODES, torch.zeros(3, dtype=torch.float64, device="cuda")), Scalars(("loss",), matrix[0, :1])
+        )
+        log.begin(step, {})
+
+    early = [steps for _, steps in log.finished(wait=False)]
+    late = [steps for _, steps in log.finished(wait=True)]
+
+    assert early == []
+    assert late == [1, 2]
 
 
 @pytest.mark.gpu

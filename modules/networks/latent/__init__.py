@@ -4,6 +4,24 @@ They are chosen by class_path, as every network is. To add one: a class that sat
 file.
 """
 
+from modules.networks.latent.actions import LinearActions, MLPActions, Pushed, StateDependent, Unchanged
+from modules.networks.latent.decoders import IdentityDecoder, LinearDecoder, MLPDecoder
 from modules.networks.latent.dynamics import RBF, Ensemble, LinearDynamics, MLPDynamics
+from modules.networks.latent.encoders import GRUEncoder, MLPEncoder
 
-__all__ = ["RBF", "Ensemble", "LinearDynamics", "MLPDynamics"]
+__all__ = [
+    "RBF",
+    "Ensemble",
+    "GRUEncoder",
+    "IdentityDecoder",
+    "LinearActions",
+    "LinearDecoder",
+    "LinearDynamics",
+    "MLPActions",
+    "MLPDecoder",
+    "MLPDynamics",
+    "MLPEncoder",
+    "Pushed",
+    "StateDependent",
+    "Unchanged",
+]

@@ -1,0 +1,120 @@
+"""What an action does to the latent state: inputs `[..., D]` of actions `[..., A]`, which dynamics add to f."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class Pushed(nn.Module):
+    """Actions as inputs to known axes of the state: B u, where B is made of columns of the identity.
+
+    Args:
+        axes: that the parts of an action push.   dimensions: D.
+
+    Raises: ValueError for an axis that the state does not have.
+    """
+
+    matrix: Tensor
+
+    def __init__(self, axes: list[int], dimensions: int):
+        super().__init__()
+        if not axes or not all(0 <= axis < dimensions for axis in axes):
+            raise ValueError(f"axes is {axes}; a state of {dimensions} dimensions has axes 0 to {dimensions - 1}.")
+        self.register_buffer("matrix", torch.eye(dimensions)[axes], persistent=False)
+
+    def forward(self, action: Tensor) -> Tensor:
+        """`[..., D]` of `[..., A]`."""
+        return action @ self.matrix
+
+
+class LinearActions(nn.Module):
+    """B u with a matrix that is learned.
+
+    Args:
+        actions: A.   dimensions: D.
+    """
+
+    def __init__(self, actions: int, dimensions: int = 2):
+        super().__init__()
+        self.linear = nn.Linear(actions, dimensions, bias=False)
+
+    def forward(self, action: Tensor) -> Tensor:
+        """`[..., D]` of `[..., A]`."""
+        return self.linear(action)
+
+
+class MLPActions(nn.Module):
+    """A network with SiLU units: what an action does need not be in proportion to it.
+
+    Args:
+        actions: A.   dimensions: D.   hidden: widths.
+    """
+
+    def __init__(self, actions: int, dimensions: int = 2, hidden: Sequence[int] = (32,)):
+        super().__init__()
+        layers = [nn.Sequential(nn.Linear(a, b), nn.SiLU()) for a, b in pairwise((actions, *hidden))]
+        self.body = nn.Sequential(*layers, nn.Linear(hidden[-1], dimensions, bias=False))
+
+    def forward(self, action: Tensor) -> Tensor:
+        """`[..., D]` of `[..., A]`."""
+        return self.body(action)
+
+
+class Unchanged(nn.Module):
+    """The action as it is, for dynamics that know what to do with it."""
+
+    def forward(self, action: Tensor) -> Tensor:
+        """`[..., A]`."""
+        return action
+
+
+class StateDependent(nn.Module):
+    """Dynamics whose input depends on where they are: z' = z + dt (f(z) + B(z) u), B a network; use with `Unchanged`.
+
+    It is a `modules.networks.latent.dynamics.Dynamics`. Its `jacobian` is that of f alone, without input.
+
+    Args:
+        dynamics: f.   actions: A.   hidden: widths of B's layers.
+    """
+
+    dynamics: Any
+
+    def __init__(self, dynamics: nn.Module, actions: int, hidden: Sequence[int] = (32,)):
+        super().__init__()
+        self.dynamics, self.actions = dynamics, actions
+        self.dimensions, self.dt, self.gain = self.dynamics.dimensions, self.dynamics.dt, self.dynamics.gain
+        layers = [nn.Sequential(nn.Linear(a, b), nn.SiLU()) for a, b in pairwise((self.dimensions, *hidden))]
+        self.body = nn.Sequential(*layers, nn.Linear(hidden[-1], self.dimensions * actions))
+
+    @property
+    def variance(self) -> Tensor:
+        """Variance `[D]` of one step's noise."""
+        return self.dynamics.variance
+
+    def input(self, z: Tensor, u: Tensor) -> Tensor:
+        """B(z) u `[..., D]` of actions `[..., A]`."""
+        matrix = self.body(z).unflatten(-1, (self.dimensions, self.actions))
+        return (matrix @ u.unsqueeze(-1)).squeeze(-1)
+
+    def field(self, z: Tensor) -> Tensor:
+        """f(z)."""
+        return self.dynamics.field(z)
+
+    def step(self, z: Tensor, u: Tensor) -> Tensor:
+        """The mean of the next state, of actions `[..., A]`."""
+        return self.dynamics.step(z, self.input(z, u))
+
+    def features(self, z: Tensor) -> Tensor:
+        """What f is linear in."""
+        return self.dynamics.features(z)
+
+    def jacobian(self, z: Tensor) -> Tensor:
+        """Derivative of an undriven step."""
+        return self.dynamics.jacobian(z)
+
+    def members(self, z: Tensor, u: Tensor) -> Tensor:
+        """Next states of every model."""
+        return self.dynamics.members(z, self.input(z, u))

@@ -1,0 +1,108 @@
+"""What observations say about the latent state: means and variances `[T, N, D]` from `[T, N, Dy]`, time first.
+
+An encoder is an `nn.Module` with `dimensions` (D), `causal` (whether the posterior of a row looks at no later one) and
+`window` (rows that an agent should keep for it), called with observations and `begins` `[T, N]`: rows where another
+trajectory starts.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from modules.networks.recurrent import GRU
+
+SMALLEST_VARIANCE = 1e-6
+"""Of a posterior."""
+
+
+class Encoder(nn.Module):
+    """What encoders share: how features become a normal distribution, which is narrow at first.
+
+    Args:
+        features: F, width of what the subclass computes.
+        dimensions: D.
+        counts: observations are counts, of which log(1 + y) is looked at.
+    """
+
+    causal = True
+    window = 1
+
+    def __init__(self, features: int, dimensions: int, counts: bool):
+        super().__init__()
+        self.dimensions, self.counts = dimensions, counts
+        self.mean, self.raw_variance = nn.Linear(features, dimensions), nn.Linear(features, dimensions)
+        nn.init.zeros_(self.raw_variance.weight)
+        nn.init.constant_(self.raw_variance.bias, -3.0)
+
+    def features(self, obs: Tensor, begins: Tensor) -> Tensor:
+        """`[T, N, F]` of observations `[T, N, Dy]`."""
+        raise NotImplementedError
+
+    def forward(self, obs: Tensor, begins: Tensor) -> tuple[Tensor, Tensor]:
+        """Means and variances `[T, N, D]`."""
+        features = self.features(obs.log1p() if self.counts else obs, begins)
+        return self.mean(features), F.softplus(self.raw_variance(features)) + SMALLEST_VARIANCE
+
+
+class MLPEncoder(Encoder):
+    """Every observation by itself, through layers with SiLU units.
+
+    Args:
+        observed: Dy.
+        dimensions: D.
+        hidden: widths of the layers.
+        counts: see `Encoder`.
+    """
+
+    def __init__(self, observed: int, dimensions: int = 2, hidden: Sequence[int] = (64, 64), counts: bool = False):
+        super().__init__(hidden[-1], dimensions, counts)
+        layers = [nn.Sequential(nn.Linear(a, b), nn.SiLU()) for a, b in pairwise((observed, *hidden))]
+        self.body = nn.Sequential(*layers)
+
+    def features(self, obs: Tensor, begins: Tensor) -> Tensor:
+        """The last hidden layer."""
+        return self.body(obs)
+
+
+class GRUEncoder(Encoder):
+    """All observations up to now; `bidirectional`, those to come as well, which only stored trajectories can give.
+
+    Args:
+        observed: Dy.
+        dimensions: D.
+        hidden: width of the state, in either direction.
+        bidirectional: smooth instead of filter; an agent cannot use that.
+        counts: see `Encoder`.
+        window: newest observations that an agent keeps for it.
+    """
+
+    def __init__(
+        self,
+        observed: int,
+        dimensions: int = 2,
+        hidden: int = 64,
+        bidirectional: bool = False,
+        counts: bool = False,
+        window: int = 20,
+    ):
+        super().__init__(hidden * (1 + bidirectional), dimensions, counts)
+        self.causal, self.window = not bidirectional, window
+        directions = [GRU((observed,), hidden=hidden, encoder=()) for _ in range(1 + bidirectional)]
+        self.directions = nn.ModuleList(directions)
+
+    def features(self, obs: Tensor, begins: Tensor) -> Tensor:
+        """The states of all directions."""
+        forth, *back = self.directions
+        states = [_unrolled(forth, obs, begins)]
+        if back:
+            last = torch.cat([begins[1:], torch.ones_like(begins[:1])])
+            states.append(_unrolled(back[0], obs.flip(0), last.flip(0)).flip(0))
+        return torch.cat(states, -1)
+
+
+def _unrolled(cells: nn.Module, obs: Tensor, begins: Tensor) -> Tensor:
+    assert isinstance(cells, GRU)
+    return cells.unroll(obs, cells.initial_state(obs.shape[1]), begins)
