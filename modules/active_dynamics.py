@@ -2,7 +2,6 @@
 
 import math
 from functools import partial
-from operator import itemgetter
 from typing import Any, cast
 
 import torch
@@ -10,11 +9,10 @@ from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
 from datamodules.joint import Joint
-from datamodules.nested import mapped
 from datamodules.sequence_types import HeldOut, SequenceExperience, Sequences
-from datamodules.types import Decision, Scalars, Spaces, State, UsageError
+from datamodules.types import Decision, Scalars, Spaces, State
 from modules.algorithm import Algorithm
-from modules.checks import check_values
+from modules.checks import check_dynamics, check_values
 from modules.exploration.acquisitions import Knowledge
 from modules.exploration.policies import Exploration, Planned
 from modules.functional.elbo import rows_that_count
@@ -147,24 +145,12 @@ class ActiveDynamics(Algorithm):
     def setup(self, stage: str) -> None:
         """Refuse to regress where that would not be exact, and to act on what is yet to come."""
         super().setup(stage)
-        if stage == "fit" and not self.model.causal and self.data.acts:
-            raise UsageError(
-                "The encoder looks at observations to come, which an agent does not have: set its bidirectional to"
-                " false, or learn from stored rollouts (datamodules.stored.StoredData)."
-            )
-        learned = {name for name, part in self.model.dynamics.named_parameters() if part.requires_grad}
-        exact = self.model.observed and learned == {"weight"}
-        if stage == "fit" and self.data.updates == 0 and not exact:
-            raise UsageError(
-                f"data.updates is 0, but {type(self.model.dynamics).__name__} behind {type(self.model).__name__} has"
-                " more to learn than the last layer: set data.updates to 1 or more."
-            )
+        if stage == "fit":
+            check_dynamics(self.model, self.data)
 
     def prepare(self, experience: Any) -> tuple[Lesson | None, Sequences]:
         """Features and targets of what is to be regressed on: the newest steps, or all when it is time; and pieces."""
         steps = cast(SequenceExperience, experience)
-        if self.global_step == 0:
-            self.model.start_(steps.chunks.obs.flatten(3))
         if not len(steps.chunks.joined):
             return self.lesson(cast(Sequences, steps.fresh)), steps.chunks
         due = steps.history is not None and self.global_step % self.refit_every == 0
@@ -187,8 +173,10 @@ class ActiveDynamics(Algorithm):
         """Regress, or step down the loss and regress anew."""
         lesson, chunks = batch
         if len(chunks.joined):
-            draws = self.model.draws(*chunks.joined.shape, self.minibatch_generator)
-            losses = self.joints["update"](chunks, draws)
+            if self.updates == 0:
+                self.model.start_(chunks.obs[:, 1:].flatten(3), chunks.joined)
+            draws = [self.model.draws(joined, self.minibatch_generator) for joined in chunks.joined]
+            losses = self.joints["update"](chunks, tuple(draws))
             self.updates += len(chunks.joined)
             if lesson is not None:
                 self.posterior.refit_(*lesson, self.regression_noise().double())
@@ -207,15 +195,15 @@ class ActiveDynamics(Algorithm):
         self.model.dynamics.weight.copy_(self.posterior.mean)
         return gained
 
-    def descend(self, chunks: Sequences, draws: tuple[Tensor, ...]) -> Tensor:
+    def descend(self, chunks: Sequences, draws: tuple[Any, ...]) -> Tensor:
         """A gradient step on each minibatch; mean loss, gradient norm, and the model's own measures."""
         values = []
-        for number in range(len(chunks.joined)):
-            piece, drawn = mapped(itemgetter(number), chunks), mapped(itemgetter(number), draws)
+        for number, drawn in enumerate(draws):
+            piece = Sequences(*(column[number] for column in chunks))
             loss, measured = self.model.loss(piece.obs.flatten(2), piece.action, piece.joined, drawn)
             for novelty in self.novelties:
                 loss = loss + novelty.error(self.encoded(piece).detach()).mean()
-            norm = self.step(loss, self.raw_optimizers[0], self.max_grad_norm)
+            norm = self.optimization.step_if_finite(loss, self.raw_optimizers[0], self.max_grad_norm)
             values.append(torch.cat([torch.stack([loss.detach(), norm]), measured]))
         return torch.stack(values).mean(0)
 
@@ -284,11 +272,6 @@ class ActiveDynamics(Algorithm):
         self.log_dict(named, logger=not self._fitting, sync_dist=ranks() > 1)
 
     on_test_epoch_end = on_validation_epoch_end
-
-    def on_fit_start(self) -> None:
-        """Adds that a gradient which is not finite is left out: rollouts of young dynamics can run away."""
-        super().on_fit_start()
-        self.optimization.forgiving = True
 
     def make_optimizers(self) -> list[Optimizer]:
         """One, over what the model and acquisitions learn."""

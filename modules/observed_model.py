@@ -43,13 +43,13 @@ class ObservedModel(nn.Module):
         """The observation that is to be expected."""
         return latent
 
-    def start_(self, obs: Tensor) -> None:
+    def start_(self, obs: Tensor, counts: Tensor) -> None:
         """Nothing to set."""
 
     def schedule_(self, progress: float) -> None:
         """Nothing changes over a run."""
 
-    def draws(self, updates: int, steps: int, rows: int, generator: torch.Generator) -> tuple[Tensor, ...]:
+    def draws(self, joined: Tensor, generator: torch.Generator) -> tuple[Tensor, ...]:
         """`loss` draws nothing."""
         return ()
 
