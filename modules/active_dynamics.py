@@ -1,6 +1,7 @@
 """Active dynamics: learn a latent dynamical system by choosing what to try."""
 
 import math
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -9,13 +10,21 @@ from torch.optim import Adam, Optimizer
 
 from datamodules.joint import Joint
 from datamodules.sequence_types import HeldOut, SequenceExperience, Sequences
-from datamodules.types import Decision, Scalars, Spaces, State, UsageError
+from datamodules.types import Decision, Scalars, Spaces, State
 from modules.algorithm import Algorithm
-from modules.checks import check_values
+from modules.checks import check_dynamics, check_values
 from modules.exploration.acquisitions import Knowledge
 from modules.exploration.policies import Planned
 from modules.functional.elbo import rows_that_count
-from modules.functional.prediction import Alignment, affine, aligned, aligned_field, determination, determinations
+from modules.functional.prediction import (
+    Alignment,
+    affine,
+    aligned,
+    aligned_field,
+    determination,
+    determinations,
+    velocity,
+)
 from modules.functional.schedule import Schedule, scheduled
 from modules.hparams import keep_hyperparameters
 from modules.posterior import Lesson, Posterior, lesson_of
@@ -143,24 +152,12 @@ class ActiveDynamics(Algorithm):
     def setup(self, stage: str) -> None:
         """Refuse to regress where that would not be exact, and to act on what is yet to come."""
         super().setup(stage)
-        if stage == "fit" and not self.model.causal and self.data.acts:
-            raise UsageError(
-                "The encoder looks at observations to come, which an agent does not have: set its bidirectional to"
-                " false, or learn from stored rollouts (datamodules.stored.StoredData)."
-            )
-        learned = {name for name, part in self.model.dynamics.named_parameters() if part.requires_grad}
-        exact = self.model.observed and learned == {"weight"}
-        if stage == "fit" and self.data.updates == 0 and not exact:
-            raise UsageError(
-                f"data.updates is 0, but {type(self.model.dynamics).__name__} behind {type(self.model).__name__} has"
-                " more to learn than the last layer: set data.updates to 1 or more."
-            )
+        if stage == "fit":
+            check_dynamics(self.model, self.data)
 
     def prepare(self, experience: Any) -> tuple[Lesson | None, Sequences]:
         """Features and targets of what is to be regressed on: the newest steps, or all when it is time; and pieces."""
         steps = cast(SequenceExperience, experience)
-        if self.global_step == 0:
-            self.model.start_(steps.chunks.obs.flatten(3))
         if not len(steps.chunks.joined):
             return self.lesson(cast(Sequences, steps.fresh)), steps.chunks
         due = steps.history is not None and self.global_step % self.refit_every == 0
@@ -183,8 +180,10 @@ class ActiveDynamics(Algorithm):
         """Regress, or step down the loss and regress anew."""
         lesson, chunks = batch
         if len(chunks.joined):
-            draws = self.model.draws(*chunks.joined.shape, self.minibatch_generator)
-            losses = self.joints["update"](chunks, draws)
+            if self.updates == 0:
+                self.model.start_(chunks.obs[:, 1:].flatten(3), chunks.joined)
+            draws = [self.model.draws(joined, self.minibatch_generator) for joined in chunks.joined]
+            losses = self.joints["update"](chunks, tuple(draws))
             self.updates += len(chunks.joined)
             if lesson is not None:
                 self.posterior.refit_(*lesson, self.regression_noise().double())
@@ -203,14 +202,14 @@ class ActiveDynamics(Algorithm):
         self.model.dynamics.weight.copy_(self.posterior.mean)
         return gained
 
-    def descend(self, chunks: Sequences, draws: tuple[Tensor, ...]) -> Tensor:
+    def descend(self, chunks: Sequences, draws: tuple[Any, ...]) -> Tensor:
         """A gradient step on each minibatch; mean loss, gradient norm, and the model's own measures."""
         values = []
-        for number in range(len(chunks.joined)):
-            piece, drawn = Sequences(*(column[number] for column in chunks)), [each[number] for each in draws]
+        for number, drawn in enumerate(draws):
+            piece = Sequences(*(column[number] for column in chunks))
             loss, measured = self.model.loss(piece.obs.flatten(2), piece.action, piece.joined, drawn)
             loss = loss + sum(novelty.error(self.encoded(piece).detach()).mean() for novelty in self.novelties)
-            norm = self.step(loss, self.raw_optimizers[0], self.max_grad_norm)
+            norm = self.optimization.step_if_finite(loss, self.raw_optimizers[0], self.max_grad_norm)
             values.append(torch.cat([torch.stack([loss.detach(), norm]), measured]))
         return torch.stack(values).mean(0)
 
@@ -251,7 +250,7 @@ class ActiveDynamics(Algorithm):
 
     def field(self, states: Tensor) -> Tensor:
         """The learned field at true states `[G, D]`, in their coordinates as the last evaluation aligned them."""
-        return aligned_field(self.model.dynamics.field, states, self.alignment)
+        return aligned_field(partial(velocity, self.model.dynamics), states, self.alignment)
 
     def predicted(self, batch: HeldOut, paths: int, steps: int) -> tuple[Tensor, Tensor]:
         """Paths `[steps + 1, paths, D]` from the first observation alone, and as they were; in true coordinates."""
@@ -276,11 +275,6 @@ class ActiveDynamics(Algorithm):
         self.log_dict(named, logger=not self._fitting, sync_dist=ranks() > 1)
 
     on_test_epoch_end = on_validation_epoch_end
-
-    def on_fit_start(self) -> None:
-        """Adds that a gradient which is not finite is left out: rollouts of young dynamics can run away."""
-        super().on_fit_start()
-        self.optimization.forgiving = True
 
     def make_optimizers(self) -> list[Optimizer]:
         """One, over what the model and acquisitions learn."""

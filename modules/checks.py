@@ -66,3 +66,18 @@ def check_precision(precision: str) -> None:
     """Raises: UsageError for a precision in which weights or losses would not be float32."""
     if precision in ("16-true", "bf16-true"):
         raise UsageError(f"trainer.precision {precision} does not work here; use bf16-mixed or 32-true.")
+
+
+def check_dynamics(model: Any, data: Any) -> None:
+    """Raises: UsageError where a regression would not be exact, or an agent would act on what is yet to come."""
+    if not model.causal and data.acts:
+        raise UsageError(
+            "The encoder looks at observations to come, which an agent does not have: set its bidirectional to false,"
+            " or learn from stored rollouts (datamodules.stored.StoredData)."
+        )
+    learned = {name for name, part in model.dynamics.named_parameters() if part.requires_grad}
+    if data.updates == 0 and not (model.observed and learned == {"weight"}):
+        raise UsageError(
+            f"data.updates is 0, but {type(model.dynamics).__name__} behind {type(model).__name__} has more to learn"
+            " than the last layer: set data.updates to 1 or more."
+        )

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from datamodules.types import UsageError
 from modules.functional.elbo import (
     Posterior,
     Terms,
@@ -17,13 +18,14 @@ from modules.functional.elbo import (
     transition_terms,
 )
 from modules.functional.gaussian import sample
+from modules.ranks import summed
 
 
 class Draws(NamedTuple):
-    """The randomness of one loss; U of them where there is a leading dimension more.
+    """The randomness of one loss.
 
     states: standard normal `[S, T, N, D]`.   gaps: of transitions over hidden rows `[S, L, N, D]`.
-    paths: of rollouts `[K, S, L, N, D]`.   hidden: uniforms `[T, N]`.
+    paths: of rollouts `[K-1, S, L, N, D]`.   hidden: uniforms `[T, N]`.
     """
 
     states: Tensor
@@ -121,9 +123,16 @@ class LatentModel(nn.Module):
         """The observation that is to be expected."""
         return self.decoder(latent)
 
-    def start_(self, obs: Tensor) -> None:
-        """Set what a first look at observations `[..., Dy]` can set."""
-        self.decoder.start_(obs)
+    def start_(self, obs: Tensor, counts: Tensor) -> None:
+        """Let the decoder show what is seen on average, the same on every rank.
+
+        Args:
+            obs: `[..., Dy]`.   counts: `[...]`, observations that were made.
+        """
+        total = torch.where(counts.unsqueeze(-1), obs, 0.0).flatten(0, -2).sum(0)
+        number = summed(counts.sum())
+        if number:
+            self.decoder.start_(summed(total).unsqueeze(0) / number)
 
     def schedule_(self, progress: float) -> None:
         """Set beta, and how many rows are hidden, for a share of the run."""
@@ -132,16 +141,23 @@ class LatentModel(nn.Module):
         self.beta.fill_(beta)
         self.hidden.fill_(self.hide if beta == 1 else 0.0)
 
-    def draws(self, updates: int, steps: int, rows: int, generator: torch.Generator) -> Draws:
-        """What `loss` draws with, for U updates on N pieces of L steps."""
+    def draws(self, joined: Tensor, generator: torch.Generator) -> Draws:
+        """What `loss` draws with, for pieces of the shape of `joined`, `[L, N]`.
+
+        Raises: UsageError if the pieces are shorter than what the prior is asked.
+        """
+        (steps, rows), horizon = joined.shape, len(self.weights)
+        if steps < horizon:
+            raise UsageError(
+                f"The latent model's horizon is {horizon} steps, but pieces have {steps}: raise data.chunk."
+            )
 
         def normal(*shape: int) -> Tensor:
-            shape = (updates, *shape, rows, self.dynamics.dimensions)
-            return torch.randn(shape, generator=generator, device=generator.device)
+            return torch.randn(*shape, rows, self.dynamics.dimensions, generator=generator, device=generator.device)
 
-        hidden = torch.rand(updates, steps + 1, rows, generator=generator, device=generator.device)
+        hidden = torch.rand(steps + 1, rows, generator=generator, device=generator.device)
         states, gaps = normal(self.samples, steps + 1), normal(self.samples, steps)
-        return Draws(states, gaps, normal(len(self.weights), self.samples, steps), hidden)
+        return Draws(states, gaps, normal(horizon - 1, self.samples, steps), hidden)
 
     def loss(self, obs: Tensor, action: Tensor, joined: Tensor, draws: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """The bound's negative, in nats a row, and log-likelihood and KL a row and beta, `[3]`.
@@ -165,7 +181,7 @@ class LatentModel(nn.Module):
         if self.hide:
             seen = seen_rows(draws.hidden, joined, self.hidden)
             gaps = torch.zeros_like(draws.gaps) if self.hide_mean else variance.sqrt() * draws.gaps
-            states = filled(states, seen, control, self.dynamics.step, gaps)
+            states = filled(states, seen, control, self.dynamics.members, gaps)
         later = Posterior(*(part.detach() for part in posterior)) if self.detach_later else None
         likelihood = self.decoder.log_likelihood(states, obs).mean(0)
         transition = transition_terms(
@@ -173,7 +189,7 @@ class LatentModel(nn.Module):
             posterior,
             control,
             joined,
-            self.dynamics.step,
+            self.dynamics.members,
             variance,
             self.weights,
             draws.paths,

@@ -22,12 +22,7 @@ class Optimizers:
     Args:
         each: fresh ones; where their layout allows it they step one flat tensor instead of many (see `modules.flat`).
         scaler: of losses, in mixed precision with float16.
-
-    Attributes:
-        forgiving: a gradient that is not finite counts as zero, and its norm too.
     """
-
-    forgiving = False
 
     def __init__(self, each: Sequence[Optimizer]):
         self.each = list(each)
@@ -72,14 +67,28 @@ class Optimizers:
         flat = self.flat.get(optimizer)
         if flat is not None:
             norm = flat.clip_(max_grad_norm)
-            if self.forgiving:
-                norm = flat.forgive_(norm)
             flat.step_(optimizer)
         else:
             norm = nn.utils.clip_grad_norm_(parameters, max_grad_norm)
             optimizer.step()
         torch.clear_autocast_cache()  # autocast would go on with the weights of before the step
         return norm
+
+    def step_if_finite(self, loss: Tensor, optimizer: Optimizer, max_grad_norm: float) -> Tensor:
+        """`step`, taken back if the gradient is not finite, without asking the device about it; the norm is 0 then.
+
+        For losses that one unlucky draw of noise makes overflow. A gradient of zero would not do: optimizers with
+        momentum go on moving.
+        """
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        before = {tensor: tensor.detach().clone() for tensor in (*parameters, *self.tensors)}
+        norm = self.step(loss, optimizer, max_grad_norm)
+        finite = norm.isfinite()
+        with torch.no_grad():
+            for tensor in (*parameters, *self.tensors):
+                kept = before.get(tensor, torch.zeros_like(tensor))  # a fresh state begins at zero
+                tensor.copy_(torch.where(finite, tensor, kept))
+        return torch.where(finite, norm, 0.0)
 
     def _differentiate(self, loss: Tensor, optimizer: Optimizer) -> list[nn.Parameter]:
         """Give every parameter its gradient; the parameters."""

@@ -5,6 +5,7 @@ policy     the clipped surrogate, advantage normalisation, masked means
 value      value regression and explained variance
 soft       values in which entropy counts, the squashed density, the temperature
 options    soft values and losses over options; option_choice: which option runs next
+gaussian   independent normal distributions: draws, densities, divergences
 schedule   values that change with the progress of a run
 information  what a path would teach: gains, Fisher information, Bayesian linear regression
 

@@ -2,6 +2,10 @@
 
 Time comes first: observations and posterior `[T, N, D]`, samples of a state `[S, T, N, D]`. A step l goes from row l to
 row l + 1 and counts where `joined[l]`; rows that no counted step touches do not count either.
+
+Sources: Krishnan et al. 2017, arXiv:1609.09869, for one step; Hafner et al. 2019, arXiv:1811.04551, section 4, for
+several (latent overshooting): of K steps it bounds the evidence of a model that predicts as far, of one step the
+evidence itself.
 """
 
 from collections.abc import Callable
@@ -13,11 +17,11 @@ from torch import Tensor
 
 from modules.functional.gaussian import divergence, sample
 
-LONGEST_GAP = 5
+LONGEST_GAP = 2
 """Steps in a row that a temporal mask hides, at most."""
 
 Transition = Callable[[Tensor, Tensor], Tensor]
-"""(states [..., D], encoded inputs [..., D]) -> means of the next states [..., D]."""
+"""(states [..., D], encoded inputs [..., D]) -> means of the next states [E, ..., D], by each of E models."""
 
 
 class Posterior(NamedTuple):
@@ -71,13 +75,9 @@ def seen_rows(
     """
     follows = torch.cat([torch.zeros_like(joined[:1]), joined])
     hidden = (uniform < probability) & follows
-    gap = torch.zeros_like(uniform[0], dtype=torch.int64)
-    rows = []
-    for row in hidden.unbind():
-        now = row & (gap < LONGEST_GAP)
-        gap = torch.where(now, gap + 1, 0)
-        rows.append(~now)
-    return torch.stack(rows)
+    row = torch.arange(len(hidden), device=hidden.device).unsqueeze(1)
+    since = row - torch.where(hidden, 0, row).cummax(0).values
+    return ~hidden | (since % (LONGEST_GAP + 1) == 0)
 
 
 def filled(
@@ -87,7 +87,7 @@ def filled(
     transition: Transition,
     noise: Float[Tensor, "S L N D"],
 ) -> Float[Tensor, "S T N D"]:
-    """States with the hidden rows replaced by what the dynamics make of the row before.
+    """States with the hidden rows replaced by what the dynamics (an ensemble's mean) make of the row before.
 
     After k passes every gap of up to k rows is right, so `LONGEST_GAP` passes do, each over all rows at once.
 
@@ -96,7 +96,7 @@ def filled(
     """
     keep, result = seen[1:].unsqueeze(-1), states
     for _ in range(LONGEST_GAP):
-        moved = transition(result[:, :-1], control) + noise
+        moved = transition(result[:, :-1], control).mean(0) + noise
         result = torch.cat([states[:, :1], torch.where(keep, states[:, 1:], moved)], dim=1)
     return result
 
@@ -109,33 +109,41 @@ def transition_terms(
     transition: Transition,
     variance: Float[Tensor, "D"],
     weights: Float[Tensor, "K"],
-    noise: Float[Tensor, "K S L N D"],
+    noise: Float[Tensor, "K-1 S L N D"],
     seen: Bool[Tensor, "T N"] | None = None,
     later: Posterior | None = None,
 ) -> Float[Tensor, ""]:
-    """sum_k w_k sum_t KL( q(z_{t+k}) || N(m_k(t), variance) ), mean over samples, summed over rows and dimensions.
+    """sum_t sum_k w_k KL( q(z_{t+k}) || N(m_k(t), variance) ), mean over samples and models, summed over rows.
 
     m_k(t) is one step from a state that was rolled out from the sample of z_t for k - 1 steps, noise included, under
     the true inputs. By convexity the mean over such rollouts is no less than the KL to the k-step prior itself.
+    An ensemble's members are compared one by one, each from where all of them, by their mean, went before.
+
+    Near the beginning of a trajectory no prior looks back K steps. The longest that there is takes the weights of those
+    that are missing, so that every row but the first pays with weight 1, whatever K.
 
     Args:
         states: samples of every row.   posterior: what they were drawn from.
-        variance: of one step's noise.   noise: standard normal, of the rollouts; its last step is not used.
+        variance: of one step's noise.   noise: standard normal, of the rollouts.
         seen: rows whose KL counts; None counts all.
         later: the posterior that steps further ahead than one are compared with; None takes `posterior`.
+
+    Raises: ValueError if there are fewer steps than weights.
     """
-    total, known, path = states.new_zeros(()), torch.ones_like(joined), states[:, :-1]
-    for k, weight in enumerate(weights, start=1):
-        end = len(joined) - k + 1
-        if end < 1:
-            break
-        mean = transition(path[:, :end], control[k - 1 :])
-        known = known[:end] & joined[k - 1 :]
+    horizon, (_, begins) = len(weights), rows_that_count(joined)
+    if horizon > len(joined):
+        raise ValueError(f"transition_terms: priors of {horizon} steps do not fit into {len(joined)} steps.")
+    total, known, path = states.new_zeros(()), joined, states[:, :-1]
+    missing = weights.flip(0).cumsum(0).flip(0)
+    for k, (weight, whole) in enumerate(zip(weights, missing, strict=True), start=1):
+        means = transition(path, control[k - 1 :])
         target = posterior if k == 1 or later is None else later
-        each = divergence(target.mean[k:], target.variance[k:], mean, variance).sum(-1).mean(0)
+        each = divergence(target.mean[k:], target.variance[k:], means, variance).sum(-1).mean((0, 1))
         counts = known if seen is None else known & seen[k:]
-        total = total + weight * torch.where(counts, each, 0.0).sum()
-        path = sample(mean, variance, noise[k - 1, :, :end])
+        total = total + torch.where(counts, torch.where(begins[:-k], whole, weight) * each, 0.0).sum()
+        if k < horizon:
+            path = sample(means.mean(0)[:, :-1], variance, noise[k - 1, :, :-k])
+            known = known[:-1] & joined[k:]
     return total
 
 

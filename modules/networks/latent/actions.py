@@ -1,4 +1,7 @@
-"""What an action does to the latent state: inputs `[..., D]` of actions `[..., A]`, which dynamics add to f."""
+"""What an action does to the latent state: inputs `[..., D]` of actions `[..., A]`, which dynamics add to f.
+
+No action, no input: what happens by itself is f's to say, which vector fields are compared by.
+"""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -35,10 +38,13 @@ class LinearActions(nn.Module):
 
     Args:
         actions: A.   dimensions: D.
+
+    Raises: ValueError if a number is not positive.
     """
 
     def __init__(self, actions: int, dimensions: int = 2):
         super().__init__()
+        _check(self, actions=actions, dimensions=dimensions)
         self.linear = nn.Linear(actions, dimensions, bias=False)
 
     def forward(self, action: Tensor) -> Tensor:
@@ -47,20 +53,24 @@ class LinearActions(nn.Module):
 
 
 class MLPActions(nn.Module):
-    """A network with SiLU units: what an action does need not be in proportion to it.
+    """g(u) - g(0), g a network with SiLU units: what an action does need not be in proportion to it.
 
     Args:
-        actions: A.   dimensions: D.   hidden: widths.
+        actions: A.   dimensions: D.   hidden: widths; none leaves B u.
+
+    Raises: ValueError if a number is not positive.
     """
 
     def __init__(self, actions: int, dimensions: int = 2, hidden: Sequence[int] = (32,)):
         super().__init__()
-        layers = [nn.Sequential(nn.Linear(a, b), nn.SiLU()) for a, b in pairwise((actions, *hidden))]
-        self.body = nn.Sequential(*layers, nn.Linear(hidden[-1], dimensions, bias=False))
+        _check(self, actions=actions, dimensions=dimensions)
+        widths = (actions, *hidden)
+        layers = [nn.Sequential(nn.Linear(a, b), nn.SiLU()) for a, b in pairwise(widths)]
+        self.body = nn.Sequential(*layers, nn.Linear(widths[-1], dimensions, bias=False))
 
     def forward(self, action: Tensor) -> Tensor:
         """`[..., D]` of `[..., A]`."""
-        return self.body(action)
+        return self.body(action) - self.body(action.new_zeros(action.shape[-1]))
 
 
 class Unchanged(nn.Module):
@@ -77,17 +87,22 @@ class StateDependent(nn.Module):
     It is a `modules.networks.latent.dynamics.Dynamics`. Its `jacobian` is that of f alone, without input.
 
     Args:
-        dynamics: f.   actions: A.   hidden: widths of B's layers.
+        dynamics: f.   actions: A.   hidden: widths of B's layers; none leaves B linear in the state.
+
+    Raises: ValueError if a number is not positive.
     """
 
     dynamics: Any
 
     def __init__(self, dynamics: nn.Module, actions: int, hidden: Sequence[int] = (32,)):
         super().__init__()
+        _check(self, actions=actions)
         self.dynamics, self.actions = dynamics, actions
         self.dimensions, self.dt, self.gain = self.dynamics.dimensions, self.dynamics.dt, self.dynamics.gain
-        layers = [nn.Sequential(nn.Linear(a, b), nn.SiLU()) for a, b in pairwise((self.dimensions, *hidden))]
-        self.body = nn.Sequential(*layers, nn.Linear(hidden[-1], self.dimensions * actions))
+        self.residual = getattr(self.dynamics, "residual", False)
+        widths = (self.dimensions, *hidden)
+        layers = [nn.Sequential(nn.Linear(a, b), nn.SiLU()) for a, b in pairwise(widths)]
+        self.body = nn.Sequential(*layers, nn.Linear(widths[-1], self.dimensions * actions))
 
     @property
     def variance(self) -> Tensor:
@@ -118,3 +133,9 @@ class StateDependent(nn.Module):
     def members(self, z: Tensor, u: Tensor) -> Tensor:
         """Next states of every model."""
         return self.dynamics.members(z, self.input(z, u))
+
+
+def _check(part: nn.Module, **sizes: int) -> None:
+    for name, size in sizes.items():
+        if size < 1:
+            raise ValueError(f"{type(part).__name__}: {name} is {size}; it must be at least 1.")

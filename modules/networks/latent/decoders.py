@@ -1,4 +1,4 @@
-"""What a latent state shows: normal observations, or Poisson counts whose logarithm of the rate is decoded.
+"""What a latent state shows: normal observations, or Poisson counts, of whose rate the logarithm is decoded.
 
 Shapes: latent states `[..., D]`, observations `[..., Dy]`, whatever comes before.
 """
@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
-from torch.func import jacrev, vmap
+from torch.func import jacfwd, vmap
 from torch.nn import functional as F
 
 from modules.functional.gaussian import log_density
@@ -20,21 +20,35 @@ SMALLEST_NOISE = 1e-4
 LARGEST_LOG_RATE = 8.0
 """Of a count; a network that has lost its way would overflow otherwise."""
 
+SMALLEST_RATE = 1e-8
+"""Variance of a count that is never expected; information divides by it."""
+
+SMALLEST_COUNT = 1e-3
+"""Mean count that a decoder begins with where nothing was counted."""
+
 
 class Decoder(nn.Module):
-    """What decoders share; a subclass gives `natural` and its slope.
+    """What decoders share; to add one, give `natural`, and `bias` if it has one.
 
     Args:
         dimensions: D.   observed: Dy.
-        counts: Poisson counts, of which `natural` is the logarithm of the rate; else it is a mean.
+        counts: Poisson counts a step, of which `natural` is the logarithm of the rate; else it is a mean.
         noise: standard deviation of normal observations, at first; every dimension learns its own.
+
+    Raises: ValueError if a number is out of range.
     """
 
     def __init__(self, dimensions: int, observed: int, counts: bool, noise: float):
         super().__init__()
+        if min(dimensions, observed) < 1 or noise**2 <= SMALLEST_NOISE:
+            raise ValueError(
+                f"{type(self).__name__} cannot have dimensions {dimensions}, observed {observed} and noise {noise}: the"
+                f" first two must be at least 1, and noise must be more than {math.sqrt(SMALLEST_NOISE):g}."
+            )
         self.dimensions, self.observed, self.counts = dimensions, observed, counts
         if not counts:
-            raw = math.log(math.expm1(max(noise**2 - SMALLEST_NOISE, SMALLEST_NOISE)))
+            learned = noise**2 - SMALLEST_NOISE
+            raw = learned + math.log(-math.expm1(-learned))
             self.raw_noise = nn.Parameter(torch.full((observed,), raw))
 
     @property
@@ -42,13 +56,18 @@ class Decoder(nn.Module):
         """Variances `[Dy]` of normal observations."""
         return F.softplus(self.raw_noise) + SMALLEST_NOISE
 
+    @property
+    def bias(self) -> Tensor | None:
+        """What is added last to `natural`, `[Dy]`; None if that is not learned."""
+        return None
+
     def natural(self, latent: Tensor) -> Tensor:
         """The mean, or the logarithm of the rate, `[..., Dy]`."""
         raise NotImplementedError
 
     def slope(self, latent: Tensor) -> Tensor:
         """Derivative of `natural`, `[..., Dy, D]`."""
-        each = vmap(jacrev(self.natural))(latent.reshape(-1, self.dimensions))
+        each = vmap(jacfwd(self.natural))(latent.reshape(-1, self.dimensions))
         return each.view(*latent.shape[:-1], self.observed, self.dimensions)
 
     def forward(self, latent: Tensor) -> Tensor:
@@ -57,7 +76,10 @@ class Decoder(nn.Module):
         return natural.clamp(max=LARGEST_LOG_RATE).exp() if self.counts else natural
 
     def log_likelihood(self, latent: Tensor, obs: Tensor) -> Tensor:
-        """Logarithm of p(obs | latent) in nats, `[...]`."""
+        """Logarithm of p(obs | latent) in nats, `[...]`, the sum over Dy.
+
+        Counts: y log rate - rate - log y!
+        """
         natural = self.natural(latent)
         if not self.counts:
             return log_density(obs, natural, self.variance).sum(-1)
@@ -65,15 +87,30 @@ class Decoder(nn.Module):
         return (obs * log_rate - log_rate.exp() - torch.lgamma(obs + 1)).sum(-1)
 
     def sensitivity(self, latent: Tensor) -> tuple[Tensor, Tensor]:
-        """How what is expected changes with the state, `[..., Dy, D]`; the variances of an observation, `[..., Dy]`."""
-        slope, expected = self.slope(latent), self(latent)
-        if self.counts:
-            return slope * expected.unsqueeze(-1), expected
-        return slope, self.variance.expand_as(expected)
+        """How what is expected changes with the state, `[..., Dy, D]`; the variances of an observation, `[..., Dy]`.
+
+        A rate that is as large as it can be no longer changes.
+        """
+        slope, natural = self.slope(latent), self.natural(latent)
+        if not self.counts:
+            return slope, self.variance.expand_as(natural)
+        rate = natural.clamp(max=LARGEST_LOG_RATE).exp()
+        change = torch.where(natural < LARGEST_LOG_RATE, rate, 0.0)
+        return slope * change.unsqueeze(-1), rate.clamp(min=SMALLEST_RATE)
 
     @torch.no_grad()
     def start_(self, obs: Tensor) -> None:
-        """Let the state zero show the mean of observations `[..., Dy]`: counts are hard to learn from afar."""
+        """Let the state zero show the mean of observations `[..., Dy]`: what is far away takes long to be learned.
+
+        Raises: ValueError for counts below zero.
+        """
+        if self.counts and obs.min() < 0:
+            raise ValueError(f"{type(self).__name__}: counts is true, but {obs.min():g} was observed; set it to false.")
+        if self.bias is None:
+            return
+        mean = obs.flatten(0, -2).mean(0)
+        shown = mean.clamp(min=SMALLEST_COUNT).log() if self.counts else mean
+        self.bias.add_(shown - self.natural(obs.new_zeros(self.dimensions)))
 
 
 class IdentityDecoder(Decoder):
@@ -101,9 +138,11 @@ class LinearDecoder(Decoder):
 
     Args:
         observed: Dy.   dimensions: D.   counts, noise: see `Decoder`; with counts the rate is log-linear.
-        weight: C, `Dy` rows of `D` numbers, which is then known and stays as it is; null learns it.
+        weight: C, `Dy` rows of `D` numbers, if it is known; it stays as it is then, and b as well, because a b that
+            moved would move the state's origin.
+        bias: b, if it is known with C; null is zero then.
 
-    Raises: ValueError for a weight of another shape.
+    Raises: ValueError for a weight or a bias of another shape, or a bias alone.
     """
 
     def __init__(
@@ -113,16 +152,21 @@ class LinearDecoder(Decoder):
         counts: bool = False,
         noise: float = 0.2,
         weight: Sequence[Sequence[float]] | None = None,
+        bias: Sequence[float] | None = None,
     ):
         super().__init__(dimensions, observed, counts, noise)
         self.linear = nn.Linear(dimensions, observed)
         nn.init.normal_(self.linear.weight, std=1 / math.sqrt(dimensions))
         nn.init.zeros_(self.linear.bias)
         if weight is not None:
-            known = torch.tensor(weight)
-            if known.shape != self.linear.weight.shape:
-                raise ValueError(f"weight is {tuple(known.shape)}; it must be {observed} rows of {dimensions} numbers.")
-            self.linear.weight = nn.Parameter(known, requires_grad=False)
+            self._know(weight, [0.0] * observed if bias is None else bias)
+        elif bias is not None:
+            raise ValueError("LinearDecoder: bias is known but weight is not; give both, or neither.")
+
+    @property
+    def bias(self) -> Tensor | None:
+        """b, unless it is known."""
+        return self.linear.bias if self.linear.bias.requires_grad else None
 
     def natural(self, latent: Tensor) -> Tensor:
         """C z + b."""
@@ -133,16 +177,22 @@ class LinearDecoder(Decoder):
         return self.linear.weight.expand(*latent.shape[:-1], self.observed, self.dimensions)
 
     @torch.no_grad()
-    def start_(self, obs: Tensor) -> None:
-        """Set b."""
-        _start(self.linear, obs, self.counts)
+    def _know(self, weight: Sequence[Sequence[float]], bias: Sequence[float]) -> None:
+        observed, dimensions = self.observed, self.dimensions
+        if len(weight) != observed or any(len(row) != dimensions for row in weight) or len(bias) != observed:
+            raise ValueError(
+                f"LinearDecoder: weight must be {observed} rows of {dimensions} numbers, and bias {observed} numbers."
+            )
+        self.linear.weight.copy_(torch.tensor(weight))
+        self.linear.bias.copy_(torch.tensor(bias))
+        self.linear.requires_grad_(False)
 
 
 class MLPDecoder(Decoder):
     """Layers with SiLU units.
 
     Args:
-        observed: Dy.   dimensions: D.   hidden: widths.   counts, noise: see `Decoder`.
+        observed: Dy.   dimensions: D.   hidden: widths; none leaves a linear decoder.   counts, noise: see `Decoder`.
     """
 
     def __init__(
@@ -154,19 +204,15 @@ class MLPDecoder(Decoder):
         noise: float = 0.2,
     ):
         super().__init__(dimensions, observed, counts, noise)
-        layers = [nn.Sequential(nn.Linear(a, b), nn.SiLU()) for a, b in pairwise((dimensions, *hidden))]
-        self.body, self.linear = nn.Sequential(*layers), nn.Linear(hidden[-1], observed)
+        widths = (dimensions, *hidden)
+        layers = [nn.Sequential(nn.Linear(a, b), nn.SiLU()) for a, b in pairwise(widths)]
+        self.body, self.linear = nn.Sequential(*layers), nn.Linear(widths[-1], observed)
+
+    @property
+    def bias(self) -> Tensor | None:
+        """The last layer's."""
+        return self.linear.bias
 
     def natural(self, latent: Tensor) -> Tensor:
         """The last layer."""
         return self.linear(self.body(latent))
-
-    @torch.no_grad()
-    def start_(self, obs: Tensor) -> None:
-        """Set the last layer's bias."""
-        _start(self.linear, obs, self.counts)
-
-
-def _start(layer: nn.Linear, obs: Tensor, counts: bool) -> None:
-    mean = obs.flatten(0, -2).mean(0)
-    layer.bias.copy_(mean.clamp(min=1e-3).log() if counts else mean)

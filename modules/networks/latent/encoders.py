@@ -1,12 +1,8 @@
-"""What observations say about the latent state: means and variances `[T, N, D]` from `[T, N, Dy]`, time first.
-
-An encoder is an `nn.Module` with `dimensions` (D), `causal` (whether the posterior of a row looks at no later one) and
-`window` (rows that an agent should keep for it), called with observations and `begins` `[T, N]`: rows where another
-trajectory starts.
-"""
+"""What observations say about the latent state: means and variances `[T, N, D]` from `[T, N, Dy]`, time first."""
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -18,13 +14,35 @@ SMALLEST_VARIANCE = 1e-6
 """Of a posterior."""
 
 
-class Encoder(nn.Module):
-    """What encoders share: how features become a normal distribution, which is narrow at first.
+class Encoder(Protocol):
+    """What latent models and agents ask of an encoder; bring your own `nn.Module` with these members.
+
+    dimensions: D.   causal: whether the posterior of a row looks at no later row, as an agent's must.
+    window: newest rows that an agent keeps for it; 1 if the newest alone says all.
+    """
+
+    dimensions: int
+    causal: bool
+    window: int
+
+    def __call__(self, obs: Tensor, begins: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Means and variances `[T, N, D]` of the state, from observations `[T, N, Dy]`.
+
+        Args:
+            begins: `[T, N]` bool, rows where another trajectory starts; the first row alone if None.
+        """
+        ...
+
+
+class NormalEncoder(nn.Module):
+    """What the encoders here share: how features become a normal distribution, which is narrow at first.
 
     Args:
         features: F, width of what the subclass computes.
         dimensions: D.
         counts: observations are counts, of which log(1 + y) is looked at.
+
+    Raises: ValueError if a number is out of range.
     """
 
     causal = True
@@ -32,6 +50,8 @@ class Encoder(nn.Module):
 
     def __init__(self, features: int, dimensions: int, counts: bool):
         super().__init__()
+        if dimensions < 1:
+            raise ValueError(f"{type(self).__name__}: dimensions is {dimensions}; it must be at least 1.")
         self.dimensions, self.counts = dimensions, counts
         self.mean, self.raw_variance = nn.Linear(features, dimensions), nn.Linear(features, dimensions)
         nn.init.zeros_(self.raw_variance.weight)
@@ -41,33 +61,38 @@ class Encoder(nn.Module):
         """`[T, N, F]` of observations `[T, N, Dy]`."""
         raise NotImplementedError
 
-    def forward(self, obs: Tensor, begins: Tensor) -> tuple[Tensor, Tensor]:
-        """Means and variances `[T, N, D]`."""
+    def forward(self, obs: Tensor, begins: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Means and variances `[T, N, D]`; see `Encoder`."""
+        if begins is None:
+            begins = torch.zeros(obs.shape[:2], dtype=torch.bool, device=obs.device)
         features = self.features(obs.log1p() if self.counts else obs, begins)
         return self.mean(features), F.softplus(self.raw_variance(features)) + SMALLEST_VARIANCE
 
 
-class MLPEncoder(Encoder):
+class MLPEncoder(NormalEncoder):
     """Every observation by itself, through layers with SiLU units.
 
     Args:
         observed: Dy.
         dimensions: D.
-        hidden: widths of the layers.
-        counts: see `Encoder`.
+        hidden: widths of the layers; none leaves a linear encoder.
+        counts: see `NormalEncoder`.
+
+    Raises: ValueError if a number is out of range.
     """
 
     def __init__(self, observed: int, dimensions: int = 2, hidden: Sequence[int] = (64, 64), counts: bool = False):
-        super().__init__(hidden[-1], dimensions, counts)
-        layers = [nn.Sequential(nn.Linear(a, b), nn.SiLU()) for a, b in pairwise((observed, *hidden))]
+        widths = (observed, *hidden)
+        super().__init__(widths[-1], dimensions, counts)
+        layers = [nn.Sequential(nn.Linear(a, b), nn.SiLU()) for a, b in pairwise(widths)]
         self.body = nn.Sequential(*layers)
 
     def features(self, obs: Tensor, begins: Tensor) -> Tensor:
-        """The last hidden layer."""
+        """The last hidden layer, or the observation."""
         return self.body(obs)
 
 
-class GRUEncoder(Encoder):
+class GRUEncoder(NormalEncoder):
     """All observations up to now; `bidirectional`, those to come as well, which only stored trajectories can give.
 
     Args:
@@ -75,8 +100,13 @@ class GRUEncoder(Encoder):
         dimensions: D.
         hidden: width of the state, in either direction.
         bidirectional: smooth instead of filter; an agent cannot use that.
-        counts: see `Encoder`.
+        counts: see `NormalEncoder`.
         window: newest observations that an agent keeps for it.
+
+    Raises: ValueError if a number is out of range.
+
+    Source: Cho et al. 2014, arXiv:1406.1078, for the cells; Krishnan et al. 2017, arXiv:1609.09869, section 4, for
+    filters and smoothers as posteriors of latent dynamics.
     """
 
     def __init__(
@@ -88,6 +118,8 @@ class GRUEncoder(Encoder):
         counts: bool = False,
         window: int = 20,
     ):
+        if min(hidden, window) < 1:
+            raise ValueError(f"GRUEncoder: hidden is {hidden} and window {window}; each must be at least 1.")
         super().__init__(hidden * (1 + bidirectional), dimensions, counts)
         self.causal, self.window = not bidirectional, window
         directions = [GRU((observed,), hidden=hidden, encoder=()) for _ in range(1 + bidirectional)]
