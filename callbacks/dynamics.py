@@ -1,29 +1,31 @@
-"""Shows what a model of dynamics has learned: its vector field beside the true one, and paths it predicts."""
+"""Shows what a model of dynamics has learned: its vector field, paths it predicts, and how it was explored."""
 
 import time
+from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
-from PIL import Image, ImageDraw
-from torch import Tensor
+from PIL import Image
 
+from callbacks.atomic import atomic_file
 from callbacks.boards import boards, show
-
-SIDE, FINE = 360, 2  # pixels of a panel; drawn so many times larger, then reduced: smooth lines
-PAPER, INK, SEEN, PREDICTED = "#ffffff", "#1f2328", "#e69f00", "#0072b2"
-ARROWS = 15
-"""Arrows along each side of a panel."""
+from callbacks.canvas import INK, PREDICTED, Canvas, animated, tiled
+from callbacks.film import Film
+from callbacks.views import View, views
 
 
 class DynamicsFigures(Callback):
-    """Draws systems of two dimensions at every so many evaluations, and the time that one decision takes.
+    """Draws what was learned at every so many evaluations, and a film of the exploration when the run ends.
 
+    Systems of more than two dimensions are shown in the planes of their first axes (`callbacks.views`).
     `dynamics/field`: the true vector field, the learned one with the states visited so far as dots, and their
-    difference at the same scale. `dynamics/paths`: held-out paths in black, and in blue what the model predicts from
-    their first states alone. `dynamics/plan_ms`: milliseconds of one decision about all agents, measured apart.
+    difference at the same scale, a row for each plane; where no true field is known, the learned one at held-out
+    states. `dynamics/paths`: held-out paths in black, and in blue what the model predicts from their first states
+    alone. `dynamics/plan_ms`: milliseconds of one decision about all agents, measured apart. `exploration.gif`
+    in the run folder, and its frames as `dynamics/exploration`: the states visited, the newest in blue, over the field
+    as it was learned.
 
     Args:
         every: evaluations between two drawings; the last one is always drawn.
@@ -32,106 +34,83 @@ class DynamicsFigures(Callback):
 
     def __init__(self, every: int = 20, paths: int = 8, steps: int = 40):
         self.every, self.paths, self.steps = every, paths, steps
-        self.evaluations = 0
+        self.film = Film()
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Measure and draw, if it is time."""
         if trainer.state.fn != TrainerFn.FITTING or trainer.sanity_checking:
             return
-        due = self.evaluations % self.every == 0 or trainer.should_stop
-        self.evaluations += 1
+        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        if self.film.due and trainer.is_global_zero and data.collector is not None:
+            with torch.no_grad():
+                self.film.take(pl_module, self.views(pl_module, data))
+        due = self.film.evaluations % self.every == 0 or trainer.should_stop
+        self.film.evaluations += 1
         if not due:
             return
-        collector = trainer.datamodule.collector  # type: ignore[attr-defined]
-        if collector is not None:
-            pl_module.log_values({"dynamics/plan_ms": 1e3 * decision_seconds(pl_module, collector)})
+        if data.collector is not None:
+            pl_module.log_values({"dynamics/plan_ms": 1e3 * decision_seconds(pl_module, data.collector)})
         if writers := boards(trainer):
-            show(writers, self.pictures(pl_module, trainer.datamodule), pl_module.env_steps)  # type: ignore[attr-defined]
+            show(writers, self.pictures(pl_module, data), pl_module.env_steps)
+
+    @torch.no_grad()
+    def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Show the film."""
+        folder = trainer.log_dir or trainer.default_root_dir  # asks all ranks
+        if not self.film.shots or not trainer.is_global_zero:
+            return
+        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        frames = self.film.frames(self.views(pl_module, data), pl_module.visited(), trainer.world_size)
+        with atomic_file(Path(folder) / "exploration.gif") as file:
+            file.write(animated(list(frames.values())))
+        for env_steps, frame in frames.items():
+            show(boards(trainer), {"dynamics/exploration": frame}, env_steps)
+
+    def views(self, pl_module: Any, data: Any) -> list[View]:
+        """The planes to look at."""
+        return views(pl_module, data.held_out_sequences(), self.steps)
 
     @torch.no_grad()
     def pictures(self, pl_module: Any, data: Any) -> dict[str, Image.Image]:
-        """The pictures by tag; none where the true field is unknown or not in the plane."""
-        held_out = data.held_out_sequences()
-        if held_out.grid is None or held_out.grid.shape[1] != 2:
-            return {}
-        low, high = held_out.grid.amin(0).cpu().numpy(), held_out.grid.amax(0).cpu().numpy()
-        points, true = sparse(held_out.grid, held_out.field)
-        learned = pl_module.field(points)
-        scale = float(true.norm(dim=1).quantile(0.9))
-        canvases = [Canvas(low, high) for _ in range(3)]
-        for canvas, field in zip(canvases, (true, learned, learned - true), strict=True):
-            canvas.arrows(points, field, scale)
-        canvases[1].dots(pl_module.visited())
-        paths = Canvas(low, high)
+        """The pictures by tag."""
+        planes = self.views(pl_module, data)
+        return {
+            "dynamics/field": tiled([fields(pl_module, plane) for plane in planes]),
+            "dynamics/paths": tiled([self.predictions(pl_module, data.held_out_sequences(), planes)]),
+        }
+
+    def predictions(self, pl_module: Any, held_out: Any, planes: list[View]) -> list[Canvas]:
+        """Held-out paths as they were and as they were predicted, as far as no episode ended; a panel a plane."""
         predicted, lived = pl_module.predicted(held_out, self.paths, self.steps)
-        for number in range(lived.shape[1]):
-            paths.line(lived[:, number], INK)
-            paths.line(predicted[:, number], PREDICTED)
-        return {"dynamics/field": side_by_side(canvases), "dynamics/paths": side_by_side([paths])}
+        lengths = held_out.sequences.joined[: len(lived) - 1].int().cumprod(0).sum(0) + 1
+        canvases = []
+        for plane in planes:
+            canvas = plane.canvas()
+            for number, length in enumerate(lengths[: lived.shape[1]].tolist()):
+                canvas.line(plane.seen(lived[:length, number]), INK)
+                canvas.line(plane.seen(predicted[:length, number]), PREDICTED)
+            canvases.append(canvas)
+        return canvases
 
     def state_dict(self) -> dict[str, Any]:
-        """How many evaluations there were."""
-        return {"evaluations": self.evaluations}
+        """The film so far, which counts the evaluations."""
+        return self.film.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Continue from `state_dict`."""
-        self.evaluations = state_dict["evaluations"]
+        self.film.load_state_dict(state_dict)
 
 
-class Canvas:
-    """A panel of the plane between two corners.
-
-    Args:
-        low, high: the corners.
-    """
-
-    def __init__(self, low: np.ndarray, high: np.ndarray):
-        self.low, self.high = low, high
-        self.image = Image.new("RGB", (SIDE * FINE, SIDE * FINE), PAPER)
-        self.draw = ImageDraw.Draw(self.image)
-        self.draw.rectangle([0, 0, SIDE * FINE - 1, SIDE * FINE - 1], outline=INK)
-
-    def at(self, points: Tensor) -> list[tuple[float, float]]:
-        """Pixels of points `[M, 2]`; the second dimension points up."""
-        share = (points.cpu().numpy() - self.low) / (self.high - self.low)
-        return [(SIDE * FINE * x, SIDE * FINE * (1 - y)) for x, y in np.clip(share, -9, 10).tolist()]
-
-    def arrows(self, points: Tensor, field: Tensor, scale: float) -> None:
-        """Arrows from points; one of length `scale` reaches the next point."""
-        longest = torch.as_tensor((self.high - self.low) / ARROWS, dtype=field.dtype, device=field.device)
-        length = field / scale
-        length = length / length.norm(dim=1, keepdim=True).clamp(min=1)
-        for start, end in zip(self.at(points), self.at(points + length * longest), strict=True):
-            self.draw.line([start, end], INK, FINE)
-            self.draw.ellipse([start[0] - FINE, start[1] - FINE, start[0] + FINE, start[1] + FINE], fill=INK)
-
-    def dots(self, points: Tensor) -> None:
-        """A small dot at every point."""
-        for x, y in self.at(points):
-            self.draw.ellipse([x - FINE, y - FINE, x + FINE, y + FINE], fill=SEEN)
-
-    def line(self, points: Tensor, colour: str) -> None:
-        """A path, with a dot where it begins."""
-        pixels = self.at(points)
-        self.draw.line(pixels, colour, 2 * FINE, joint="curve")
-        x, y = pixels[0]
-        self.draw.ellipse([x - 3 * FINE, y - 3 * FINE, x + 3 * FINE, y + 3 * FINE], fill=colour)
-
-
-def side_by_side(canvases: list[Canvas]) -> Image.Image:
-    """Panels in a row."""
-    picture = Image.new("RGB", (SIDE * len(canvases), SIDE), PAPER)
-    for number, canvas in enumerate(canvases):
-        picture.paste(canvas.image.resize((SIDE, SIDE), Image.Resampling.LANCZOS), (SIDE * number, 0))
-    return picture
-
-
-def sparse(grid: Tensor, field: Tensor) -> tuple[Tensor, Tensor]:
-    """Every so many points of a square grid, `ARROWS` along each side at most."""
-    side = round(len(grid) ** 0.5)
-    kept = torch.arange(0, side, -(-side // ARROWS), device=grid.device)
-    index = (kept[:, None] * side + kept).flatten()
-    return grid[index], field[index]
+def fields(pl_module: Any, plane: View) -> list[Canvas]:
+    """A plane's panels: the true field, the learned one and their difference, or the learned one alone."""
+    learned = pl_module.field(plane.states)
+    shown = [learned] if plane.true is None else [plane.true, learned, learned - plane.true]
+    canvases = [plane.canvas() for _ in shown]
+    speed = canvases[0].speed(plane.seen(shown[0]))
+    for canvas, field in zip(canvases, shown, strict=True):
+        canvas.arrows(plane.seen(plane.states), plane.seen(field), speed)
+    canvases[0 if plane.true is None else 1].dots(plane.seen(pl_module.visited()))
+    return canvases
 
 
 @torch.no_grad()

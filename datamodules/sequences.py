@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from lightning.pytorch.utilities import rank_zero_info
 
 from datamodules.collect import Collector
 from datamodules.data import Backend, EnvironmentData, require_positive
@@ -150,6 +151,8 @@ class SequenceData(EnvironmentData):
             envs = make_envs(self.env, rows, backend=self.backend, env_kwargs=self.env_kwargs, device=device)
             self._held_out = record_held_out(envs, self.held_out_steps, stream_seed(run_seed(), rank, "eval"))
             envs.close()
+            if self._held_out.grid is None:
+                rank_zero_info(f"{self.env} knows no true field: it is judged by its predictions, dynamics/r2_k.")
         return self._held_out
 
     def test_dataloader(self) -> Any:

@@ -1,6 +1,7 @@
 """Active dynamics: learn a latent dynamical system by choosing what to try."""
 
 import math
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -15,7 +16,15 @@ from modules.checks import check_dynamics, check_values
 from modules.exploration.acquisitions import Knowledge
 from modules.exploration.policies import Planned
 from modules.functional.elbo import rows_that_count
-from modules.functional.prediction import Alignment, affine, aligned, aligned_field, determination, determinations
+from modules.functional.prediction import (
+    Alignment,
+    affine,
+    aligned,
+    aligned_field,
+    determination,
+    determinations,
+    velocity,
+)
 from modules.functional.schedule import Schedule, scheduled
 from modules.hparams import keep_hyperparameters
 from modules.posterior import Lesson, Posterior, lesson_of
@@ -241,7 +250,7 @@ class ActiveDynamics(Algorithm):
 
     def field(self, states: Tensor) -> Tensor:
         """The learned field at true states `[G, D]`, in their coordinates as the last evaluation aligned them."""
-        return aligned_field(self.model.dynamics.field, states, self.alignment)
+        return aligned_field(partial(velocity, self.model.dynamics), states, self.alignment)
 
     def predicted(self, batch: HeldOut, paths: int, steps: int) -> tuple[Tensor, Tensor]:
         """Paths `[steps + 1, paths, D]` from the first observation alone, and as they were; in true coordinates."""

@@ -14,8 +14,9 @@ class ObservedModel(nn.Module):
     Args:
         dynamics: how the state goes on (`modules.networks.latent.dynamics.Dynamics`).
         axes: which axis of the state each part of the action pushes; null for each its own.
+        strength: what a unit of each part adds to its axis in a second; null for 1.
 
-    Raises: ValueError for an axis that the state does not have.
+    Raises: ValueError for an axis that the state does not have, and for strengths that are not one a part.
     """
 
     observed = causal = True
@@ -23,11 +24,15 @@ class ObservedModel(nn.Module):
     measures: tuple[str, ...] = ()
     dynamics: Any
 
-    def __init__(self, dynamics: nn.Module, axes: list[int] | None = None):
+    def __init__(self, dynamics: nn.Module, axes: list[int] | None = None, strength: list[float] | None = None):
         super().__init__()
         self.dynamics = dynamics
         dimensions = int(self.dynamics.dimensions)
         self.action_encoder = Pushed(list(range(dimensions)) if axes is None else axes, dimensions)
+        parts = len(self.action_encoder.matrix)
+        if strength is not None and len(strength) != parts:
+            raise ValueError(f"strength is {strength}; it needs one number for each of {parts} parts of the action.")
+        self.action_encoder.matrix *= torch.ones(parts, 1) if strength is None else torch.tensor(strength).view(-1, 1)
         self.decoder = Shown(dimensions)
 
     def encode(self, obs: Tensor, begins: Tensor | None = None) -> tuple[Tensor, Tensor]:

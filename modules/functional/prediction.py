@@ -1,6 +1,7 @@
 """How well a model of dynamics predicts: R2 of many steps ahead, and of its vector field."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
@@ -74,3 +75,10 @@ def aligned_field(
         return field(state)
     matrix, offset = alignment
     return field(torch.linalg.solve(matrix, state - offset, left=False)) @ matrix
+
+
+def velocity(dynamics: Any, latent: Float[Tensor, "*rows D"]) -> Float[Tensor, "*rows D"]:
+    """What latent states gain in a second without input: f, or the difference to the next state where f gives that."""
+    field: Tensor = dynamics.field(latent)
+    direct = dynamics.gain == 1 and not getattr(dynamics, "residual", False)
+    return (field - latent) / float(dynamics.dt) if direct else field

@@ -2,12 +2,18 @@
 
 from pathlib import Path
 
-import numpy as np
+import pytest
 import torch
 from lightning.pytorch.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from callbacks.dynamics import INK, SIDE, Canvas, DynamicsFigures, side_by_side, sparse
+from callbacks.canvas import SIDE, Canvas
+from callbacks.dynamics import DynamicsFigures
+from callbacks.views import View
+from modules.active_dynamics import ActiveDynamics
+from modules.exploration.policies import Held
+from modules.networks.latent import RBF
+from modules.observed_model import ObservedModel
 from tests.dynamics import explorer, spring_data
 from tests.training import trainer
 
@@ -35,20 +41,36 @@ def test_measuring_and_drawing_change_nothing(tmp_path: Path) -> None:
     assert torch.equal(models[0].posterior.mean, models[1].posterior.mean)
 
 
-def test_an_arrow_points_where_the_field_does() -> None:
-    canvas = Canvas(np.array([-1.0, -1.0]), np.array([1.0, 1.0]))
+@pytest.mark.parametrize(("env", "width"), [("Lorenz-v0", 3), ("Pendulum-v1", 1)])
+def test_three_dimensions_have_a_row_for_each_plane(env: str, width: int, tmp_path: Path) -> None:
+    data, board = spring_data(env=env, num_envs=1, total_env_steps=8), TensorBoardLogger(tmp_path)
+    dynamics = RBF([-1.0] * 3, [1.0] * 3, centres=2)
+    axes = list(range(len(data.spaces["action_low"])))
+    model = ActiveDynamics(data.spaces, ObservedModel(dynamics, axes), Held())
 
-    canvas.arrows(torch.zeros(1, 2), torch.tensor([[0.0, 9.0]]), scale=1.0)
+    trainer(tmp_path, DynamicsFigures(), val_check_interval=2, logger=board).fit(model, datamodule=data)
 
-    dark = np.argwhere(np.asarray(side_by_side([canvas]).convert("L"))[10:-10, 10:-10] < 128) + 10
-    assert dark[:, 0].min() < SIDE / 2 - 20 and dark[:, 0].max() <= SIDE / 2 + 3, INK
-    assert abs(dark[:, 1].mean() - SIDE / 2) < 2
+    logged = EventAccumulator(board.log_dir, {"images": 0}).Reload()
+    field, paths = (logged.Images(f"dynamics/{name}")[0] for name in ("field", "paths"))
+    assert (field.width, field.height) == (width * SIDE, 3 * SIDE)
+    assert (paths.width, paths.height) == (3 * SIDE, SIDE)
 
 
-def test_no_more_arrows_than_fit() -> None:
-    axis = torch.linspace(-1, 1, 31)
-    grid = torch.cartesian_prod(axis, axis)
+def test_a_path_ends_where_an_episode_does(tmp_path: Path) -> None:
+    figures, ended = DynamicsFigures(paths=3, steps=20), spring_data(env_kwargs={"length": 4})
+    model = explorer(ended)
+    trainer(tmp_path, max_steps=1).fit(model, datamodule=ended)
+    held_out, plane = ended.held_out_sequences(), figures.views(model, ended)[0]
+    drawn: list[torch.Tensor] = []
 
-    points, field = sparse(grid, 2 * grid)
+    class Recorder(Canvas):
+        def line(self, points: torch.Tensor, colour: str) -> None:
+            drawn.append(points)
 
-    assert len(points) == 11 * 11 and torch.equal(field, 2 * points)
+    class Recorded(View):
+        def canvas(self) -> Canvas:
+            return Recorder(self.low, self.high)
+
+    figures.predictions(model, held_out, [Recorded(*plane)])
+
+    assert [len(points) for points in drawn] == [4] * 6

@@ -16,7 +16,7 @@ from modules.exploration.acquisitions import Disagreement, Distillation
 from modules.exploration.planners import CEM
 from modules.exploration.policies import Held, Planned
 from modules.functional.information import Weights, conditioned
-from modules.networks.latent import Ensemble, MLPDynamics
+from modules.networks.latent import RBF, Ensemble, MLPDynamics
 from modules.observed_model import ObservedModel
 from modules.posterior import Posterior
 from tests.dynamics import Spring, explorer, spring_data
@@ -153,3 +153,15 @@ def test_features_that_must_be_learned_are_not_regressed_on(tmp_path: Path) -> N
 def test_impossible_values_are_refused() -> None:
     with pytest.raises(UsageError, match=r"model\.prior is 0; it must be positive"):
         explorer(spring_data(), prior=0)
+
+
+def test_a_gymnasium_environment_is_judged_by_its_predictions(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    data = spring_data(env="Pendulum-v1", num_envs=1, horizon=1, total_env_steps=60)
+    dynamics = RBF([-1.0, -1.0, -8.0], [1.0, 1.0, 8.0], centres=3, noise=0.3, residual=False)
+    model = ActiveDynamics(data.spaces, ObservedModel(dynamics, [2], [3.0]), Held(), prior=30.0)
+
+    with caplog.at_level("INFO", "lightning.pytorch.utilities.rank_zero"):
+        trainer(tmp_path, val_check_interval=30).fit(model, datamodule=data)
+
+    assert set(model.held_out) == {"r2_1", "r2_5", "r2_10", "r2_20"} and model.held_out["r2_1"] > 0.3
+    assert caplog.text.count("Pendulum-v1 knows no true field") == 1

@@ -28,3 +28,14 @@ def test_the_state_is_what_is_seen() -> None:
 def test_axes_that_are_not_there_are_refused(axes: list[int]) -> None:
     with pytest.raises(ValueError, match="has axes 0 to 1"):
         ObservedModel(RBF(), axes=axes)
+
+
+def test_a_push_has_the_strength_it_is_given() -> None:
+    model = ObservedModel(RBF(), axes=[1], strength=[3.0])
+
+    assert model.action_encoder(torch.tensor([[0.5]])).tolist() == [[0.0, 1.5]]
+
+
+def test_strengths_that_are_not_one_a_part_are_refused() -> None:
+    with pytest.raises(ValueError, match="one number for each of 1 parts"):
+        ObservedModel(RBF(), axes=[1], strength=[3.0, 1.0])

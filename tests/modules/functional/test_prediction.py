@@ -2,7 +2,8 @@
 
 import torch
 
-from modules.functional.prediction import affine, aligned, aligned_field, determination
+from modules.functional.prediction import affine, aligned, aligned_field, determination, velocity
+from modules.networks.latent import LinearDynamics
 
 
 def test_determination_is_one_for_the_truth_and_zero_for_the_mean() -> None:
@@ -36,3 +37,15 @@ def test_a_field_in_other_coordinates_is_the_same_field() -> None:
     torch.testing.assert_close(aligned(latent, found), state)
     torch.testing.assert_close(aligned_field(learned, state, found), true(state))
     assert torch.equal(aligned_field(learned, state, None), learned(state))
+
+
+def test_the_velocity_is_that_of_a_step_whatever_f_gives() -> None:
+    z = torch.randn(5, 2, generator=torch.Generator().manual_seed(0))
+    matrix = torch.tensor([[0.0, 1.0], [-1.0, -0.3]])
+    slow, direct = (LinearDynamics(2, dt=0.1, residual=residual) for residual in (True, False))
+    with torch.no_grad():
+        slow.weight[:2] = matrix
+        direct.weight[:2] = torch.eye(2) + 0.1 * matrix
+
+        for dynamics in (slow, direct):
+            torch.testing.assert_close(velocity(dynamics, z), z @ matrix, rtol=1e-4, atol=1e-5)
