@@ -4,12 +4,14 @@ from typing import Any, cast
 
 import torch
 from lightning.pytorch.utilities import rank_zero_info
+from torch import Tensor
 
 from datamodules.device_env import DeviceEnv
 from datamodules.envs.trading import Trading
 from datamodules.episodes import EpisodeDataset
 from datamodules.market.report import Report, report
 from datamodules.market.sources import described
+from datamodules.market.synthetic import known_regime
 from datamodules.replay import ReplayData
 from datamodules.types import UsageError
 from datamodules.vector import make_envs
@@ -50,11 +52,22 @@ class TradingData(ReplayData):
         later = {"split": "val"} | (replay.pop("eval_env_kwargs", None) or {})
         super().__init__(env, (env_kwargs or {}) | market, eval_env_kwargs=later, **replay)
         example = Trading(**self.env_kwargs)
-        self.symbols = len(example.prices)
+        self.symbols, self._regime = len(example.prices), None if prices else known_regime(symbol, synthetic or {})
         if self.num_envs < self.symbols:
             raise UsageError(f"data.num_envs is {self.num_envs}, fewer than the {self.symbols} symbols: raise it.")
         self.eval_episodes = self.symbols  # each is traded once, whatever was asked for
         rank_zero_info(f"{described(symbol, prices)}. It {example.days.described(example.prices[0].time)}.")
+
+    def ruling(self) -> Tensor | None:
+        """Which regime ruled the bar of every environment's last decision while fitting, int64 `[B]`, None if unknown.
+
+        Without meaning where an episode has just begun.
+        """
+        if self._regime is None or self.collector is None:
+            return None
+        bar = self.collector.live.envs["bar"]
+        self._regime = self._regime.to(bar.device)
+        return self._regime[bar - 1]
 
     def test_dataloader(self) -> EpisodeDataset:
         """The test days."""

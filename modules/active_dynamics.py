@@ -14,9 +14,17 @@ from datamodules.types import Decision, Scalars, Spaces, State
 from modules.algorithm import Algorithm
 from modules.checks import check_dynamics, check_values
 from modules.exploration.acquisitions import Knowledge
-from modules.exploration.policies import Exploration, Planned
+from modules.exploration.policies import Planned
 from modules.functional.elbo import rows_that_count
-from modules.functional.prediction import Alignment, affine, aligned, aligned_field, determination, velocity
+from modules.functional.prediction import (
+    Alignment,
+    affine,
+    aligned,
+    aligned_field,
+    determination,
+    determinations,
+    velocity,
+)
 from modules.functional.schedule import Schedule, scheduled
 from modules.hparams import keep_hyperparameters
 from modules.posterior import Lesson, Posterior, lesson_of
@@ -40,8 +48,8 @@ class ActiveDynamics(Algorithm):
 
     How it learns follows from `data.updates`:
 
-    * 0: Bayesian regression of f's last layer on every step as it comes, an update of an exact posterior. The state
-      must be observed and the features fixed, such as a grid of bumps.
+    * 0: exact Bayesian regression of f's last layer on every step as it comes. The state must be observed and the
+      features fixed, such as a grid of bumps.
     * U: as many gradient steps an iteration, each on a minibatch of remembered pieces, down the model's own loss; the
       posterior, which acquisitions look at, is made anew from all that is remembered every `refit_every` iterations.
 
@@ -59,6 +67,7 @@ class ActiveDynamics(Algorithm):
 
     capturable = False  # planning factors small matrices, which waits for the device
     model: Any
+    exploration: Any
     low: Tensor
     high: Tensor
 
@@ -78,16 +87,14 @@ class ActiveDynamics(Algorithm):
         check_values(prior=prior, learning_rate=learning_rate, max_grad_norm=max_grad_norm, refit_every=refit_every)
         self.learning_rate, self.learning_rate_schedule = learning_rate, learning_rate_schedule
         self.max_grad_norm, self.refit_every = max_grad_norm, refit_every
-        self.model = model
-        self.exploration = cast(Exploration, exploration or Planned())
+        self.model, self.exploration = model, exploration or Planned()
         self.register_buffer("low", torch.tensor(spaces["action_low"]), persistent=False)
         self.register_buffer("high", torch.tensor(spaces["action_high"]), persistent=False)
         self.alignment: Alignment | None = None
         self.tracker = Tracker(self.model, math.prod(spaces["obs_shape"]))
-        self.drift = torch.zeros(())
-        self.dimensions = int(self.model.dynamics.dimensions)
-        features = self.model.dynamics.features(torch.zeros(1, self.dimensions)).shape[-1]
-        self.posterior = Posterior(features, self.dimensions, prior)
+        self.drift, dimensions = torch.zeros(()), int(self.model.dynamics.dimensions)
+        features = self.model.dynamics.features(torch.zeros(1, dimensions)).shape[-1]
+        self.posterior = Posterior(features, dimensions, prior)
 
     def initial_state(self, batch: int) -> State:
         """Of the exploration, and what the agent expects to see (`modules.tracking`)."""
@@ -162,8 +169,8 @@ class ActiveDynamics(Algorithm):
         """How far beliefs, kept step by step, lie from a fresh look at what was seen, in standard deviations of it."""
         history = cast(Sequences, steps.history)
         fresh = self.encoded(cast(Sequences, steps.fresh))[:-1]
-        away = (steps.extras["latent"] - fresh).abs().mean()
-        self.drift = away / self.encoded(history)[1:][history.joined].std(0).mean()
+        spread = self.encoded(history)[1:][history.joined].std(0).mean()
+        self.drift = (steps.extras["latent"] - fresh).abs().mean() / spread
 
     def lesson(self, steps: Sequences) -> Lesson:
         """The regression on some steps."""
@@ -201,8 +208,7 @@ class ActiveDynamics(Algorithm):
         for number, drawn in enumerate(draws):
             piece = Sequences(*(column[number] for column in chunks))
             loss, measured = self.model.loss(piece.obs.flatten(2), piece.action, piece.joined, drawn)
-            for novelty in self.novelties:
-                loss = loss + novelty.error(self.encoded(piece).detach()).mean()
+            loss = loss + sum(novelty.error(self.encoded(piece).detach()).mean() for novelty in self.novelties)
             norm = self.optimization.step_if_finite(loss, self.raw_optimizers[0], self.max_grad_norm)
             values.append(torch.cat([torch.stack([loss.detach(), norm]), measured]))
         return torch.stack(values).mean(0)
@@ -219,7 +225,7 @@ class ActiveDynamics(Algorithm):
     @property
     def novelties(self) -> list[Any]:
         """Acquisitions that learn by themselves what is not new."""
-        return [part for part in cast(nn.Module, self.exploration).modules() if hasattr(part, "error")]
+        return [part for part in self.exploration.modules() if hasattr(part, "error")]
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         """Predict held-out sequences, and the vector field where the true one is known."""
@@ -233,13 +239,10 @@ class ActiveDynamics(Algorithm):
         obs = steps.obs.flatten(2)
         latent, control = self.encoded(steps), self.model.action_encoder(steps.action)
         true = obs if batch.mean is None else batch.mean.flatten(2)
-        starts = len(control) - AHEAD[-1] + 1
-        ahead, known, scores = latent[:starts], torch.ones_like(steps.joined[:starts]), {}
-        for k in range(1, AHEAD[-1] + 1):
-            ahead = self.model.dynamics.step(ahead, control[k - 1 : starts + k - 1])
-            known = known & steps.joined[k - 1 : starts + k - 1]
-            if k in AHEAD:
-                scores[f"r2_{k}"] = determination(self.model.decode(ahead), true[k : starts + k], known)
+        ahead = determinations(
+            latent, control, steps.joined, true, step=self.model.dynamics.step, decode=self.model.decode, ahead=AHEAD
+        )
+        scores = {f"r2_{k}": value for k, value in zip(AHEAD, ahead, strict=True)}
         if batch.grid is not None and batch.field is not None and batch.state is not None:
             self.alignment = None if self.model.observed else affine(latent.flatten(0, 1), batch.state.flatten(0, 1))
             scores["field_r2"] = determination(self.field(batch.grid), batch.field)

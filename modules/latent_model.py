@@ -1,5 +1,6 @@
 """A latent dynamical model: what is observed is encoded, what goes on is latent, and both are learned together."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -158,13 +159,14 @@ class LatentModel(nn.Module):
         states, gaps = normal(self.samples, steps + 1), normal(self.samples, steps)
         return Draws(states, gaps, normal(horizon - 1, self.samples, steps), hidden)
 
-    def loss(self, obs: Tensor, action: Tensor, joined: Tensor, draws: Draws) -> tuple[Tensor, Tensor]:
+    def loss(self, obs: Tensor, action: Tensor, joined: Tensor, draws: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """The bound's negative, in nats a row, and log-likelihood and KL a row and beta, `[3]`.
 
         Args:
-            obs: `[L+1, N, Dy]`.   action: `[L, N, A]`.   joined: `[L, N]`, steps that count.   draws: of this update.
+            obs: `[L+1, N, Dy]`.   action: `[L, N, A]`.   joined: `[L, N]`, steps that count.
+            draws: `Draws` of this update.
         """
-        terms = self.terms(obs, action, joined, draws)
+        terms = self.terms(obs, action, joined, Draws(*draws))
         rows = terms.rows.clamp(min=1)
         divergence = (terms.initial + terms.transition) / rows
         measured = torch.stack([terms.log_likelihood / rows, divergence, self.beta]).detach()

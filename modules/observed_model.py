@@ -1,5 +1,6 @@
 """The model of a system whose state is observed: nothing to encode, nothing to decode, dynamics to learn."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -53,7 +54,7 @@ class ObservedModel(nn.Module):
         """`loss` draws nothing."""
         return ()
 
-    def loss(self, obs: Tensor, action: Tensor, joined: Tensor, draws: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+    def loss(self, obs: Tensor, action: Tensor, joined: Tensor, draws: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
         """Negative log-likelihood of the next state, a step and dimension; the mean over an ensemble's members.
 
         With nothing to encode or decode this is what the evidence lower bound amounts to, up to a constant.

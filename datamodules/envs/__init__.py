@@ -27,6 +27,12 @@ gymnasium.register(
     vector_entry_point="datamodules.envs.as_gymnasium:BatchEnv",
     kwargs={"tensor_env": "datamodules.envs.fourrooms.FourRooms"},
 )
+gymnasium.register(
+    "FetchAndDeliver-v0",
+    entry_point="datamodules.envs.as_gymnasium:SingleEnv",
+    vector_entry_point="datamodules.envs.as_gymnasium:BatchEnv",
+    kwargs={"tensor_env": "datamodules.envs.fourrooms.FetchAndDeliver"},
+)
 gymnasium.register("CartPolePositions-v0", entry_point="datamodules.envs.cartpole_positions:CartPolePositions")
 gymnasium.register("AtariPong-v0", entry_point="datamodules.envs.atari:Atari", kwargs={"game": "ALE/Pong-v5"})
 

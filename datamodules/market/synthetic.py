@@ -3,10 +3,14 @@
 Bars open where the last one closed, so that a decision made at a close and executed at the next open misses nothing.
 """
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from datamodules.market.prices import Numbers, Prices
 from datamodules.types import UsageError
@@ -45,6 +49,15 @@ def regimes(
 def regime(bars: int, seed: int, stay: float = 0.98) -> NDArray[np.int64]:
     """Which of the two regimes rules each bar of `regimes`, `[bars]`."""
     return np.cumsum(np.random.default_rng([seed, 0]).random(bars) > stay) % 2
+
+
+def known_regime(symbol: str, settings: Mapping[str, Any]) -> Tensor | None:
+    """`regime` of the market that `symbol` and its settings make, int64 `[bars]`; None for a market without regimes."""
+    if symbol != "REGIMES":
+        return None
+    made = inspect.signature(regimes).bind(**settings)
+    made.apply_defaults()
+    return torch.from_numpy(regime(*(made.arguments[name] for name in ("bars", "seed", "stay"))))
 
 
 MARKETS: dict[str, Callable[..., Numbers]] = {"WALK": random_walk, "AR1": autoregressive, "REGIMES": regimes}

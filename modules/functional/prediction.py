@@ -1,6 +1,6 @@
 """How well a model of dynamics predicts: R2 of many steps ahead, and of its vector field."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +22,33 @@ def determination(
     rows = tuple(range(true.dim() - 1))
     mean = (weight * true).sum(rows) / weight.sum()
     return 1 - (weight * (predicted - true).square()).sum() / (weight * (true - mean).square()).sum()
+
+
+def determinations(
+    latent: Float[Tensor, "T N D"],
+    control: Float[Tensor, "L N D"],
+    joined: Bool[Tensor, "L N"],
+    true: Float[Tensor, "T N Dy"],
+    *,
+    step: Callable[[Tensor, Tensor], Tensor],
+    decode: Callable[[Tensor], Tensor],
+    ahead: Sequence[int],
+) -> list[Float[Tensor, ""]]:
+    """`determination` of observations so many steps ahead, from every state that has the farthest one ahead of it.
+
+    Args:
+        joined: steps that continue a trajectory; predictions across others do not count.
+        step: the mean of the next state.   decode: the observation that is to be expected.
+        ahead: ascending, at least 1.
+    """
+    starts = len(control) - ahead[-1] + 1
+    state, known, found = latent[:starts], torch.ones_like(joined[:starts]), []
+    for k in range(1, ahead[-1] + 1):
+        state = step(state, control[k - 1 : starts + k - 1])
+        known = known & joined[k - 1 : starts + k - 1]
+        if k in ahead:
+            found.append(determination(decode(state), true[k : starts + k], known))
+    return found
 
 
 Alignment = tuple[Float[Tensor, "D D"], Float[Tensor, "D"]]

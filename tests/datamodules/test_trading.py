@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from datamodules.market.synthetic import regime
 from datamodules.trading import TradingData
 from datamodules.types import Decision, State, UsageError
 from tests.training import trainer
@@ -18,6 +19,9 @@ class Holder:
 
     def initial_state(self, batch: int) -> State:
         return {}
+
+    def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        return torch.zeros(*shape, 1)
 
     def act(self, obs: Tensor, state: State, reset: Tensor, **_: Any) -> tuple[Decision, State]:
         return Decision(torch.ones(len(obs), 1), {}), state
@@ -75,3 +79,15 @@ def test_it_says_on_which_days_it_trains_validates_and_tests(caplog: pytest.LogC
 def test_more_symbols_than_environments_are_refused() -> None:
     with pytest.raises(UsageError, match="fewer than the 3 symbols"):
         TradingData("WALK,AR1,REGIMES", **{**SMALL, "num_envs": 2})
+
+
+def test_the_regime_of_the_last_decision_is_told_while_fitting(tmp_path: Path) -> None:
+    data = held(tmp_path, synthetic={"bars": 900, "seed": 5})
+    assert data.ruling() is None
+    collector = data.make_collector(2)
+    collector.collect()
+
+    ruling, bar = data.ruling(), collector.live.envs["bar"]
+
+    assert torch.equal(ruling, torch.from_numpy(regime(900, 5))[bar - 1])
+    assert held(tmp_path, "WALK").ruling() is None

@@ -15,3 +15,7 @@ def test_pendulum(tmp_path: Path) -> None:
 
 def test_mountaincar_continuous(tmp_path: Path) -> None:
     must_reach(tmp_path, "sac_mountaincar.yaml", 90)
+
+
+def test_cartpole_with_choices(tmp_path: Path) -> None:
+    must_reach(tmp_path, "sac_cartpole.yaml", 400)

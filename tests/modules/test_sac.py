@@ -98,6 +98,21 @@ def test_choices_are_weighed_by_their_probabilities() -> None:
     assert_close(entropy, -(probability * probability.log()).sum(-1))
 
 
+def test_critics_of_choices_learn_the_lower_expected_target_at_the_choice_that_was_made() -> None:
+    model, rows, alpha = SAC(CHOICES), batch(CHOICES), 0.2
+    after = model.target_critic(rows.next_obs).amin(0)
+    probability = torch.softmax(model.policy(rows.next_obs, None).logits, -1)
+    value = (probability * (after - alpha * probability.log())).sum(-1)
+    target = torch.where(rows.terminated, 1.0, 1 + 0.9 * value)
+    made = torch.stack([model.critic(rows.obs)[:, row, choice] for row, choice in enumerate(rows.action)], 1)
+
+    loss, errors, q_mean = model.critic_loss(rows, None, torch.tensor(alpha))
+
+    assert_close(loss, (made - target).square().mean(1).sum())
+    assert_close(errors, (made - target).abs().mean(0))
+    assert_close(q_mean, made.mean())
+
+
 def test_masked_choices_are_never_taken_nor_bootstrapped_from() -> None:
     model = SAC(CHOICES, critic=Fixed)
     model.target_critic.answers.data = torch.tensor([[1e6, 3.0, 3.0, 3.0]]).expand(2, 4)

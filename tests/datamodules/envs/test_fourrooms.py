@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from datamodules.envs.fourrooms import CELLS, FourRooms
+from datamodules.envs.fourrooms import CELLS, MIDDLES, FetchAndDeliver, FourRooms
 from datamodules.types import UsageError
 
 HALLWAYS = {25: (3, 6), 51: (6, 2), 62: (7, 9), 88: (10, 6)}
@@ -62,3 +62,35 @@ def test_time_runs_out():
 def test_what_cannot_be_is_refused(wrong: dict[str, float], said: str):
     with pytest.raises(UsageError, match=said):
         FourRooms(**wrong)
+
+
+def test_an_item_is_taken_by_walking_onto_it_and_pays_only_where_it_is_wanted():
+    env, sure = FetchAndDeliver(deliveries=[[0, 1]], slip=0.0), torch.full((1, 4), 0.5)
+    left, right = torch.tensor([3]), torch.tensor([1])
+    state = env.initial(sure) | {"cell": torch.tensor([MIDDLES[1] - 1])}
+
+    empty, nothing, early, _ = env.transition(state, right, sure)
+    taken, unpaid, *_ = env.transition(state | {"cell": torch.tensor([MIDDLES[0] + 1])}, left, sure)
+    brought, reward, terminated, _ = env.transition(taken | {"cell": torch.tensor([MIDDLES[1] - 1])}, right, sure)
+
+    assert (empty["carries"].item(), nothing.item(), early.item()) == (False, 0.0, False)
+    assert (taken["carries"].item(), unpaid.item()) == (True, 0.0)
+    assert (reward.item(), terminated.item(), env.info(brought)["success"].item()) == (1.0, True, 1.0)
+
+
+def test_every_episode_draws_one_of_the_deliveries_and_shows_it():
+    env = FetchAndDeliver(deliveries=[[0, 3], [2, 1]])
+    state = env.initial(torch.rand(10_000, 4))
+    obs = env.observation(state)
+
+    assert obs.shape == (10_000, 113) and torch.equal(obs.sum(1), torch.full((10_000,), 3.0))
+    assert set(zip(state["origin"].tolist(), state["target"].tolist(), strict=True)) == {(0, 3), (2, 1)}
+    assert torch.equal(obs[:, 104:108].argmax(1), state["origin"])
+    assert torch.equal(obs[:, 108:112].argmax(1), state["target"]) and not obs[:, 112].any()
+    assert (state["origin"] == 0).float().mean().item() == pytest.approx(0.5, abs=0.02)
+
+
+@pytest.mark.parametrize("deliveries", [[], [[0, 0]], [[0, 4]], [[0, 1, 2]]])
+def test_deliveries_that_cannot_be_are_refused(deliveries: list[list[int]]):
+    with pytest.raises(UsageError, match=r"pairs of two different rooms"):
+        FetchAndDeliver(deliveries=deliveries)

@@ -1,6 +1,6 @@
 import numpy as np
 
-from datamodules.market.synthetic import autoregressive, random_walk, regime, regimes, synthetic_prices
+from datamodules.market.synthetic import autoregressive, known_regime, random_walk, regime, regimes, synthetic_prices
 
 
 def test_the_autoregressive_market_has_its_correlation_and_volatility() -> None:
@@ -32,3 +32,10 @@ def test_bars_open_at_the_last_close_and_enclose_it() -> None:
     assert (prices.high >= np.maximum(prices.open, prices.close)).all()
     assert (prices.low <= np.minimum(prices.open, prices.close)).all()
     assert (np.diff(prices.time) > np.timedelta64(0)).all()
+
+
+def test_the_regime_of_a_market_is_known_from_its_settings_and_other_markets_have_none() -> None:
+    known = known_regime("REGIMES", {"bars": 700, "seed": 4, "drift": 0.0})
+
+    assert known is not None and np.array_equal(known, regime(700, 4))
+    assert known_regime("WALK", {}) is None
