@@ -231,6 +231,8 @@ def outcome(contestants: list[Contestant], options: argparse.Namespace) -> dict[
         "machine": machine(),
         "versions": versions(),
     }
+    if promised := ours.ask(f"promises {options.seconds}"):
+        result["promises"] = promised
     if others:
         peers = {each.name: statistics.median(each.speeds()) for each in others}
         result["ratio"] = result["env_steps_per_s"] / max(peers.values())
@@ -247,11 +249,17 @@ def table(result: dict[str, Any]) -> str:
     for peer, steps in result.get("peers", {}).items():
         times = f"{name} is {result['env_steps_per_s'] / steps:.2f} times as fast"
         rows.append((peer, f"{speed(steps, result['peers_spread'][peer], result['peers_per_cpu_s'][peer])}; {times}"))
-    for key in ("iteration_s", "collect_s", "prepare_s", "update_s", "other_s"):
+    parts = ("iteration_s", "collect_s", "prepare_s", "update_s", "other_s")
+    for key in (part for part in parts if part in result):
         seconds, share = result[key], result[key] / result["iteration_s"]
         rows.append((key.removesuffix("_s"), f"{seconds * 1e3:.3f} ms an iteration, {share:.1%}"))
     rows += [("memory", f"{result['peak_memory_mib']:,.0f} MiB at the peak")]
     rows += [("start", f"{result['start_up_s']:.1f} s to the first update, first calls {result['compile_s']:.1f} s")]
+    for name, ways in result.get("promises", {}).items():
+        times = ways["naive"] / ways["ours"]
+        rows.append(
+            (name, f"{ways['naive'] * 1e6:,.1f} us naive, {ways['ours'] * 1e6:,.1f} us ours, {times:.1f} times")
+        )
     rows += list(result["in_force"].items())
     host = result["machine"]
     if host["load_per_core"] > 1:

@@ -130,7 +130,14 @@ class SequenceData(EnvironmentData):
                 self.ring.cut()
         self.generator = generator
         shape = (self.updates, self.batch_size)
-        return SequenceDataset(collector, self.ring, shape, self.recent, generator, self.iterations, self.trainer)
+        self.dataset: Any = SequenceDataset(
+            collector, self.ring, shape, self.recent, generator, self.iterations, self.trainer
+        )
+        return self.dataset
+
+    def collect(self) -> SequenceExperience:
+        """What one iteration learns from, while fitting."""
+        return self.dataset.collect()
 
     def rank_state(self) -> dict[str, Any]:
         """Adds what is remembered, and the state of the draws."""

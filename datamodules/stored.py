@@ -111,7 +111,8 @@ class StoredData(SequenceData):
         self.ring = holding(self.stored(rank, device), self.chunk)
         seed = stream_seed(run_seed(), rank, "replay")
         shape, trainer = (self.updates, self.batch_size), self.trainer
-        return StoredDataset(self.ring, shape, seed, self.iterations, trainer)
+        self.dataset = StoredDataset(self.ring, shape, seed, self.iterations, trainer)
+        return self.dataset
 
     @property
     def joints(self) -> dict[str, Joint[Any]]:

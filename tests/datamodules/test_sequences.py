@@ -1,17 +1,20 @@
 """Sequence data: stored files, held-out sequences, and what is refused."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from lightning.pytorch import Callback
 
 from callbacks.trajectories import write_trajectories
 from datamodules.device_env import DeviceEnv
 from datamodules.held_out import HOLD, record, record_held_out
 from datamodules.stored import StoredData, holding, read_sequences
 from datamodules.types import UsageError
-from tests.dynamics import Spring, spring_data
+from tests.dynamics import Spring, explorer, spring_data
+from tests.training import trainer
 
 
 def springs(rows: int = 3, length: int | None = None) -> DeviceEnv:
@@ -78,3 +81,19 @@ def test_a_missing_file_is_refused() -> None:
 def test_impossible_values_are_refused(settings: dict, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         spring_data(**settings)
+
+
+def test_data_can_be_asked_for_what_an_iteration_learns_from(tmp_path: Path) -> None:
+    data = spring_data(updates=2, batch_size=3)
+
+    class Between(Callback):
+        found: Any = None
+
+        def on_train_batch_end(self, *args: Any) -> None:
+            self.found = data.collect()
+
+    between = Between()
+    trainer(tmp_path, between, max_steps=1).fit(explorer(data), datamodule=data)
+
+    assert between.found.fresh.joined.shape == (2, 2) and between.found.chunks.joined.shape == (2, 6, 3)
+    assert data.ring.size == 4

@@ -165,3 +165,16 @@ def test_a_gymnasium_environment_is_judged_by_its_predictions(tmp_path: Path, ca
 
     assert set(model.held_out) == {"r2_1", "r2_5", "r2_10", "r2_20"} and model.held_out["r2_1"] > 0.3
     assert caplog.text.count("Pendulum-v1 knows no true field") == 1
+
+
+def test_every_step_of_a_gymnasium_environment_is_learned_from_but_the_last(tmp_path: Path) -> None:
+    data = spring_data(env="Pendulum-v1", horizon=1, total_env_steps=440, capacity=300)
+    dynamics = RBF([-1.0, -1.0, -8.0], [1.0, 1.0, 8.0], centres=2, residual=False)
+    model = ActiveDynamics(data.spaces, ObservedModel(dynamics, [2], [3.0]), Held())
+
+    trainer(tmp_path).fit(model, datamodule=data)
+
+    obs, action, joined = data.ring.history()
+    expected = (obs[:-1, :, 2] + 0.05 * (15 * obs[:-1, :, 1] + 3 * action[..., 0])).clamp(-8, 8)
+    torch.testing.assert_close(obs[1:, :, 2][joined], expected[joined], rtol=1e-5, atol=1e-5)
+    assert joined.sum(0).tolist() == [219, 219]
