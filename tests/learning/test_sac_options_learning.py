@@ -1,6 +1,7 @@
 """Options learn as well as a flat policy, and all of them are used."""
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +23,26 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 RANDOM = -1208.0
 FAST = 30.0
+MOVES_AT = 600
+"""Iterations after which the goal of the four rooms moves."""
+
+RESOLUTION = 100
+"""Iterations between two looks at the lengths of episodes."""
+
+
+def made(what: type, config: dict[str, Any]) -> partial[Any]:
+    """What makes a network of the config's settings."""
+    settings = config["init_args"]
+    return partial(what, **settings | {"hidden": tuple(settings["hidden"])})
 
 
 def model_of(config: dict[str, Any], data: ReplayData, options: int) -> SACOptions:
     """The config's model with another number of options."""
     settings = config["model"]["init_args"] | {"options": options}
     control = settings["controller"]["init_args"]
-    hidden = {name: settings[name]["init_args"]["hidden"] for name in ("network", "critic")}
-    own = control["network"]["init_args"]["hidden"]
-    settings["network"] = lambda shape: MLP(shape, tuple(hidden["network"]), "relu")
-    settings["critic"] = lambda *shape: TwinMLP(*shape, hidden=tuple(hidden["critic"]))
-    rest = {name: value for name, value in control.items() if name != "network"}
-    settings["controller"] = lambda *each: Controller(*each, network=lambda s: MLP(s, tuple(own), "relu"), **rest)
-    return SACOptions(data.spaces, **settings)
+    control = control | {"network": made(MLP, control["network"])}
+    networks = {"network": made(MLP, settings["network"]), "critic": made(TwinMLP, settings["critic"])}
+    return SACOptions(data.spaces, **settings | networks | {"controller": partial(Controller, **control)})
 
 
 def trained(root: Path, name: str, options: int, seed: int, *callbacks: Callback, **changes: Any) -> SACOptions:
@@ -50,20 +58,23 @@ def trained(root: Path, name: str, options: int, seed: int, *callbacks: Callback
 
 
 class Lengths(Callback):
-    """Remembers how long episodes were after every hundred iterations."""
+    """Remembers how long episodes were every so many iterations; the goal moves in the middle of the run."""
 
-    def __init__(self) -> None:
+    def __init__(self, moved_to: int | None = None) -> None:
         self.lengths: list[float] = []
+        self.moved_to = moved_to
 
     def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
-        if trainer.global_step % 100 == 0:
-            self.lengths.append(module.latest.get("rollout/length_mean", math.inf))
+        if trainer.global_step % RESOLUTION == 0:
+            self.lengths.append(module.latest["rollout/length_mean"])
+        if self.moved_to is not None and trainer.global_step == MOVES_AT:
+            trainer.datamodule.collector.envs.env.move_goal_(self.moved_to)
 
-    @property
-    def reached(self) -> float:
-        """Iterations until episodes, which were long, were short."""
-        long = next((i for i, length in enumerate(self.lengths) if length > 2 * FAST), len(self.lengths))
-        return next((100.0 * (i + 1) for i, length in enumerate(self.lengths) if i > long and length < FAST), math.inf)
+    def settled(self, begin: int = 0, end: int | None = None) -> float:
+        """Iterations from `begin` on until episodes were short, and stayed so until `end`."""
+        lengths = self.lengths[begin // RESOLUTION : end and end // RESOLUTION]
+        long = [index for index, length in enumerate(lengths) if length >= FAST]
+        return math.inf if lengths[-1] >= FAST else float(RESOLUTION) * (max(long, default=-1) + 2)
 
 
 def test_four_options_learn_pendulum_as_one_does_and_all_are_used(tmp_path: Path):
@@ -76,12 +87,13 @@ def test_four_options_learn_pendulum_as_one_does_and_all_are_used(tmp_path: Path
     assert latest["option/mutual_information"] > 0.05 * math.log(4) and not alarm.alarms
 
 
-def test_four_options_find_the_goal_of_the_four_rooms_about_as_fast_as_one(tmp_path: Path):
-    found = {options: [Lengths() for _ in range(3)] for options in (1, 4)}
-    for options, each in found.items():
+def test_four_options_find_the_goal_of_the_four_rooms_and_find_it_again_about_as_fast_as_one(tmp_path: Path):
+    seen = {options: [Lengths(moved_to) for moved_to in (74, 75, 84)] for options in (1, 4)}
+    for options, each in seen.items():
         for seed, lengths in enumerate(each):
-            trained(tmp_path / f"{options}-{seed}", "sac_options_fourrooms.yaml", options, seed, lengths)
+            changes = {"total_env_steps": 16 * (MOVES_AT + 2400)}
+            trained(tmp_path / f"{options}-{seed}", "sac_options_fourrooms.yaml", options, seed, lengths, **changes)
 
-    median = {options: sorted(lengths.reached for lengths in each)[1] for options, each in found.items()}
-
-    assert median[4] <= 1.3 * median[1] < math.inf
+    for begin, end in ((0, MOVES_AT), (MOVES_AT, None)):
+        median = {options: sorted(run.settled(begin, end) for run in each)[1] for options, each in seen.items()}
+        assert median[1] < math.inf and median[4] <= 1.3 * median[1] + RESOLUTION
