@@ -29,7 +29,7 @@ class Acting:
             lambda *args: self.ask(*args),
             device,
             name="acting",
-            parts=[(self, "ask")],
+            parts=[(self, "ask")] if getattr(actor, "compilable", True) else [],
             capturable=getattr(actor, "capturable", True),
             timed=False,
         )

@@ -68,7 +68,7 @@ class Collector:
         self.envs, self.actor, self.horizon, self.generator = envs, actor, horizon, generator
         self.pure = cast(PureVectorEnv, envs) if envs.pure else None
         self.rows = envs.num_envs * envs.spaces["agents"]
-        parts = [(self, "advance")] if self.pure else []
+        parts = [(self, "advance")] if self.pure and getattr(actor, "compilable", True) else []
         self.joint = Joint(
             self.roll,
             envs.device,

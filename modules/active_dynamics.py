@@ -65,7 +65,7 @@ class ActiveDynamics(Algorithm):
     Raises: UsageError for values that cannot be.
     """
 
-    capturable = False  # planning factors small matrices, which waits for the device
+    compilable = False  # plans unroll into thousands of operations
     model: Any
     exploration: Any
     low: Tensor

@@ -13,6 +13,9 @@ from torch import Tensor
 
 Matrix = Float[Tensor, "P P"]
 
+LARGEST_UNROLLED = 32
+"""Rows of a matrix that is factored column by column on a GPU: a step or two of a plan each."""
+
 
 class Weights(NamedTuple):
     """Posterior of a linear layer: `mean` `[P, D]` and the `covariance` `[P, P]` that its outputs share."""
@@ -29,20 +32,48 @@ def conditioned(
     K = S Phi^T (variance I + Phi S Phi^T)^-1,   mean += K (Y - Phi mean),   S -= K Phi S
 
     Costs O(P^2 M + M^3), and needs no P x P inverse. Feed float64: the subtraction loses digits, a thousand of them
-    lose three of the sixteen.
+    lose three of the sixteen. On a GPU the observations are taken one after the other, which a CUDA graph can hold.
 
     Args:
         variance: of the targets' noise, in their unit squared.
 
     Source: Bishop 2006, Pattern Recognition and Machine Learning, eq. 3.50 and 3.51 by the Woodbury identity.
     """
+    if features.is_cuda and len(features) > 1:
+        for row, value in zip(features.split(1), target.split(1), strict=True):
+            prior = conditioned(prior, row, value, variance=variance)
+        return prior
     half = features @ prior.covariance
     inner = half @ features.T
     inner.diagonal().add_(variance)
-    gain = torch.cholesky_solve(half, torch.linalg.cholesky_ex(inner)[0]).T
+    gain = half.T / inner if len(inner) == 1 else torch.cholesky_solve(half, torch.linalg.cholesky_ex(inner)[0]).T
     mean = prior.mean + gain @ (target - features @ prior.mean)
     covariance = prior.covariance - gain @ half
     return Weights(mean, (covariance + covariance.T) / 2)
+
+
+def cholesky(matrix: Float[Tensor, "*batch N N"]) -> Float[Tensor, "*batch N N"]:
+    """The lower factor L of symmetric positive matrices L L^T, unchecked.
+
+    On a GPU small ones are factored column by column, all matrices at once: the libraries' factorisations cannot be
+    part of a CUDA graph.
+
+    Source: Golub and Van Loan 2013, Matrix Computations, algorithm 4.2.2 (outer products).
+    """
+    if matrix.is_cuda and matrix.shape[-1] <= LARGEST_UNROLLED:
+        return cholesky_by_columns(matrix)
+    factor: Tensor = torch.linalg.cholesky_ex(matrix)[0]
+    return factor
+
+
+def cholesky_by_columns(matrix: Float[Tensor, "*batch N N"]) -> Float[Tensor, "*batch N N"]:
+    """`cholesky`, as what a GPU does."""
+    rest, columns = matrix, []
+    for j in range(matrix.shape[-1]):
+        column = rest[..., :, j] * rest[..., j, j].rsqrt().unsqueeze(-1)
+        columns.append(column)
+        rest = rest - column.unsqueeze(-1) * column.unsqueeze(-2)
+    return torch.stack(columns, -1).tril()
 
 
 def from_moments(precision: Matrix, moment: Float[Tensor, "P D"]) -> Weights:
@@ -75,7 +106,7 @@ def information_gain(
     """
     inner = (features @ covariance) @ features.transpose(-1, -2) / variance
     inner.diagonal(dim1=-2, dim2=-1).add_(1)
-    pivots: Tensor = torch.linalg.cholesky_ex(inner)[0].diagonal(dim1=-2, dim2=-1)
+    pivots: Tensor = cholesky(inner).diagonal(dim1=-2, dim2=-1)
     return 2 * outputs * pivots.clamp(min=1).log()
 
 
@@ -141,7 +172,7 @@ def fisher_rows(
         covariance = forward @ covariance @ forward.transpose(-1, -2) + noise
         innovation = observe @ covariance @ observe.transpose(-1, -2)
         innovation = innovation + torch.diag_embed(observation_noise.select(-2, t))
-        root = torch.linalg.cholesky_ex(innovation)[0]
+        root = cholesky(innovation)
         rows.append(torch.linalg.solve_triangular(root, observe @ sensitivity, upper=False))
     return torch.cat(rows, dim=-2)
 
@@ -182,4 +213,4 @@ def _posterior_root(rows: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
     half = (rows.unflatten(-1, (-1, prior.shape[-1])) @ prior).flatten(-2)
     inner = half @ rows.transpose(-1, -2)
     inner.diagonal(dim1=-2, dim2=-1).add_(1)
-    return torch.linalg.cholesky_ex(inner)[0], half
+    return cholesky(inner), half

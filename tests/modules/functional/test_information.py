@@ -9,6 +9,7 @@ from torch import Tensor
 from modules.functional.information import (
     Weights,
     a_optimality,
+    cholesky_by_columns,
     conditioned,
     d_optimality,
     disagreement,
@@ -160,3 +161,13 @@ def test_disagreement_is_measured_in_units_of_the_noise() -> None:
 
     assert disagreement(predictions, variance).tolist() == [1.0]
     torch.testing.assert_close(optimistic_gain(predictions, variance), torch.tensor([2 * torch.tensor(2.0).log()]))
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 1e-4)], ids=str)
+def test_factors_made_column_by_column_are_the_library_s(dtype: torch.dtype, tolerance: float):
+    root = torch.randn(7, 15, 20, dtype=torch.float64)
+    matrix = root @ root.transpose(-1, -2)
+
+    factor = cholesky_by_columns(matrix.to(dtype))
+
+    torch.testing.assert_close(factor.double(), torch.linalg.cholesky(matrix), rtol=tolerance, atol=tolerance)
