@@ -23,6 +23,9 @@ LARGEST_LOG_RATE = 8.0
 SMALLEST_RATE = 1e-8
 """Variance of a count that is never expected; information divides by it."""
 
+FIRST_WEIGHT = 0.1
+"""Standard deviation of a linear decoder's first weights, times the root of D: encoders then find all of the state."""
+
 SMALLEST_COUNT = 1e-3
 """Mean count that a decoder begins with where nothing was counted."""
 
@@ -156,7 +159,7 @@ class LinearDecoder(Decoder):
     ):
         super().__init__(dimensions, observed, counts, noise)
         self.linear = nn.Linear(dimensions, observed)
-        nn.init.normal_(self.linear.weight, std=1 / math.sqrt(dimensions))
+        nn.init.normal_(self.linear.weight, std=FIRST_WEIGHT / math.sqrt(dimensions))
         nn.init.zeros_(self.linear.bias)
         if weight is not None:
             self._know(weight, [0.0] * observed if bias is None else bias)

@@ -47,13 +47,13 @@ def test_draws_carry_gradients_to_both_moments() -> None:
 def test_the_divergence_counts_every_dimension_of_near_equals_to_float32s_precision() -> None:
     variance = torch.rand(10_000) + 0.1
     near = variance * (1 + 3e-3 * torch.randn(10_000))
-    zero = torch.zeros(1)
+    zero, aside = torch.zeros(1), torch.full((1,), 1e-3)
 
-    found = divergence(zero, near, zero, variance)
+    found = divergence(aside, near, zero, variance)
 
     assert found.min() >= 0
     assert not divergence(zero, variance, zero, variance).any()
-    expected = divergence(zero.double(), near.double(), zero.double(), variance.double())
+    expected = divergence(aside.double(), near.double(), zero.double(), variance.double())
     torch.testing.assert_close(found.double(), expected, rtol=1e-2, atol=1e-9)
 
 

@@ -105,6 +105,12 @@ def test_what_is_never_counted_begins_with_a_small_rate() -> None:
     torch.testing.assert_close(model(torch.zeros(2)), torch.full((3,), 1e-3))
 
 
+def test_a_linear_decoder_begins_small() -> None:
+    torch.manual_seed(0)
+
+    assert LinearDecoder(2000, 4).linear.weight.std().item() == pytest.approx(0.05, rel=0.05)
+
+
 def test_a_known_weight_and_bias_stay_as_they_are() -> None:
     model = LinearDecoder(3, 2, weight=[[1, 0], [0, 1], [1, 1]], bias=[0, 0, 1])
 
