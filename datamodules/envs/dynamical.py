@@ -10,8 +10,11 @@ from torch import Tensor
 from datamodules.envs.vector_fields import SYSTEMS, Constants
 from datamodules.types import Spaces, State, UsageError
 
-LARGEST_COUNT = 127
-"""Counts end here: enough for rates up to about 90."""
+FEW = 6.0
+"""Rate of counts up to which their distribution function is summed; above it, the quantile is expanded."""
+
+TERMS = 24
+"""Of that sum: at a rate of `FEW` a larger count is rarer than the smallest uniform above 0."""
 
 SMALLEST_UNIFORM = 2.0**-25
 """Stands for a uniform of zero, whose normal would be infinite."""
@@ -168,11 +171,33 @@ def normal(uniform: Tensor) -> Tensor:
 
 
 def poisson(rate: Tensor, uniform: Tensor) -> Tensor:
-    """Counts at rates `[...]` from uniforms `[...]`, by inverting the distribution function; none above 127."""
-    count = torch.arange(LARGEST_COUNT, device=rate.device, dtype=rate.dtype)
-    rate = rate.unsqueeze(-1)
-    log_probability = torch.special.xlogy(count, rate) - rate - torch.lgamma(count + 1)
-    return (log_probability.exp().cumsum(-1) < uniform.unsqueeze(-1)).sum(-1).to(rate.dtype)
+    """Counts at rates `[...]` from uniforms `[...]`: the smallest count whose distribution function reaches them.
+
+    Exact, but for the dtype's rounding, up to a rate of `FEW`. Above, at most one count in a thousand is one off, ever
+    fewer as the rate grows; there is no largest count.
+    """
+    return torch.where(rate <= FEW, _summed(rate, uniform), _expanded(rate, uniform))
+
+
+def _summed(rate: Tensor, uniform: Tensor) -> Tensor:
+    """Counts at small rates. What rounding keeps the sum from reaching counts as the largest that it tells apart."""
+    rate = rate.clamp(torch.finfo(rate.dtype).tiny, FEW)
+    count = torch.arange(TERMS, device=rate.device, dtype=rate.dtype).view(-1, *[1] * rate.dim())
+    reached = torch.exp(count * rate.log() - rate - torch.lgamma(count + 1)).cumsum(0)
+    return (reached < torch.minimum(uniform, reached[-1])).sum(0, dtype=rate.dtype)
+
+
+def _expanded(rate: Tensor, uniform: Tensor) -> Tensor:
+    """Counts at large rates, by the expansion of the quantile around the normal one.
+
+    Source: Giles 2016, "Algorithm 955: approximation of the inverse Poisson cumulative distribution function".
+    """
+    rate = rate.clamp(min=FEW)
+    w, root = normal(uniform), rate.sqrt()
+    square = w.square()
+    first = w * (1 + square / 2) / (36 * root)
+    second = (square * (square / 270 + 7 / 810) - 8 / 405) / rate
+    return (rate + root * w + (2 + square) / 6 - first + second).floor().clamp(min=0)
 
 
 def _observation_model(kind: str, dimensions: int, shown: int, seed: int) -> list[Tensor]:

@@ -62,7 +62,8 @@ class LastLayer(nn.Module):
         features: P, how many there are.
         dt: seconds a step.
         residual: f is a velocity (True) or the next state.
-        noise: the noise's standard deviation a root second, at first.
+        noise: the noise's standard deviation a root second, at first. Where it is learned, begin with a step's
+            variance of 0.01 or more, as the defaults do: with a smaller one early gradients can explode.
         learn_noise: whether it changes with training.
 
     Raises: ValueError if a number is out of range.
@@ -177,7 +178,12 @@ class LinearDynamics(LastLayer):
     """
 
     def __init__(
-        self, dimensions: int = 2, dt: float = 0.05, residual: bool = True, noise: float = 0.3, learn_noise: bool = True
+        self,
+        dimensions: int = 2,
+        dt: float = 0.05,
+        residual: bool = True,
+        noise: float = 0.45,
+        learn_noise: bool = True,
     ):
         super().__init__(dimensions, dimensions + 1, dt, residual, noise, learn_noise)
         if not residual:
@@ -204,7 +210,7 @@ class MLPDynamics(LastLayer):
         hidden: Sequence[int] = (64, 64),
         dt: float = 0.05,
         residual: bool = True,
-        noise: float = 0.3,
+        noise: float = 0.45,
         learn_noise: bool = True,
     ):
         super().__init__(dimensions, hidden[-1] + 1, dt, residual, noise, learn_noise)
@@ -236,7 +242,7 @@ class Ensemble(nn.Module):
         hidden: Sequence[int] = (64, 64),
         dt: float = 0.05,
         residual: bool = True,
-        noise: float = 0.3,
+        noise: float = 0.45,
         learn_noise: bool = True,
     ):
         super().__init__()
@@ -244,12 +250,17 @@ class Ensemble(nn.Module):
             raise ValueError(f"Ensemble: count is {count}; it must be at least 2.")
         made = [MLPDynamics(dimensions, hidden, dt, residual, noise, learn_noise) for _ in range(count)]
         self.each = nn.ModuleList(made)
-        self.dimensions, self.dt, self.gain = dimensions, dt, made[0].gain
+        self.dimensions, self.dt, self.residual, self.gain = dimensions, dt, residual, made[0].gain
 
     @property
     def models(self) -> list[MLPDynamics]:
         """The members."""
         return [each for each in self.each if isinstance(each, MLPDynamics)]
+
+    @property
+    def weight(self) -> Tensor:
+        """Last layers of all members, one below the other, `[E (hidden + 1), D]`."""
+        return torch.cat([each.weight for each in self.models])
 
     @property
     def variance(self) -> Tensor:
@@ -269,8 +280,8 @@ class Ensemble(nn.Module):
         return torch.stack([each.step(z, u) for each in self.models])
 
     def features(self, z: Tensor) -> Tensor:
-        """The first member's."""
-        return self.models[0].features(z)
+        """Those of all members side by side, `[..., E (hidden + 1)]`, over E: f is the mean of the members'."""
+        return torch.cat([each.features(z) for each in self.models], -1) / len(self.each)
 
     def jacobian(self, z: Tensor) -> Tensor:
         """The members' mean derivative of `step` by z."""

@@ -84,12 +84,37 @@ def test_noise_and_mean_of_a_linear_observation() -> None:
     assert error.std() == pytest.approx(0.2, rel=0.02) and abs(float(error.mean())) < 2e-3
 
 
-def test_poisson_counts_have_the_rate_as_mean_and_variance() -> None:
-    rate = torch.tensor([0.3, 5.0, 40.0]).expand(200_000, 3)
-    counts = poisson(rate, torch.rand(rate.shape, generator=torch.Generator().manual_seed(0)))
+@pytest.mark.parametrize("rate", [0.05, 0.3, 2.0, 5.9, 6.1, 15.0, 40.0, 300.0])
+def test_poisson_counts_follow_their_distribution(rate: float) -> None:
+    """Uniforms evenly spread: mean, variance and the frequency of every count that is to be expected 100 times."""
+    uniform = (torch.arange(100_000) + 0.5) / 100_000
+    counts = poisson(torch.full_like(uniform, rate), uniform).double()
 
-    torch.testing.assert_close(counts.mean(0), rate[0], rtol=0.02, atol=0)
-    torch.testing.assert_close(counts.var(0), rate[0], rtol=0.03, atol=0)
+    seen, count = torch.bincount(counts.long()), torch.arange(counts.max().int() + 1, dtype=torch.float64)
+    expected = len(uniform) * torch.exp(count * math.log(rate) - rate - torch.lgamma(count + 1))
+    often = expected > 100
+    square = ((seen - expected).square() / expected)[often].sum()
+    assert counts.mean() == pytest.approx(rate, rel=1e-3) and counts.var() == pytest.approx(rate, rel=2e-3)
+    assert square < 0.1 * often.sum()  # a random sample's is around the number of counts
+
+
+def test_poisson_counts_are_the_smallest_whose_distribution_function_reaches_the_uniform() -> None:
+    uniform = torch.rand(50_000, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    rate = 20 * torch.rand(50_000, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    count = poisson(rate, uniform)
+
+    reached = torch.special.gammaincc(count + 1, rate) >= uniform
+    before = torch.where(count > 0, torch.special.gammaincc(count.clamp(min=1e-9), rate) < uniform, True)
+    right = reached & before
+    assert right[rate <= 6].all() and right.double().mean() > 0.999
+
+
+def test_poisson_counts_are_finite_at_both_ends_and_without_a_rate() -> None:
+    ends = torch.tensor([0.0, 1.0 - 2**-24])
+
+    assert poisson(torch.zeros(2), ends).tolist() == [0.0, 0.0]
+    assert 20 < poisson(torch.full((2,), 6.0), ends)[1] < 24
+    assert torch.isfinite(poisson(torch.full((2,), 1e4), ends)).all()
 
 
 def test_normals_are_finite_at_both_ends_of_the_uniform() -> None:

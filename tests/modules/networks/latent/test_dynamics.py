@@ -46,7 +46,7 @@ def test_the_jacobian_is_the_derivative_of_a_step(kind: type, residual: bool) ->
     torch.testing.assert_close(model.jacobian(z), right.view(3, 6, 2, 2))
 
 
-@pytest.mark.parametrize("kind", [RBF, LinearDynamics, MLPDynamics])
+@every
 def test_the_field_is_linear_in_the_features(kind: type) -> None:
     model, z = made(kind), states()
     torch.testing.assert_close(model.features(z) @ model.weight, model.field(z))
@@ -73,6 +73,28 @@ def test_bumps_sit_on_a_grid_that_reaches_beyond_the_box() -> None:
     torch.testing.assert_close(model.centres.amax(0), torch.tensor([2.3, 1.15]))
     at_centre = model.features(model.centres[7])
     assert at_centre[7] == pytest.approx(1.0, abs=1e-5) and at_centre[-1] == 1
+
+
+def test_bumps_are_gaussians_of_the_distance_to_their_centres() -> None:
+    model, z = made(RBF, low=(-2.0, -1.0, 0.0), high=(2.0, 1.0, 1.0), centres=4), torch.randn(5, 3).double()
+    square = ((z.unsqueeze(-2) - model.centres) * model.scale).square().sum(-1)
+
+    torch.testing.assert_close(model.features(z)[..., :-1], torch.exp(-0.5 * square))
+
+
+@pytest.mark.parametrize("kind", [LinearDynamics, MLPDynamics, Ensemble])
+def test_noise_that_is_learned_begins_with_a_variance_of_a_hundredth_a_step(kind: type) -> None:
+    assert (kind().variance >= 0.01).all()
+
+
+def test_features_of_an_ensemble_change_with_every_member() -> None:
+    model, z = made(Ensemble, count=3, hidden=(4,)), states()
+    before = model.features(z)
+    for member in model.models:
+        member.body[0][0].weight.data.add_(1.0)
+
+    changed = (model.features(z) != before).view(-1, 3, 5).any(-1).all(0)
+    assert before.shape[-1] == 15 and changed.all()
 
 
 def test_members_of_an_ensemble_disagree_and_their_mean_is_the_step() -> None:
