@@ -11,7 +11,7 @@ class RegimeInformation(Callback):
     """Logs `option/regime_information`: mutual information, in nats, of the option that acts and the regime that rules.
 
     0 says that options are used alike in both regimes; the entropy of the regime, at most log 2, that each option
-    belongs to one. One step an iteration counts for every environment, the last; K options that know nothing show
+    belongs to one. One step a Trainer batch counts for every environment, the last; K options that know nothing show
     (K - 1) / 2n after n of them, by chance. Silent where the data know no regime, or the model no options.
 
     The data's `ruling()` says which regime ruled the last decision of every environment.
@@ -22,7 +22,7 @@ class RegimeInformation(Callback):
 
     @torch.no_grad()
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Count this iteration's last decisions; log when it is time, and begin anew."""
+        """Count this batch's last decisions; log when it is time, and begin anew."""
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         options, regime = getattr(pl_module, "options", 1), data.ruling() if hasattr(data, "ruling") else None
         if regime is None or options < 2:

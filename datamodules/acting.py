@@ -30,7 +30,6 @@ class Acting:
             device,
             name="acting",
             parts=[(self, "ask")] if getattr(actor, "compilable", True) else [],
-            capturable=getattr(actor, "capturable", True),
             timed=False,
         )
         self._owns = False

@@ -74,7 +74,7 @@ class Collector:
             envs.device,
             name="collect",
             parts=parts,
-            capturable=envs.pure and getattr(actor, "capturable", True),
+            capturable=envs.pure,
         )
         self.acting = [Acting(actor, envs.device) for _ in range(self.groups)]
         self.storage: dict[str, Tensor] = {}

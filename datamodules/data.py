@@ -37,11 +37,13 @@ class EnvironmentData(LightningDataModule):
 
     Attributes:
         off_policy: whether batches come from a replay.
+        dataset: where iterations come from, while fitting.
 
     Raises: UsageError for values that cannot be, and for environments that cannot be made.
     """
 
     off_policy = False
+    dataset: Any
 
     def __init__(
         self,
@@ -112,8 +114,7 @@ class EnvironmentData(LightningDataModule):
 
     def collect(self) -> Any:
         """What one iteration learns from, while fitting."""
-        assert self.collector is not None
-        return self.collector.collect()
+        return self.dataset.collect()
 
     @property
     def joints(self) -> dict[str, Joint[Any]]:

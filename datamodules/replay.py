@@ -11,11 +11,11 @@ from torch import Tensor
 
 from datamodules.collect import Collector
 from datamodules.data import Backend, EnvironmentData, require_positive
+from datamodules.iterations import IterationDataset
 from datamodules.joint import Joint
 from datamodules.memory import storage_device
 from datamodules.priorities import Priorities
 from datamodules.ring import Ring, are_stacks, final_slots, ring_bytes
-from datamodules.rollout import IterationDataset
 from datamodules.seeds import restore_generator, run_seed, stream_generator
 from datamodules.types import Experience, Rollout, Transitions, UsageError
 from datamodules.windows import WindowReplay
@@ -128,10 +128,6 @@ class ReplayData(EnvironmentData):
             restore_generator(self.dataset.generator, restored["replay"]["generator"])
             self.dataset.restore(self._sidecar(restored["replay"]), continues=bool(restored["envs"]))
         return self.dataset
-
-    def collect(self) -> Experience:
-        """One iteration's new steps, stored, and what to draw from the replay."""
-        return self.dataset.collect()
 
     @property
     def joints(self) -> dict[str, Joint[Any]]:

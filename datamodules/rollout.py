@@ -1,55 +1,11 @@
 """On-policy data: every batch is collected with the weights as they are, learned from once, and forgotten."""
 
-from collections.abc import Iterator
 from typing import Any
-
-from torch.utils.data import IterableDataset
 
 from datamodules.collect import Collector
 from datamodules.data import Backend, EnvironmentData, require_positive
-from datamodules.packing import Packing
+from datamodules.iterations import IterationDataset
 from datamodules.types import Rollout
-
-
-class Iterations:
-    """One Trainer batch: a sized, lazy sequence of iterations, each collected when it is asked for."""
-
-    def __init__(self, source: "IterationDataset", count: int):
-        self.source, self.count = source, count
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __iter__(self) -> Iterator[Any]:
-        return self.source.packing.timed(self.source.collect, self.count)
-
-
-class IterationDataset(IterableDataset):
-    """An endless source of iterations that says how many make the run; subclasses `collect` one.
-
-    It is sized on purpose: Lightning prefetches one batch of an unsized loader, and everything would be one update
-    stale. All state lives in what is collected from, so an iterator can be dropped and made again at any batch.
-
-    Args:
-        iterations: of the run, those before a resume included.
-        trainer: that runs it.
-    """
-
-    def __init__(self, iterations: int, trainer: Any):
-        self.iterations, self.packing = iterations, Packing(trainer)
-
-    def __len__(self) -> int:
-        """Iterations in the run: Lightning counts a batch as the iterations that it holds (`modules.tick`)."""
-        return self.iterations
-
-    def __iter__(self) -> Iterator[Iterations]:
-        """Batches, each to be collected when the training step iterates over it."""
-        while True:
-            yield Iterations(self, self.packing.next())
-
-    def collect(self) -> Any:
-        """What one iteration learns from."""
-        raise NotImplementedError
 
 
 class RolloutDataset(IterationDataset):
@@ -123,4 +79,5 @@ class RolloutData(EnvironmentData):
 
     def train_dataloader(self) -> RolloutDataset:
         """The loop: environments stepped with the module's own policy."""
-        return RolloutDataset(self.make_collector(self.horizon), self.iterations, self.trainer)
+        self.dataset = RolloutDataset(self.make_collector(self.horizon), self.iterations, self.trainer)
+        return self.dataset

@@ -8,7 +8,7 @@ from lightning.pytorch.utilities import rank_zero_info
 from datamodules.collect import Collector
 from datamodules.data import Backend, EnvironmentData, require_positive
 from datamodules.held_out import HeldOutDataset, record_held_out
-from datamodules.rollout import IterationDataset
+from datamodules.iterations import IterationDataset
 from datamodules.seeds import restore_generator, run_seed, stream_generator, stream_seed
 from datamodules.sequence_ring import SequenceRing
 from datamodules.sequence_types import HeldOut, SequenceExperience
@@ -130,14 +130,10 @@ class SequenceData(EnvironmentData):
                 self.ring.cut()
         self.generator = generator
         shape = (self.updates, self.batch_size)
-        self.dataset: Any = SequenceDataset(
+        self.dataset = SequenceDataset(
             collector, self.ring, shape, self.recent, generator, self.iterations, self.trainer
         )
         return self.dataset
-
-    def collect(self) -> SequenceExperience:
-        """What one iteration learns from, while fitting."""
-        return self.dataset.collect()
 
     def rank_state(self) -> dict[str, Any]:
         """Adds what is remembered, and the state of the draws."""

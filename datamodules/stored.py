@@ -10,8 +10,8 @@ from torch import Tensor
 
 from datamodules.data import Backend, require_positive
 from datamodules.held_out import record
+from datamodules.iterations import IterationDataset
 from datamodules.joint import Joint
-from datamodules.rollout import IterationDataset
 from datamodules.seeds import run_seed, stream_seed
 from datamodules.sequence_ring import SequenceRing
 from datamodules.sequence_types import SequenceExperience, Sequences
@@ -33,7 +33,7 @@ class StoredDataset(IterationDataset):
 
     def __init__(self, ring: SequenceRing, shape: tuple[int, int], seed: int, iterations: int, trainer: Any):
         super().__init__(iterations, trainer)
-        self.ring, self.shape, self.seed, self.trainer = ring, shape, seed, trainer
+        self.ring, self.shape, self.seed = ring, shape, seed
         self.generator = torch.Generator(device=ring.columns["obs"].device)
 
     def collect(self) -> SequenceExperience:
@@ -110,8 +110,8 @@ class StoredData(SequenceData):
         rank, device = self.trainer.global_rank, self.trainer.strategy.root_device
         self.ring = holding(self.stored(rank, device), self.chunk)
         seed = stream_seed(run_seed(), rank, "replay")
-        shape, trainer = (self.updates, self.batch_size), self.trainer
-        self.dataset = StoredDataset(self.ring, shape, seed, self.iterations, trainer)
+        shape = (self.updates, self.batch_size)
+        self.dataset = StoredDataset(self.ring, shape, seed, self.iterations, self.trainer)
         return self.dataset
 
     @property

@@ -160,21 +160,25 @@ class ActiveDynamics(Algorithm):
         steps = cast(SequenceExperience, experience)
         if not len(steps.chunks.joined):
             return self.lesson(cast(Sequences, steps.fresh)), steps.chunks
-        due = steps.history is not None and self.global_step % self.refit_every == 0
-        if due and not self.model.observed:
-            self.measure_drift_(steps)
-        return self.lesson(cast(Sequences, steps.history)) if due else None, steps.chunks
+        if steps.history is None or self.global_step % self.refit_every:
+            return None, steps.chunks
+        latent = self.encoded(steps.history)
+        if not self.model.observed:
+            self.measure_drift_(steps, latent[1:][steps.history.joined])
+        return self.lesson(steps.history, latent), steps.chunks
 
-    def measure_drift_(self, steps: SequenceExperience) -> None:
-        """How far beliefs, kept step by step, lie from a fresh look at what was seen, in standard deviations of it."""
-        history = cast(Sequences, steps.history)
+    def lesson(self, steps: Sequences, latent: Tensor | None = None) -> Lesson:
+        """The regression on some steps, whose observations are encoded here unless they are already."""
+        return lesson_of(self.model, self.encoded(steps) if latent is None else latent, steps)
+
+    def measure_drift_(self, steps: SequenceExperience, remembered: Tensor) -> None:
+        """How far beliefs, kept step by step, lie from a fresh look at what was seen, in standard deviations of it.
+
+        Args:
+            remembered: a look at all that is remembered, `[M, D]`.
+        """
         fresh = self.encoded(cast(Sequences, steps.fresh))[:-1]
-        spread = self.encoded(history)[1:][history.joined].std(0).mean()
-        self.drift = (steps.extras["latent"] - fresh).abs().mean() / spread
-
-    def lesson(self, steps: Sequences) -> Lesson:
-        """The regression on some steps."""
-        return lesson_of(self.model, self.encoded(steps), steps)
+        self.drift = (steps.extras["latent"] - fresh).abs().mean() / remembered.std(0).mean()
 
     def update(self, batch: tuple[Lesson | None, Sequences]) -> Scalars:
         """Regress, or step down the loss and regress anew."""
@@ -208,7 +212,9 @@ class ActiveDynamics(Algorithm):
         for number, drawn in enumerate(draws):
             piece = Sequences(*(column[number] for column in chunks))
             loss, measured = self.model.loss(piece.obs.flatten(2), piece.action, piece.joined, drawn)
-            loss = loss + sum(novelty.error(self.encoded(piece).detach()).mean() for novelty in self.novelties)
+            if novelties := self.novelties:
+                latent = self.encoded(piece).detach()
+                loss = loss + sum(novelty.error(latent).mean() for novelty in novelties)
             norm = self.optimization.step_if_finite(loss, self.raw_optimizers[0], self.max_grad_norm)
             values.append(torch.cat([torch.stack([loss.detach(), norm]), measured]))
         return torch.stack(values).mean(0)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from datamodules import packing
+from datamodules import iterations
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the processes that tests start
 torch.set_num_threads(1)
@@ -25,7 +25,7 @@ def _seeded() -> None:
 @pytest.fixture(autouse=True)
 def _an_iteration_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Callbacks of tests look at every iteration, however short."""
-    monkeypatch.setattr(packing, "BATCH_SECONDS", 0.0)
+    monkeypatch.setattr(iterations, "BATCH_SECONDS", 0.0)
 
 
 @pytest.fixture(autouse=True)

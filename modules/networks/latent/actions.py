@@ -4,11 +4,12 @@ No action, no input: what happens by itself is f's to say, which vector fields a
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from modules.networks.latent.layers import silu_layers
 
 
 class Pushed(nn.Module):
@@ -65,8 +66,7 @@ class MLPActions(nn.Module):
         super().__init__()
         _check(self, actions=actions, dimensions=dimensions)
         widths = (actions, *hidden)
-        layers = [nn.Sequential(nn.Linear(a, b), nn.SiLU()) for a, b in pairwise(widths)]
-        self.body = nn.Sequential(*layers, nn.Linear(widths[-1], dimensions, bias=False))
+        self.body = nn.Sequential(*silu_layers(widths), nn.Linear(widths[-1], dimensions, bias=False))
 
     def forward(self, action: Tensor) -> Tensor:
         """`[..., D]` of `[..., A]`."""
@@ -101,8 +101,7 @@ class StateDependent(nn.Module):
         self.dimensions, self.dt, self.gain = self.dynamics.dimensions, self.dynamics.dt, self.dynamics.gain
         self.residual = getattr(self.dynamics, "residual", False)
         widths = (self.dimensions, *hidden)
-        layers = [nn.Sequential(nn.Linear(a, b), nn.SiLU()) for a, b in pairwise(widths)]
-        self.body = nn.Sequential(*layers, nn.Linear(widths[-1], self.dimensions * actions))
+        self.body = nn.Sequential(*silu_layers(widths), nn.Linear(widths[-1], self.dimensions * actions))
 
     @property
     def variance(self) -> Tensor:

@@ -5,7 +5,6 @@ Shapes: latent states `[..., D]`, observations `[..., Dy]`, whatever comes befor
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +12,7 @@ from torch.func import jacfwd, vmap
 from torch.nn import functional as F
 
 from modules.functional.gaussian import log_density
+from modules.networks.latent.layers import silu_layers
 
 SMALLEST_NOISE = 1e-4
 """Variance of a normal observation that is always there."""
@@ -208,8 +208,7 @@ class MLPDecoder(Decoder):
     ):
         super().__init__(dimensions, observed, counts, noise)
         widths = (dimensions, *hidden)
-        layers = [nn.Sequential(nn.Linear(a, b), nn.SiLU()) for a, b in pairwise(widths)]
-        self.body, self.linear = nn.Sequential(*layers), nn.Linear(widths[-1], observed)
+        self.body, self.linear = nn.Sequential(*silu_layers(widths)), nn.Linear(widths[-1], observed)
 
     @property
     def bias(self) -> Tensor | None:

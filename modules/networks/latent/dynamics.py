@@ -6,13 +6,14 @@ dt softplus(q) with a floor, and is computed from its parameter each time it is 
 
 import math
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.func import jacrev, vmap
 from torch.nn import functional as F
+
+from modules.networks.latent.layers import silu_layers
 
 SMALLEST_NOISE = 1e-4
 """Variance a second that is always there."""
@@ -214,8 +215,7 @@ class MLPDynamics(LastLayer):
         learn_noise: bool = True,
     ):
         super().__init__(dimensions, hidden[-1] + 1, dt, residual, noise, learn_noise)
-        layers = [nn.Sequential(nn.Linear(a, b), nn.SiLU()) for a, b in pairwise((dimensions, *hidden))]
-        self.body = nn.Sequential(*layers)
+        self.body = nn.Sequential(*silu_layers((dimensions, *hidden)))
         nn.init.normal_(self.weight, std=0.01 / math.sqrt(hidden[-1]))
 
     def features(self, z: Tensor) -> Tensor:

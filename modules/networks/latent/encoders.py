@@ -1,13 +1,13 @@
 """What observations say about the latent state: means and variances `[T, N, D]` from `[T, N, Dy]`, time first."""
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from modules.networks.latent.layers import silu_layers
 from modules.networks.recurrent import GRU
 
 SMALLEST_VARIANCE = 1e-6
@@ -84,8 +84,7 @@ class MLPEncoder(NormalEncoder):
     def __init__(self, observed: int, dimensions: int = 2, hidden: Sequence[int] = (64, 64), counts: bool = False):
         widths = (observed, *hidden)
         super().__init__(widths[-1], dimensions, counts)
-        layers = [nn.Sequential(nn.Linear(a, b), nn.SiLU()) for a, b in pairwise(widths)]
-        self.body = nn.Sequential(*layers)
+        self.body = nn.Sequential(*silu_layers(widths))
 
     def features(self, obs: Tensor, begins: Tensor) -> Tensor:
         """The last hidden layer, or the observation."""

@@ -1,9 +1,11 @@
-"""How many iterations a Trainer batch holds."""
+"""Iterations as Lightning is given them: an endless, sized source of batches that hold a few each."""
 
 import math
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from torch.utils.data import IterableDataset
 
 BATCH_SECONDS = 0.008
 """What a Trainer batch should last, at least: the Trainer and its callbacks cost about 0.2 ms a batch."""
@@ -33,10 +35,8 @@ class Packing:
             self._look()
         if self.count == 1:
             return 1
-        ends = [end for end in (trainer.max_steps, trainer.num_training_batches) if end > 0]
-        left = [period - done % period for period in self._periods()] + [
-            int(end - done) for end in ends if end < math.inf
-        ]
+        ends = [end for end in (trainer.max_steps, trainer.num_training_batches) if 0 < end < math.inf]
+        left = [*(period - done % period for period in self._periods()), *(int(end) - done for end in ends)]
         return min(self.count, *left)
 
     def timed(self, collect: Callable[[], Any], count: int) -> Iterator[Any]:
@@ -63,3 +63,44 @@ class Packing:
         ]
         found = [trainer.log_every_n_steps, trainer.val_check_batch, *saves]
         return [int(period) for period in found if period is not None and 0 < period < math.inf]
+
+
+class Iterations:
+    """One Trainer batch: a sized, lazy sequence of iterations, each collected when it is asked for."""
+
+    def __init__(self, source: "IterationDataset", count: int):
+        self.source, self.count = source, count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.source.packing.timed(self.source.collect, self.count)
+
+
+class IterationDataset(IterableDataset):
+    """An endless source of iterations that says how many make the run; subclasses `collect` one.
+
+    It is sized on purpose: Lightning prefetches one batch of an unsized loader, and everything would be one update
+    stale. All state lives in what is collected from, so an iterator can be dropped and made again at any batch.
+
+    Args:
+        iterations: of the run, those before a resume included.
+        trainer: that runs it.
+    """
+
+    def __init__(self, iterations: int, trainer: Any):
+        self.iterations, self.trainer, self.packing = iterations, trainer, Packing(trainer)
+
+    def __len__(self) -> int:
+        """Iterations in the run: Lightning counts a batch as the iterations that it holds (`modules.tick`)."""
+        return self.iterations
+
+    def __iter__(self) -> Iterator[Iterations]:
+        """Batches, each to be collected when the training step iterates over it."""
+        while True:
+            yield Iterations(self, self.packing.next())
+
+    def collect(self) -> Any:
+        """What one iteration learns from."""
+        raise NotImplementedError

@@ -8,14 +8,14 @@ import lightning
 import pytest
 from lightning.pytorch.callbacks import Callback
 
-from datamodules import packing
+from datamodules import iterations
 from tests.training import fitted, snake_data, weights_hash
 
 
 @pytest.fixture
 def packed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches as long as they may be."""
-    monkeypatch.setattr(packing, "BATCH_SECONDS", 1e9)
+    monkeypatch.setattr(iterations, "BATCH_SECONDS", 1e9)
 
 
 class Batches(Callback):
@@ -47,7 +47,7 @@ def test_a_batch_holds_many_iterations_once_they_are_known_to_be_short(tmp_path:
 def test_packing_changes_no_weight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     hashes = []
     for seconds in (0.0, 1e9):
-        monkeypatch.setattr(packing, "BATCH_SECONDS", seconds)
+        monkeypatch.setattr(iterations, "BATCH_SECONDS", seconds)
         hashes.append(weights_hash(fitted(tmp_path, snake_data(), log_every_n_steps=4)))
 
     assert hashes[0] == hashes[1]
