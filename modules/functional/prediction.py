@@ -56,9 +56,10 @@ Alignment = tuple[Float[Tensor, "D D"], Float[Tensor, "D"]]
 
 
 def affine(latent: Float[Tensor, "M D"], state: Float[Tensor, "M D"]) -> Alignment:
-    """The alignment of least squares."""
+    """The alignment of least squares, in float64: the rounding of float32 differs with where tensors lie in memory."""
     ones = torch.ones_like(latent[:, :1])
-    solution = torch.linalg.lstsq(torch.cat([latent, ones], dim=1), state).solution
+    found = torch.linalg.lstsq(torch.cat([latent, ones], dim=1).double(), state.double())
+    solution = found.solution.to(state.dtype)
     return solution[:-1], solution[-1]
 
 
