@@ -11,7 +11,7 @@ from datamodules.joint import Joint
 from datamodules.masks import masks_of
 from datamodules.nested import mapped
 from datamodules.pool import PoolEnv
-from datamodules.types import Actor, State, VectorEnv
+from datamodules.types import Actor, State, Step, VectorEnv
 
 
 class HalvedCollector(Collector):
@@ -76,25 +76,22 @@ class Half:
         self.pinned = self.device.type == "cuda"
         self.number = torch.zeros(1, dtype=torch.int64, pin_memory=self.pinned)
         self.t, self.before = (torch.zeros(1, dtype=torch.int64, device=self.device) for _ in range(2))
-        self.acting = Acting(collector.actor, self.device)
+        self.ask = Acting(collector.actor, self.device).ask
         self.joint: Joint[tuple[()]] = Joint(
             self.turn,
             self.device,
             name="acting",
-            parts=self.acting.joint.parts,
+            parts=[(self, "advance")] if getattr(collector.actor, "compilable", True) else [],
             owned=lambda: self.state.values(),
             timed=False,
         )
 
     def allocate(self) -> None:
         """Cut this half's part out of the collector's storage, once that is there."""
-        storage = {
-            name: column[:, self.rows] for name, column in self.collector.storage.items() if "state/" not in name
-        }
-        self.noise, self.state = (
-            self.collector.noise[:, self.rows],
-            mapped(lambda leaf: leaf[self.rows], self.collector.state),
-        )
+        columns = self.collector.storage.items()
+        storage = {name: column[:, self.rows] for name, column in columns if not name.startswith("state/")}
+        self.noise = self.collector.noise[:, self.rows]
+        self.state = mapped(lambda leaf: leaf[self.rows], self.collector.state)
         self.action = torch.empty_like(storage["action"][0], device="cpu", pin_memory=self.pinned)
         now, before = (lambda column: _late(column, self.t)), (lambda column: _late(column, self.before))
         answer = {name: before(storage[name]) for name in ("reward", "terminated", "truncated", "valid")}
@@ -114,23 +111,27 @@ class Half:
         """Wait for the last step of a rollout, and write it."""
         self._wait(self.collector.horizon)
         self.t.fill_(self.collector.horizon)
-        self.write()
+        self.write(self.collector.pool.bring(self.half))
 
     def turn(self) -> tuple[()]:
-        """Write the step that came, decide the next one, and write that."""
+        """Fetch the answer to step t - 1, advance, and hand the action of step t out."""
         self.t.copy_(self.number, non_blocking=True)
-        live = self.write()
-        noise = self.noise.index_select(0, self.t)[0]
-        decision, state = self.collector.decide(live, noise, self.row, self.acting.ask)
-        for name, leaf in state.items():
-            self.state[name].copy_(leaf)
-        self.action.copy_(decision.action, non_blocking=True)
+        action = self.advance(self.collector.pool.bring(self.half))
+        self.action.copy_(action, non_blocking=True)
         return ()
 
-    def write(self) -> Live:
-        """Write the step before t, the first place being written twice; what to decide on at t."""
-        torch.sub(self.t, 1, out=self.before).clamp_(min=0)
-        step = self.collector.pool.bring(self.half)
+    def advance(self, step: Step) -> Tensor:
+        """Write the step that came, decide the next one, and write that; its action."""
+        live = self.write(step)
+        noise = self.noise.index_select(0, self.t)[0]
+        decision, state = self.collector.decide(live, noise, self.row, self.ask)
+        for name, leaf in state.items():
+            self.state[name].copy_(leaf)
+        return decision.action
+
+    def write(self, step: Step) -> Live:
+        """Write step t - 1, the first place being written twice; what to decide on at t."""
+        self.before.copy_((self.t - 1).clamp(min=0))
         masks, ended = self.collector.record(step, self.row)
         reset = torch.where(self.t > 0, ended, self.collector.storage["reset"][0, self.rows])
         return self.collector.live._replace(obs=step.obs, masks=masks, actor=self.state, reset=reset)
