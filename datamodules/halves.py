@@ -75,6 +75,7 @@ class Half:
         self.device = collector.pool.device
         self.pinned = self.device.type == "cuda"
         self.number = torch.zeros(1, dtype=torch.int64, pin_memory=self.pinned)
+        self._number = self.number.numpy()
         self.t, self.before = (torch.zeros(1, dtype=torch.int64, device=self.device) for _ in range(2))
         self.ask = Acting(collector.actor, self.device).ask
         self.joint: Joint[tuple[()]] = Joint(
@@ -101,7 +102,7 @@ class Half:
     def send(self, t: int) -> None:
         """Wait for step t - 1, decide step t, and let it begin."""
         self._wait(t)
-        self.number[0] = t
+        self._number[0] = t
         self.joint()
         if self.pinned:
             torch.cuda.current_stream(self.device).synchronize()
