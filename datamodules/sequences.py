@@ -69,12 +69,7 @@ class SequenceData(EnvironmentData):
         held_out_steps: of each of them.
 
     Raises: UsageError for values that cannot be.
-
-    Attributes:
-        acts: whether the module's policy collects.
     """
-
-    acts = True
 
     def __init__(
         self,

@@ -160,7 +160,7 @@ class ActiveDynamics(Algorithm):
         steps = cast(SequenceExperience, experience)
         if not len(steps.chunks.joined):
             return self.lesson(cast(Sequences, steps.fresh)), steps.chunks
-        if steps.history is None or self.global_step % self.refit_every:
+        if steps.history is None or self.updates // self.data.updates % self.refit_every:
             return None, steps.chunks
         latent = self.encoded(steps.history)
         if not self.model.observed:
