@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
+from datamodules.held_out import AHEAD
 from datamodules.joint import Joint
 from datamodules.sequence_types import HeldOut, SequenceExperience, Sequences
 from datamodules.types import Decision, Scalars, Spaces, State
@@ -33,9 +34,6 @@ from modules.tracking import Tracker
 
 REFACTOR = 1_000
 """Regressions between two computations of the posterior from its sums."""
-
-AHEAD = (1, 5, 10, 20)
-"""Steps ahead that evaluation predicts."""
 
 
 class ActiveDynamics(Algorithm):
