@@ -10,9 +10,6 @@ from torch.utils.data import IterableDataset
 from datamodules.sequence_types import HeldOut, Sequences
 from datamodules.types import PureVectorEnv, VectorEnv
 
-AHEAD = (1, 5, 10, 20)
-"""Steps ahead that evaluation predicts."""
-
 HOLD = 20
 """Steps that a random action is held: long enough to drive most systems through their range."""
 

@@ -7,11 +7,11 @@ from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 
 from datamodules.collect import Collector
 from datamodules.data import Backend, EnvironmentData, require_positive
-from datamodules.held_out import AHEAD, HeldOutDataset, longest, record_held_out
+from datamodules.held_out import HeldOutDataset, longest, record_held_out
 from datamodules.iterations import IterationDataset
 from datamodules.seeds import restore_generator, run_seed, stream_generator, stream_seed
 from datamodules.sequence_ring import SequenceRing
-from datamodules.sequence_types import HeldOut, SequenceExperience
+from datamodules.sequence_types import AHEAD, HeldOut, SequenceExperience
 from datamodules.types import UsageError
 from datamodules.vector import make_envs
 

@@ -8,9 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
-from datamodules.held_out import AHEAD
 from datamodules.joint import Joint
-from datamodules.sequence_types import HeldOut, SequenceExperience, Sequences
+from datamodules.sequence_types import AHEAD, HeldOut, SequenceExperience, Sequences
 from datamodules.types import Decision, Scalars, Spaces, State
 from modules.algorithm import Algorithm
 from modules.checks import check_dynamics, check_values
