@@ -120,12 +120,14 @@ def shares(found: Mapping[str, Any]) -> dict[str, float]:
 
 
 def require_memory(run: Diagnosed, device: torch.device) -> dict[str, Any]:
-    """The size of a rollout's storage beside the free memory, in MiB.
+    """The size of a rollout's storage beside the free memory, in MiB; nothing where no rollout is made.
 
     Raises:
         UsageError: if it does not fit; says how many environments would.
     """
     data = run.datamodule
+    if not data.acts:
+        return {}
     needed, free = rollout_bytes(data.spaces, data.horizon, data.num_envs), free_bytes(device)
     if needed > free:
         fitting = int(data.num_envs * free / needed)
