@@ -1,6 +1,6 @@
 """The Collector: the only code that steps an environment to learn from it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -58,11 +58,11 @@ class Collector:
 
     Attributes:
         joint: collects a rollout.
-        acting: decide in it, each for one of `groups` of rows.
+        acting: decide in it, each for a part of the rows; their `joint` is how.
     """
 
     live: Live
-    groups = 1
+    acting: Sequence[Any]
 
     def __init__(self, envs: VectorEnv, actor: Actor, horizon: int, generator: torch.Generator):
         self.envs, self.actor, self.horizon, self.generator = envs, actor, horizon, generator
@@ -76,7 +76,7 @@ class Collector:
             parts=parts,
             capturable=envs.pure,
         )
-        self.acting = [Acting(actor, envs.device) for _ in range(self.groups)]
+        self.acting = [Acting(actor, envs.device)]
         self.storage: dict[str, Tensor] = {}
         self.steps = torch.arange(horizon, device=envs.device).unbind()
         self._written: list[Row] = []
@@ -127,7 +127,7 @@ class Collector:
 
     def advance(self, live: Live, noise: Tensor, env_noise: Tensor, t: Tensor, row: Row, slots: State) -> Live:
         """One step, written into `row`; truncated rows leave their last state in `slots`."""
-        decision, actor = self.decide(live, noise, row)
+        decision, actor = self.decide(live, noise, row, self.acting[0].ask if self.pure else self.acting[0])
         if self.pure:
             envs, step, last = self.pure.advance(live.envs, decision.action, env_noise)
             self._keep_state(t, step, last, slots)
@@ -138,9 +138,10 @@ class Collector:
         obs = step.obs if self.pure else row.obs
         return Live(obs, masks, actor, envs, reset, live.return_, live.length)
 
-    def decide(self, live: Live, noise: Tensor, row: Row, group: int = 0) -> tuple[Decision, State]:
+    def decide(
+        self, live: Live, noise: Tensor, row: Row, ask: Callable[..., tuple[Decision, State]]
+    ) -> tuple[Decision, State]:
         """Ask the actor, and write what it was allowed and what it chose."""
-        ask = self.acting[group].ask if self.pure else self.acting[group]
         state = informed(live.actor, live.masks)
         decision, actor = ask(live.obs, state, live.reset, live.masks.get("action_mask"), noise)
         row.action.copy_(decision.action)
@@ -160,10 +161,6 @@ class Collector:
             column.copy_(step.info[name])
         reset = step.terminated | step.truncated
         return masks_of(step.info), reset | ~step.valid if self.envs.phantoms else reset
-
-    def row(self, t: int) -> Row:
-        """Where step t is written."""
-        return self._written[t]
 
     def _keep_state(self, t: Tensor, step: Step, last: State, slots: State) -> None:
         """One slot a row: the horizon is at most the shortest truncation."""
@@ -215,7 +212,7 @@ class Collector:
         """Views of step t in every column: the observation that the step leads to comes one place later."""
         plain = {name: self.storage[name][t] for name in ("action", "reward", "terminated", "truncated", "valid")}
         extras, episode = (
-            {name: column[t] for name, column in _of(group, self.storage).items()} for group in ("extras/", "episode/")
+            {name: column[t] for name, column in of(group, self.storage).items()} for group in ("extras/", "episode/")
         )
         return Row(self.storage["obs"][t + 1], **plain, extras=extras, episode=episode)
 
@@ -226,8 +223,8 @@ class Collector:
             **{name: storage[name] for name in plain},
             final_obs=torch.zeros_like(storage["obs"][:1]) if self._final_obs is None else self._final_obs,
             final_index=self._final_index,
-            state=_of("state/", storage),
-            extras=_of("extras/", storage),
+            state=of("state/", storage),
+            extras=of("extras/", storage),
             episodes=Scalars(("count", "return", "length", *self.envs.episode_keys), episodes),
             phantoms=self.envs.phantoms,
             env_steps=int(storage["valid"].sum()) if self.envs.phantoms else self.horizon * self.rows,
@@ -279,7 +276,8 @@ def _under(prefix: str, values: dict[str, Tensor]) -> dict[str, Tensor]:
     return {prefix + name: value for name, value in values.items()}
 
 
-def _of(prefix: str, values: dict[str, Tensor]) -> dict[str, Tensor]:
+def of(prefix: str, values: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Those under a prefix, without it."""
     return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
 
 

@@ -110,8 +110,10 @@ class PoolEnv:
         self._steps = [[self._here.step(part, masked, final) for final in (False, True)] for part in rows]
         self._copies = [[self._copies_of(half, masked, final) for final in (False, True)] for half in self.halves]
         for half in (0, 1):
-            self._copy(half, final=False)
-        return self._steps[2][False].obs, self._steps[2][False].info
+            self.bring(half)
+            if self._copied:
+                self._copied[half].record()
+        return self.latest.obs, self.latest.info
 
     def noise(self, steps: int) -> None:
         """None: Gymnasium environments draw their own randomness."""
@@ -133,12 +135,31 @@ class PoolEnv:
 
         Raises: RuntimeError for an environment that raised or a process that died, or if nothing was sent.
         """
+        step = self.bring(half, self.wait(half))
+        if self._copied:
+            self._copied[half].record()
+        return step
+
+    def wait(self, half: int) -> bool:
+        """Wait for the step of a half, which stays on the host; whether it has true last observations.
+
+        Raises: RuntimeError for an environment that raised or a process that died, or if nothing was sent.
+        """
         self._crew.wait(half)
         rows = self.halves[half]
         ended = self._truncated[rows] | self._terminated[rows] if self.every_final else self._truncated[rows]
-        final = bool(ended.any())
-        self._copy(half, final)
+        return bool(ended.any())
+
+    def bring(self, half: int, final: bool = False) -> Step:
+        """Begin the copies of the newest step of a half to the device; the caller sends when they are made."""
+        for target, source in self._copies[half][final]:
+            target.copy_(source, non_blocking=self.pinned)
         return self._steps[half][final]
+
+    @property
+    def latest(self) -> Step:
+        """What both halves brought to the device last, without true last observations."""
+        return self._steps[2][False]
 
     def step(self, action: Tensor, noise: Tensor | None = None) -> Step:
         """Advance every environment by one step.
@@ -171,13 +192,6 @@ class PoolEnv:
         if self._copied:
             self._copied[half].synchronize()
         self._crew.order(kind, half)
-
-    def _copy(self, half: int, final: bool) -> None:
-        """Begin the copies of a half to the device."""
-        for target, source in self._copies[half][final]:
-            target.copy_(source, non_blocking=self.pinned)
-        if self._copied:
-            self._copied[half].record()
 
     def _copies_of(self, rows: slice, masked: bool, final: bool) -> list[tuple[Tensor, Tensor]]:
         """Target and source of every copy that brings these rows to the device; none if they are there."""
