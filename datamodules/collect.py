@@ -231,12 +231,18 @@ class Collector:
         )
 
     def finish(self, live: Live) -> tuple[Live, Tensor]:
-        """Write the resets; totals over the episodes that ended, from running sums: what they share out telescopes."""
+        """Write the resets; totals over the episodes that ended, from running sums: what they share out telescopes.
+
+        On a CPU, where no episode ended there is nothing to share out; elsewhere it is always done. The results agree.
+        """
         storage = self.storage
         over, valid = storage["terminated"] | storage["truncated"], storage["valid"]
         torch.logical_or(over[:-1], ~valid[:-1], out=storage["reset"][1:])
         ended = over & valid
         reward, length = storage["reward"].to(torch.float64).cumsum(0), valid.cumsum(0)
+        if self.envs.device.type == "cpu" and not ended.any():
+            running = live._replace(return_=live.return_ + reward[-1], length=live.length + length[-1])
+            return running, live.return_.new_zeros(3 + len(self.envs.episode_keys))
         last = (ended * torch.stack(self.steps).add(1).unsqueeze(1)).amax(0)
         index = (last - 1).clamp(min=0).unsqueeze(0)
         reward_last, length_last = reward.gather(0, index)[0], length.gather(0, index)[0]

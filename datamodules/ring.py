@@ -10,6 +10,8 @@ from datamodules.types import Rollout, UsageError
 TERMINATED, TRUNCATED, VALID, RESET = 1, 2, 4, 8
 """Bits of a stored step: how its episode ended with it, whether it counts, whether it is an episode's first."""
 
+ENDED = TERMINATED | TRUNCATED
+
 
 class Ring:
     """The newest `rows` vector steps of B columns, in storage that is allocated once.
@@ -57,6 +59,7 @@ class Ring:
             for name, value in columns(rollout, masks).items()
         }
         self.columns["final"] = torch.full((rows, self.width), -1, device=device)
+        self._entries = {name: column.flatten(0, 1) for name, column in self.columns.items()}
         frame = rollout.obs.shape[2:] if frame_stack == 1 else rollout.obs.shape[3:]
         frames = rows * self.width + (finals + 1) * frame_stack
         self.frames = torch.zeros((frames, *frame), dtype=rollout.obs.dtype, **options)
@@ -86,7 +89,7 @@ class Ring:
     def cut_(self) -> None:
         """The next step does not continue the last one: a window that reaches it ends before it."""
         flags = self.columns["flags"][(self.counts[0] - 1) % self.rows]
-        flags &= torch.where((flags & (TERMINATED | TRUNCATED)) == 0, 255 - VALID, 255).to(torch.uint8)
+        flags &= torch.where((flags & ENDED) == 0, 255 - VALID, 255).to(torch.uint8)
 
     @property
     def size(self) -> Tensor:
@@ -95,16 +98,20 @@ class Ring:
 
     def read(self, name: str, entry: Tensor) -> Tensor:
         """A column at entries (row x B + column) of any shape."""
-        column = self.columns[name].flatten(0, 1)
+        column = self._entries[name]
         return column.index_select(0, entry.flatten()).view(*entry.shape, *column.shape[1:])
 
-    def obs(self, row: Tensor, column: Tensor, final: Tensor | None = None) -> Tensor:
-        """Observations of rows and columns `[M]`, or, where `final` `[M]` is not negative, that true last observation.
+    def later(self, entry: Tensor, steps: Tensor) -> Tensor:
+        """Entries of the same columns so many steps further on."""
+        return (entry + steps * self.width) % (self.rows * self.width)
 
-        With `final`, a row follows a step of the same episode, so it begins none.
+    def obs(self, entry: Tensor, final: Tensor | None = None, *, follows: bool = False) -> Tensor:
+        """Observations of entries `[M]`, or, where `final` `[M]` is not negative, that true last observation.
+
+        Args:
+            follows: whether each follows a step of the same episode, so that it begins none.
         """
-        back = self._steps_back(row, column, follows=final is not None)
-        frame = (row.unsqueeze(1) - back) % self.rows * self.width + column.unsqueeze(1)
+        frame = entry.unsqueeze(1) if self.frame_stack == 1 else self._frames_back(entry, follows)
         if final is not None:
             slot = self.rows * self.width + (final % self.finals).unsqueeze(1) * self.frame_stack + self._stack
             frame = torch.where((final >= 0).unsqueeze(1), slot, frame)
@@ -155,17 +162,14 @@ class Ring:
         stacks.index_copy_(0, slot, obs.unsqueeze(1) if self.frame_stack == 1 else obs)
         return total
 
-    def _steps_back(self, row: Tensor, column: Tensor, follows: bool) -> Tensor:
-        """How many rows before `row` each frame of a stack lies, `[M, frame_stack]`: no further than the episode."""
-        if self.frame_stack == 1:
-            return torch.zeros_like(row).unsqueeze(1)
+    def _frames_back(self, entry: Tensor, follows: bool) -> Tensor:
+        """Where the frames of stacks lie, `[M, frame_stack]`: none before its episode."""
         back = self._stack.flip(0)
-        entry = (row.unsqueeze(1) - back) % self.rows * self.width + column.unsqueeze(1)
-        first = (self.read("flags", entry) & RESET) > 0
+        first = (self.read("flags", self.later(entry.unsqueeze(1), -back)) & RESET) > 0
         if follows:
             first = first & (back > 0)
         furthest = torch.where(first, back, self.frame_stack - 1).amin(1, keepdim=True)
-        return torch.minimum(back, furthest)
+        return self.later(entry.unsqueeze(1), -torch.minimum(back, furthest))
 
 
 def columns(rollout: Rollout, masks: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -173,10 +177,10 @@ def columns(rollout: Rollout, masks: dict[str, Tensor]) -> dict[str, Tensor]:
     extras = dict(rollout.extras)
     for name, mask in masks.items():
         extras[name] = torch.cat([extras[name], mask.unsqueeze(0)])
-    flags = {TERMINATED: "terminated", TRUNCATED: "truncated", VALID: "valid", RESET: "reset"}
-    packed = sum(getattr(rollout, name).to(torch.uint8) * bit for bit, name in flags.items())
-    assert isinstance(packed, Tensor)
-    stored = {"action": rollout.action, "reward": rollout.reward, "flags": packed}
+    flags = rollout.terminated.to(torch.uint8)
+    for bit, holds in ((TRUNCATED, rollout.truncated), (VALID, rollout.valid), (RESET, rollout.reset)):
+        flags.add_(holds.view(torch.uint8), alpha=bit)
+    stored = {"action": rollout.action, "reward": rollout.reward, "flags": flags}
     return stored | {"extras/" + name: value for name, value in extras.items()}
 
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from datamodules.nested import mapped
 from datamodules.priorities import Priorities, importance_weights
-from datamodules.ring import TERMINATED, TRUNCATED, VALID, Ring
+from datamodules.ring import ENDED, TERMINATED, TRUNCATED, VALID, Ring
 from datamodules.types import Rollout, Transitions
 
 CANDIDATES = 8
@@ -76,32 +76,21 @@ class WindowReplay:
     def windows(self, entry: Tensor) -> Transitions:
         """The windows that begin at entries `[M]`; everything is `[M, ...]`."""
         ring = self.ring
-        row, column = entry // ring.width, entry % ring.width
-        steps = (row.unsqueeze(1) + self._steps) % ring.rows * ring.width + column.unsqueeze(1)
-        flags = ring.read("flags", steps)
-        valid, ended = (flags & VALID) > 0, (flags & (TERMINATED | TRUNCATED)) > 0
-        inside = torch.cat([valid[:, :1], valid[:, 1:] & ~ended[:, :-1]], 1).to(torch.uint8).cumprod(1) > 0
-        length = inside.sum(1)
-        last = (length - 1).clamp(min=0).unsqueeze(1)
-        end = flags.gather(1, last).squeeze(1)
-        terminated = (end & TERMINATED) > 0
-        truncated = ((end & TRUNCATED) > 0) & ~terminated
-        number = ring.read("final", steps.gather(1, last).squeeze(1))
-        lost = truncated & ring.lost(number)
-        following = (row + length) % ring.rows
-        next_entry = following * ring.width + column
-        goes_on = ~(terminated | truncated)
-        masks = {
-            name[7:]: ring.read(name, next_entry) | ~goes_on.view(-1, *[1] * (ring.columns[name].dim() - 2))
-            for name in sorted(ring.masks)
-        }
+        steps, inside, last, end = self._single(entry) if self.n_step == 1 else self._several(entry)
+        length, truncated = inside.sum(1), (end & ENDED) == TRUNCATED
+        following = ring.later(entry, length)
+        next_obs, lost = self._after(following, last, truncated)
+        masks = {}
+        for name in sorted(ring.masks):
+            mask = ring.read(name, following)
+            masks[name[7:]] = mask | ((end & ENDED) > 0).view(-1, *[1] * (mask.dim() - 1))
         return Transitions(
-            obs=ring.obs(row, column),
+            obs=ring.obs(entry),
             action=ring.read("action", entry),
             reward=torch.where(inside, ring.read("reward", steps), 0.0),
             length=length,
-            terminated=terminated,
-            next_obs=ring.obs(following, column, torch.where(truncated, number, -1)),
+            terminated=(end & TERMINATED) > 0,
+            next_obs=next_obs,
             extras={name[7:]: ring.read(name, entry) for name in ring.columns if name.startswith("extras/")},
             next_masks=masks,
             weight=(inside[:, 0] & ~lost).float(),
@@ -147,10 +136,34 @@ class WindowReplay:
     def _uniform(self, noise: Tensor) -> Tensor:
         """Entries `[U, N]`, each of the valid ones equally likely."""
         ring = self.ring
-        place = (noise * self._count).long()
         oldest = ring.counts[0] - ring.size + ring.frame_stack - 1
-        entry = (oldest + place // ring.width) % ring.rows * ring.width + place % ring.width
+        entry = ring.later((noise * self._count).long(), oldest)
         if entry.shape[-1] == 1:
             return entry.squeeze(-1)
         valid = (ring.read("flags", entry) & VALID) > 0
         return entry.gather(-1, valid.to(torch.uint8).argmax(-1, keepdim=True)).squeeze(-1)
+
+    def _single(self, entry: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """As `_several`, of windows of one step: nothing to search."""
+        flags = self.ring.read("flags", entry)
+        return entry.unsqueeze(1), ((flags & VALID) > 0).unsqueeze(1), entry, flags
+
+    def _several(self, entry: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Steps from entries `[M]` on and which of them are inside a window, `[M, n]`; its last one and its flags."""
+        steps = self.ring.later(entry.unsqueeze(1), self._steps)
+        flags = self.ring.read("flags", steps)
+        valid, ended = (flags & VALID) > 0, (flags & ENDED) > 0
+        inside = torch.cat([valid[:, :1], valid[:, 1:] & ~ended[:, :-1]], 1).to(torch.uint8).cumprod(1) > 0
+        last = (inside.sum(1, keepdim=True) - 1).clamp(min=0)
+        return steps, inside, steps.gather(1, last).squeeze(1), flags.gather(1, last).squeeze(1)
+
+    def _after(self, following: Tensor, last: Tensor, truncated: Tensor) -> tuple[Tensor, Tensor]:
+        """Observations after windows, and whether one was overwritten.
+
+        On a CPU true last observations are looked for only if there are any; elsewhere always. The results agree.
+        """
+        if self.ring.device.type == "cpu" and not truncated.any():
+            return self.ring.obs(following, follows=True), truncated
+        number = self.ring.read("final", last)
+        final = torch.where(truncated, number, -1)
+        return self.ring.obs(following, final, follows=True), truncated & self.ring.lost(number)

@@ -32,6 +32,7 @@ class DQNBatch(NamedTuple):
     following: of a network that stays as it is meanwhile, the numbers of `next_obs` `[..., actions, K]`; else None.
     next_mask: actions allowed in `next_obs`; None allows all.
     weight: of the entry in the loss.   entry: where the replay has it.
+    target: what the numbers of the actions should be, `[..., K]`, where that is known before the updates; else None.
     """
 
     obs: Tensor
@@ -43,6 +44,7 @@ class DQNBatch(NamedTuple):
     following: Tensor | None
     weight: Tensor
     entry: Tensor
+    target: Tensor | None = None
 
     def minibatches(self) -> list["DQNBatch"]:
         """The U minibatches."""
@@ -149,7 +151,7 @@ class DQN(Algorithm):
         return (value if mask is None else value.masked_fill(~mask, MASKED)).argmax(-1)
 
     def prepare(self, experience: Experience) -> DQNBatch:
-        """Returns, discounts, and what follows as the target network sees it, if it stays as it is meanwhile."""
+        """Returns, discounts, and what the target network says, if it stays as it is meanwhile."""
         assert experience.transitions is not None
         found = experience.transitions
         return_, discount = window_return(found.reward, found.length, found.terminated, gamma=self.gamma)
@@ -158,7 +160,9 @@ class DQN(Algorithm):
             following = self.target(found.next_obs.flatten(0, 1)).unflatten(0, return_.shape)
         mask = found.next_masks.get("action_mask")
         columns = (found.obs, found.action, return_, discount, found.next_obs, mask, following)
-        return DQNBatch(*columns, found.weight, found.entry)
+        batch = DQNBatch(*columns, found.weight, found.entry)
+        known = following is not None and not self.online_chooses
+        return batch._replace(target=self.targets(batch)) if known else batch
 
     def update(self, batch: DQNBatch) -> Scalars:
         """An optimizer step on every minibatch; the replay then learns how wrong each entry was."""
@@ -173,26 +177,27 @@ class DQN(Algorithm):
     def learn_all(self, batch: DQNBatch) -> tuple[Tensor, Tensor]:
         """All updates of an iteration: means of `METRICS`, and absolute errors `[U, N]`."""
         steps = [self.learn(minibatch) for minibatch in batch.minibatches()]
-        measured, errors = zip(*steps, strict=True)
-        return torch.stack(measured).mean(0), torch.stack(errors)
+        loss, numbers, error, norm = (torch.stack(each) for each in zip(*steps, strict=True))
+        value = self.online.head.mean(numbers.unsqueeze(-2))
+        return torch.stack([loss.mean(), value.mean(), masked_mean(error, batch.weight > 0), norm.mean()]), error
 
-    def learn(self, batch: DQNBatch) -> tuple[Tensor, Tensor]:
-        """One optimizer step: its metrics, and absolute errors `[N]`."""
-        loss, value, error = self.loss(batch)
+    def learn(self, batch: DQNBatch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """One optimizer step: the loss, the numbers of what was done `[N, K]`, absolute errors `[N]`, gradient norm."""
+        loss, numbers, error = self.loss(batch)
         norm = self.step(loss, self.raw_optimizers[0], self.max_grad_norm)
         if self.tau is not None:
             self.follow_(self.tau)
-        return torch.stack([loss.detach(), value, masked_mean(error, batch.weight > 0), norm]), error
+        return loss.detach(), numbers, error, norm
 
     def loss(self, batch: DQNBatch) -> tuple[Tensor, Tensor, Tensor]:
-        """The objective to descend, the mean value of what was done, and absolute errors `[N]`."""
+        """The objective to descend, the numbers of what was done `[N, K]`, and absolute errors `[N]`."""
         numbers = taken(self.online(batch.obs), batch.action)
-        each, error = self.online.head.loss(numbers, self.targets(batch))
-        return (each * batch.weight).mean(), self.online.head.mean(numbers.detach().unsqueeze(-2)).mean(), error
+        each, error = self.online.head.loss(numbers, self.targets(batch) if batch.target is None else batch.target)
+        return (each * batch.weight).mean(), numbers.detach(), error
 
     @torch.no_grad()
     def targets(self, batch: DQNBatch) -> Tensor:
-        """What the numbers of the actions taken should be, `[N, K]`."""
+        """What the numbers of the actions taken should be, `[..., K]`."""
         following = self.target(batch.next_obs) if batch.following is None else batch.following
         chooser = self.online(batch.next_obs) if self.online_chooses else following
         following = taken(following, self.best(chooser, batch.next_mask))
@@ -245,6 +250,6 @@ class DQN(Algorithm):
 
 
 def taken(numbers: Tensor, action: Tensor) -> Tensor:
-    """The numbers `[N, K]` of actions `[N]` among `[N, actions, K]`."""
-    index = action.view(-1, 1, 1).expand(-1, 1, numbers.shape[-1])
+    """The numbers `[..., K]` of actions `[...]` among `[..., actions, K]`."""
+    index = action[..., None, None].expand(*action.shape, 1, numbers.shape[-1])
     return numbers.gather(-2, index).squeeze(-2)

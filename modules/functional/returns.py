@@ -180,7 +180,7 @@ def window_return(
 
     Args:
         reward: r_i, zero from the window's end on.
-        length: k, steps in the window.
+        length: k, steps in the window; where it is 0, the return is 0 and the discount anything.
         terminated: nothing follows the window.
         gamma: discount per env step, in [0, 1].
 
@@ -190,6 +190,8 @@ def window_return(
     Source: Sutton and Barto 2018, eq. 7.1.
     """
     _check_unit_interval("window_return", gamma=gamma)
+    if reward.shape[-1] == 1:
+        return reward.squeeze(-1), gamma * (~terminated).to(reward.dtype)
     factor = gamma ** torch.arange(reward.shape[-1] + 1, device=reward.device, dtype=reward.dtype)
     return (reward * factor[:-1]).sum(-1), factor[length].masked_fill(terminated, 0.0)
 

@@ -5,6 +5,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 State = dict[str, Tensor]
 Activation = Literal["tanh", "relu", "elu", "gelu", "silu"] | type[nn.Module]
@@ -94,7 +95,7 @@ class Memoryless(nn.Module):
 def features_of(network: nn.Module, obs: Tensor) -> Tensor:
     """Features `[N, F]` of observations `[N, *obs_shape]` by a network that remembers nothing."""
     reset = torch.zeros(len(obs), dtype=torch.bool, device=obs.device)
-    return network(obs, {}, reset)[0]
+    return applied(network, obs, {}, reset)[0]
 
 
 def at_least_float32(x: Tensor) -> Tensor:
@@ -107,6 +108,17 @@ def applied(module: nn.Module, *args: Any) -> Any:
     if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._compiled_call_impl:
         return module(*args)
     return module.forward(*args)
+
+
+def exactly(layer: nn.Linear, features: Tensor) -> Tensor:
+    """The layer at the precision of its weights, not of autocast, and in float32 at least."""
+    weight, device = layer.weight, features.device.type
+    if not torch.is_autocast_enabled(device):
+        output = F.linear(features, weight, layer.bias)
+    else:
+        with torch.autocast(device, enabled=False):
+            output = F.linear(features.to(weight.dtype), weight, layer.bias)
+    return at_least_float32(output)
 
 
 def through(layers: nn.Module, x: Tensor) -> Tensor:

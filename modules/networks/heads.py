@@ -13,10 +13,9 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from modules.functional.choices import MASKED, gumbel
-from modules.networks.base import at_least_float32, orthogonal
+from modules.networks.base import exactly, orthogonal
 from modules.networks.distributions import Bernoulli, Categorical, DiagonalGaussian, Distribution, MultiCategorical
 
 
@@ -33,7 +32,7 @@ class PolicyHead(nn.Module):
 
     def forward(self, features: Tensor, mask: Tensor | None = None) -> Any:
         """The distribution over actions."""
-        return self.distribution(self.masked(_linear(self.linear, features), mask))
+        return self.distribution(self.masked(exactly(self.linear, features), mask))
 
     def masked(self, parameters: Tensor, mask: Tensor | None) -> Tensor:
         """Parameters that leave no chance to what the mask forbids."""
@@ -123,7 +122,7 @@ class ValueHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """Values `[...]`, float32 also under autocast."""
-        return _linear(self.linear, features).squeeze(-1)
+        return exactly(self.linear, features).squeeze(-1)
 
 
 def policy_head(features: int, action_kind: str, action_sizes: Sequence[int], action_dims: int) -> PolicyHead:
@@ -148,14 +147,3 @@ def policy_head(features: int, action_kind: str, action_sizes: Sequence[int], ac
         case "continuous":
             return DiagonalGaussianHead(features, action_dims)
     raise ValueError(f"action_kind is {action_kind!r}; use discrete, multidiscrete, binary or continuous.")
-
-
-def _linear(layer: nn.Linear, features: Tensor) -> Tensor:
-    """The layer at the precision of its weights, not of autocast, and in float32 at least."""
-    weight, device = layer.weight, features.device.type
-    if not torch.is_autocast_enabled(device):
-        output = F.linear(features, weight, layer.bias)
-    else:
-        with torch.autocast(device, enabled=False):
-            output = F.linear(features.to(weight.dtype), weight, layer.bias)
-    return at_least_float32(output)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from modules.functional.q_learning import huber, projected, quantile_huber
 from modules.functional.returns import td_target
-from modules.networks.base import features_of, orthogonal
+from modules.networks.base import applied, exactly, features_of, orthogonal
 
 
 class QHead(nn.Module):
@@ -30,9 +30,8 @@ class QHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """The numbers `[..., actions, K]` of every action, float32 also under autocast."""
-        features = features.to(self.linear.weight.dtype)
-        with torch.autocast(features.device.type, enabled=False):
-            output = self.linear(features).unflatten(-1, (self.actions + self.dueling, self.numbers))
+        output = exactly(self.linear, features)
+        output = output.view(*output.shape[:-1], self.actions + self.dueling, self.numbers)
         if not self.dueling:
             return output
         advantage = output[..., 1:, :]
@@ -66,7 +65,7 @@ class QNetwork(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """What the head says of every action."""
-        return self.head(features_of(self.torso, obs))
+        return applied(self.head, features_of(self.torso, obs))
 
 
 class C51Head(QHead):

@@ -20,17 +20,17 @@ def filled(writer: Writer, rows: int = 8, rollouts: int = 3, steps: int = 3, fin
 
 def test_an_observation_is_stored_once_and_what_follows_lies_one_row_further():
     ring = filled(Writer())
-    row, column = torch.tensor([6, 7, 0]), torch.tensor([0, 1, 1])
-    assert ring.obs(row, column).tolist() == [[6, 0], [7, 1], [8, 1]]
-    assert ring.obs(row + 1, column)[0].tolist() == [7, 0]
-    assert ring.read("reward", row * 2 + column).tolist() == [6, 7, 8]
+    entry = torch.tensor([6, 7, 0]) * 2 + torch.tensor([0, 1, 1])
+    assert ring.obs(entry).tolist() == [[6, 0], [7, 1], [8, 1]]
+    assert ring.obs(ring.later(entry, torch.tensor(1)))[0].tolist() == [7, 0]
+    assert ring.read("reward", entry).tolist() == [6, 7, 8]
 
 
 def test_the_oldest_rows_are_overwritten_and_the_newest_has_no_step_yet():
     ring = filled(Writer())
     assert ring.size == 7
     assert ring.columns["reward"][:, 0].tolist() == [8, 1, 2, 3, 4, 5, 6, 7]
-    assert ring.obs(torch.tensor([1]), torch.tensor([0])).tolist() == [[9, 0]]
+    assert ring.obs(torch.tensor([1 * 2])).tolist() == [[9, 0]]
 
 
 def test_masks_are_stored_for_the_observation_that_has_no_step_yet():
@@ -55,18 +55,17 @@ def test_true_last_observations_lie_apart_until_their_slots_run_out():
     ring = filled(Writer(truncated=(1, 3, 4)), finals=4)
     numbers = ring.columns["final"][:, 0]
     assert (numbers >= 0).nonzero()[:, 0].tolist() == [1, 3, 4]
-    row, column = torch.tensor([3, 4]), torch.tensor([1, 0])
-    final = ring.read("final", row * 2 + column)
-    assert ring.obs(row + 1, column, final).tolist() == [[1003, 1], [1004, 0]]
+    entry = torch.tensor([3 * 2 + 1, 4 * 2])
+    assert ring.obs(entry + 2, ring.read("final", entry)).tolist() == [[1003, 1], [1004, 0]]
     assert ring.lost(ring.columns["final"][[1, 3, 4], 0]).tolist() == [True, False, False]
 
 
 def test_more_true_last_observations_in_one_rollout_than_slots_keep_the_newest():
     ring = filled(Writer(truncated=(0, 1, 2)), rollouts=1, finals=2)
-    row, column = torch.tensor([2, 2]), torch.tensor([0, 1])
-    final = ring.read("final", row * 2 + column)
+    entry = torch.tensor([2 * 2, 2 * 2 + 1])
+    final = ring.read("final", entry)
     assert not ring.lost(final).any()
-    assert ring.obs(row + 1, column, final).tolist() == [[1002, 0], [1002, 1]]
+    assert ring.obs(entry + 2, final).tolist() == [[1002, 0], [1002, 1]]
 
 
 @pytest.mark.parametrize("ends", [(), (4,), (3, 5), (4, 5, 6)])
@@ -74,10 +73,8 @@ def test_stacked_frames_are_stored_once_and_come_back_as_they_were(ends: tuple[i
     writer = Writer(terminated=ends, stack=3)
     ring = filled(writer, rows=16)
     for t in range(9):
-        obs = ring.obs(torch.tensor([t, t]), torch.tensor([0, 1]))
-        assert torch.equal(obs, writer.obs(t))
-    nothing = torch.tensor([-1, -1])
-    assert torch.equal(ring.obs(torch.tensor([9, 9]), torch.tensor([0, 1]), nothing), writer.obs(9))
+        assert torch.equal(ring.obs(torch.tensor([2 * t, 2 * t + 1])), writer.obs(t))
+    assert torch.equal(ring.obs(torch.tensor([18, 19]), follows=True), writer.obs(9))
     assert ring.frames.shape[1:] == (2,)
 
 

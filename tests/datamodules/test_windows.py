@@ -107,6 +107,16 @@ def test_a_window_whose_true_last_observation_is_lost_has_no_weight():
     assert at(replay, 2, 5, 6).weight.tolist() == [0, 1, 1]
 
 
+def test_windows_of_one_step_end_as_longer_ones_do():
+    writer = Writer(terminated=(5, 9), truncated=(2, 7, 9))
+    writer.invalid = (11,)
+    window = at(replay_of(writer, finals=2), 4, 5, 7, 9, 11)
+    assert window.reward.tolist() == [[4], [5], [7], [9], [0]]
+    assert window.length.tolist() == window.weight.tolist() == [1, 1, 1, 1, 0]
+    assert window.terminated.tolist() == [False, True, False, True, False]
+    assert window.next_obs[:, 0].tolist() == [5, 6, 1007, 10, 11]
+
+
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
 def test_stacked_frames_never_reach_behind_the_oldest_row(alpha: float):
     writer = Writer(stack=3, terminated=(20,))

@@ -150,6 +150,7 @@ def test_targets_of_a_whole_iteration_are_those_of_its_minibatches(tmp_path: Pat
     for minibatch in model.prepare(Experience(None, found, data.dataset)).minibatches():
         each = model.targets(minibatch._replace(following=None))
         assert_close(model.targets(minibatch), each)
+        assert_close(minibatch.target, each)
 
 
 def test_importance_weights_scale_the_loss() -> None:
