@@ -13,7 +13,6 @@ from datamodules.joint import Joint
 from datamodules.types import Decision, Experience, Scalars, Spaces, State, UsageError
 from modules.algorithm import Algorithm
 from modules.checks import check_values
-from modules.functional.choices import MASKED
 from modules.functional.returns import td_target
 from modules.functional.schedule import Schedule, scheduled
 from modules.functional.soft import expected_soft_value, follow_, soft_value, temperature_loss
@@ -26,10 +25,11 @@ from modules.networks.normalize import RunningNormalizer
 from modules.networks.squashed import SquashedGaussian, SquashedGaussianHead
 from modules.networks.twin import TwinMLP
 from modules.sac_batch import SACBatch, sac_batch
+from modules.sac_written_out import WrittenOut, can_be_written_out
 
 Policy = SquashedGaussian | Categorical
 
-UNBOUNDED = torch.finfo(torch.float32).max
+UNBOUNDED = math.inf
 """A bound on gradient norms that never acts."""
 
 
@@ -106,6 +106,7 @@ class SAC(Algorithm):
         self.continuous = spaces["action_kind"] == "continuous"
         self.obs_normalizer = RunningNormalizer(spaces["obs_shape"]) if normalize_obs else None
         self.log_alpha = nn.Parameter(torch.tensor(math.log(alpha)), requires_grad=tune_alpha)
+        self.written_out: WrittenOut | None = None
         self.register_buffer("exploring", torch.tensor(False), persistent=False)
         self.make_networks(network, critic)
 
@@ -151,7 +152,7 @@ class SAC(Algorithm):
         if greedy:
             return Decision(self.in_units(policy.mode), {}), state
         assert noise is not None
-        action = torch.where(self.exploring, uniform(policy, noise), policy.sample(noise))
+        action = torch.where(self.exploring, policy.uniform(noise), policy.sample(noise))
         return Decision(self.in_units(action), {}), state
 
     def in_units(self, action: Tensor) -> Tensor:
@@ -201,6 +202,8 @@ class SAC(Algorithm):
 
     def descend(self, batch: SACBatch, next_noise: Tensor | None, noise: Tensor | None) -> tuple[Tensor, list[Tensor]]:
         """One step of critics, actor and temperature: the critics' absolute errors, and the metrics."""
+        if self.written_out is not None and not self.joints["update"].compiled:
+            return self.written_out.descend(batch, cast(Tensor, next_noise), cast(Tensor, noise))
         actor, critic, *temperature = self.raw_optimizers
         alpha = self.log_alpha.detach().exp()
         critic_loss, errors, q_mean = self.critic_loss(batch, next_noise, alpha)
@@ -255,8 +258,10 @@ class SAC(Algorithm):
         return self.target_entropy_share * mask.sum(-1).log()
 
     def on_fit_start(self) -> None:
-        """Explore uniformly until something was learned."""
+        """Explore uniformly until something was learned; take the shorter way where it leads to the same."""
         super().on_fit_start()
+        if type(self) is SAC and can_be_written_out(self):
+            self.written_out = WrittenOut(self)
         self.exploring.fill_(self.updates == 0)
 
     def schedule_(self) -> None:
@@ -286,10 +291,3 @@ class SAC(Algorithm):
         """Of the actor, the critics and, if it is learned, the temperature."""
         parameters = [[*self.network.parameters(), *self.head.parameters()], [*self.critic.parameters()]]
         return [self.optimizer(each) for each in parameters + [[self.log_alpha]] * self.tune_alpha]
-
-
-def uniform(policy: Policy, noise: Tensor) -> Tensor:
-    """An action that ignores what the policy prefers, but for its masks, from the noise that it samples with."""
-    if isinstance(policy, SquashedGaussian):
-        return policy.uniform(noise)
-    return noise.masked_fill(policy.logits <= 0.5 * MASKED, MASKED).argmax(-1)

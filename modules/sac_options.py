@@ -24,7 +24,7 @@ from modules.options.measures import measures, names
 from modules.options.policies import Policies, divergence, of_option, own_q, policies, shared_q
 from modules.options.scripted import OptionPolicy, check_scripts
 from modules.options.statistics import OptionStatistics
-from modules.sac import SAC, UNBOUNDED, uniform
+from modules.sac import SAC, UNBOUNDED
 from modules.sac_batch import SACBatch
 
 
@@ -129,7 +129,7 @@ class SACOptions(SAC):
         policy = self.option_policies(obs, mask, since)
         action = policy.mode
         if draw is not None:
-            action = torch.where(self.exploring, uniform(policy, draw), policy.sample(draw))
+            action = torch.where(self.exploring, policy.uniform(draw), policy.sample(draw))
         action = of_option(self.played(obs, since, self.in_units(action)), choice.option)
         executed = Executed(choice.option, state["option"], choice.begun, age.masked_fill(reset, 0))
         state = {**state, "option": choice.option, "option_age": choice.age}
