@@ -126,7 +126,7 @@ class WrittenOut:
 
     def critic_gradient_(self, batch: SACBatch, noise: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """That of `SAC.critic_loss`, and what it returns."""
-        after = Sample.of(self.actor(batch.next_obs.flatten(1))[0], noise)
+        after = Sample.of(self.actor(as_features(batch.next_obs))[0], noise)
         q1, q2 = self.q(self.target, batch.next_obs, after.action)[0]
         target = td_target(batch.return_, soft_value(q1, q2, after.log_prob, alpha), batch.discount)
         q, seen = self.q(self.critic, batch.obs, batch.action)
@@ -137,7 +137,7 @@ class WrittenOut:
 
     def actor_gradient_(self, batch: SACBatch, noise: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
         """That of `SAC.actor_loss`, and what it returns."""
-        output, seen = self.actor(batch.obs.flatten(1))
+        output, seen = self.actor(as_features(batch.obs))
         sample = Sample.of(output, noise)
         (q1, q2), seen_by_critic = self.q(self.critic, batch.obs, sample.action)
         counts = batch.weight.sign()
@@ -150,8 +150,13 @@ class WrittenOut:
 
     def q(self, critic: Layers, obs: Tensor, action: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Estimates `[2, N]` of actions in [-1, 1], and what every layer saw."""
-        q, seen = critic(torch.cat([obs.flatten(1), action], -1).expand(2, -1, -1))
+        q, seen = critic(torch.cat([as_features(obs), action], -1).expand(2, -1, -1))
         return q.squeeze(-1), seen
+
+
+def as_features(obs: Tensor) -> Tensor:
+    """Observations as the first layer takes them; integers are cast, as networks do it."""
+    return obs.flatten(1).float()
 
 
 def as_rows(parameter: Tensor) -> Tensor:

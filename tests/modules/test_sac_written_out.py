@@ -68,6 +68,18 @@ def test_fifty_updates_are_those_of_autograd_to_the_last_bit(
     assert all(torch.equal(*pair) for pair in zip(graph.parameters(), short.parameters(), strict=True))
 
 
+def test_integer_observations_are_cast_as_networks_cast_them() -> None:
+    graph, short = (made((3,), 1, (8,)) for _ in range(2))
+    batch = minibatches(1, 16, (3,), 1)
+    batch = batch._replace(obs=batch.obs.mul(9).long(), next_obs=batch.next_obs.mul(9).long()).minibatch(0)
+    noise = torch.randn(2, 16, 1)
+
+    results = [graph.descend(batch, *noise)[0], WrittenOut(short).descend(batch, *noise)[0]]
+
+    assert torch.equal(*results)
+    assert all(torch.equal(*pair) for pair in zip(graph.parameters(), short.parameters(), strict=True))
+
+
 class Plain(SAC):
     """Another class, which may have other losses."""
 
