@@ -112,7 +112,7 @@ class WrittenOut:
     @torch.no_grad()
     def descend(self, batch: SACBatch, next_noise: Tensor, noise: Tensor) -> tuple[Tensor, list[Tensor]]:
         """One step of critics, actor and temperature: the critics' absolute errors `[N]`, and the metrics."""
-        actor, critic, *temperature = self.model.raw_optimizers
+        actor, critic, *temperature = self.model.raw_optimizers[: self.model.curious_at]
         bound, alpha = self.model.max_grad_norm, self.model.log_alpha.exp()
         critic_loss, errors, q_mean = self.critic_gradient_(batch, next_noise, alpha)
         critic_norm = self.optimization.step_written(critic, bound)
