@@ -68,7 +68,7 @@ class Half:
     noise: Tensor
     state: State
     action: Tensor
-    row: Row
+    places: list[Row]
 
     def __init__(self, collector: "HalvedCollector", half: int):
         self.collector, self.half, self.rows = collector, half, collector.pool.halves[half]
@@ -76,6 +76,7 @@ class Half:
         self.pinned = self.device.type == "cuda"
         self.number = torch.zeros(1, dtype=torch.int64, pin_memory=self.pinned)
         self._number = self.number.numpy()
+        self.at = 0
         self.t, self.before = (torch.zeros(1, dtype=torch.int64, device=self.device) for _ in range(2))
         self.ask = Acting(collector.actor, self.device).ask
         self.joint: Joint[tuple[()]] = Joint(
@@ -94,10 +95,9 @@ class Half:
         self.noise = self.collector.noise[:, self.rows]
         self.state = mapped(lambda leaf: leaf[self.rows], self.collector.state)
         self.action = torch.empty_like(storage["action"][0], device="cpu", pin_memory=self.pinned)
-        now, before = (lambda column: _late(column, self.t)), (lambda column: _late(column, self.before))
-        answer = {name: before(storage[name]) for name in ("reward", "terminated", "truncated", "valid")}
-        extras = {name: now(column) for name, column in of("extras/", storage).items()}
-        self.row = Row(now(storage["obs"]), now(storage["action"]), **answer, extras=extras, episode={})
+        horizon = range(self.collector.horizon + 1)
+        numbers = [(self.t, self.before)] if self.pinned else [(t, max(t - 1, 0)) for t in horizon]
+        self.places = [_place(storage, *each) for each in numbers]
 
     def send(self, t: int) -> None:
         """Wait for step t - 1, decide step t, and let it begin."""
@@ -125,7 +125,7 @@ class Half:
         """Write the step that came, decide the next one, and write that; its action."""
         live = self.write(step)
         noise = self.noise.index_select(0, self.t)[0]
-        decision, state = self.collector.decide(live, noise, self.row, self.ask)
+        decision, state = self.collector.decide(live, noise, self.places[self.at], self.ask)
         for name, leaf in state.items():
             self.state[name].copy_(leaf)
         return decision.action
@@ -133,13 +133,13 @@ class Half:
     def write(self, step: Step) -> Live:
         """Write step t - 1, the first place being written twice; what to decide on at t."""
         self.before.copy_((self.t - 1).clamp(min=0))
-        masks, ended = self.collector.record(step, self.row)
+        masks, ended = self.collector.record(step, self.places[self.at])
         reset = torch.where(self.t > 0, ended, self.collector.storage["reset"][0, self.rows])
         return self.collector.live._replace(obs=step.obs, masks=masks, actor=self.state, reset=reset)
 
     def _wait(self, t: int) -> None:
         """Wait for step t - 1; its truncated rows leave their true last observations."""
-        pool = self.collector.pool
+        pool, self.at = self.collector.pool, 0 if self.pinned else t
         if t and pool.wait(self.half):
             self.collector.keep_obs(self.collector.steps[t - 1], pool.bring(self.half, final=True), self.rows.start)
 
@@ -155,6 +155,14 @@ class _Slot(NamedTuple):
         self.column.index_copy_(0, self.t, value.unsqueeze(0).to(self.column.dtype))
 
 
-def _late(column: Tensor, t: Tensor) -> Tensor:
-    """A place to write to, and no more, in the stead of `column[t]`."""
-    return cast(Tensor, _Slot(column, t))
+def _place(storage: dict[str, Tensor], t: int | Tensor, before: int | Tensor) -> Row:
+    """Where step t is decided and the one before answered: views, or, where only the device knows t, `_Slot`s."""
+
+    def at(column: Tensor, number: int | Tensor) -> Tensor:
+        if isinstance(number, int):
+            return column[min(number, len(column) - 1)]
+        return cast(Tensor, _Slot(column, number))
+
+    answer = {name: at(storage[name], before) for name in ("reward", "terminated", "truncated", "valid")}
+    extras = {name: at(column, t) for name, column in of("extras/", storage).items()}
+    return Row(at(storage["obs"], t), at(storage["action"], t), **answer, extras=extras, episode={})
