@@ -109,6 +109,19 @@ def test_weights_loaded_later_are_those_that_the_optimizer_steps() -> None:
     assert all(bool((parameter == 1.5).all()) for parameter in module.parameters())
 
 
+def test_what_a_weight_without_a_gradient_remembers_comes_to_nothing_and_the_setting_is_left_alone() -> None:
+    weight = nn.Parameter(torch.ones(8))
+    optimizer = optim.Adam([weight], lr=1e-3, fused=True)
+    flat = flattened(optimizer)
+    assert flat is not None
+    flat.differentiate_(weight.sum())
+    for _ in range(1_200):  # 0.9 ** 1_000 is below what float32 holds
+        flat.step_(optimizer)
+        flat.gradient.zero_()
+    assert not optimizer.state[flat.whole]["exp_avg"].any()
+    assert torch.tensor(1e-40).mul(0.5) != 0
+
+
 class Own(optim.SGD):
     """An optimizer that may look at shapes."""
 
