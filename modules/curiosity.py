@@ -67,7 +67,7 @@ class Curiosity(Incurious):
     def __init__(
         self,
         spaces: Spaces,
-        network: Callable[[tuple[int, ...]], nn.Module] = lambda obs_shape: MLP(obs_shape, (64, 64), "relu"),
+        network: Callable[[tuple[int, ...]], nn.Module] = MLP,
         hidden: int = 64,
         scale: float = 0.1,
         anneal_env_steps: int | None = None,

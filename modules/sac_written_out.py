@@ -1,6 +1,6 @@
 """Soft actor-critic's update with its gradients written out, for plain networks on a CPU.
 
-At 256 rows autograd costs a quarter of an update: the graph, and tensors that are read once. The same products in the
+At 256 rows autograd costs a fifth of an update: the graph, and tensors that are read once. The same products in the
 same order need neither, so weights are those of `SAC.descend` to the last bit, and tests hold them to that.
 """
 
