@@ -4,6 +4,9 @@ from typing import Any
 
 from datamodules.types import Spaces, UsageError
 
+SHARES = ("gamma", "lam", "epsilon_start", "epsilon")
+"""Values that lie in [0, 1]; the others that are checked are positive."""
+
 
 def divisors(number: int) -> list[int]:
     """All divisors of a positive number."""
@@ -11,13 +14,13 @@ def divisors(number: int) -> list[int]:
 
 
 def check_values(**values: float | None) -> None:
-    """Raises: UsageError for a discount outside [0, 1] or another value that is not positive; None is not given."""
+    """Raises: UsageError for one of `SHARES` outside [0, 1] or another value that is not positive; None is no value."""
     for name, value in values.items():
         if value is None:
             continue
-        if name in ("gamma", "lam") and not 0 <= value <= 1:
+        if name in SHARES and not 0 <= value <= 1:
             raise UsageError(f"model.{name} is {value}; it must lie in [0, 1].")
-        if name not in ("gamma", "lam") and not value > 0:
+        if name not in SHARES and not value > 0:
             raise UsageError(f"model.{name} is {value}; it must be positive.")
 
 
