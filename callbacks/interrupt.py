@@ -21,7 +21,8 @@ class Interrupt(Callback):
     An evaluation under way ends at once and counts for nothing; other ranks end theirs, which do not count either. A
     stop is asked of the Trainer before the checkpoint callback's turn, which saves the last checkpoint; the final
     evaluation is skipped. A rank that was told to stop stops all. A SIGINT while stopping interrupts at once.
-    Lightning's own treatment of SIGTERM gives way during training and is back afterwards.
+    Lightning's own treatment of SIGTERM gives way during training and is back afterwards; where only episodes are
+    played, which it would wait for, SIGTERM exits.
 
     Attributes:
         stopped_by: the signal that ended the run; None if none did.
@@ -59,14 +60,31 @@ class Interrupt(Callback):
 
     def on_validation_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Let the episodes be given up when a signal comes."""
+        if trainer.state.fn == TrainerFn.VALIDATING:
+            self.on_test_start(trainer, pl_module)
         dataset: Any = trainer.val_dataloaders
         if trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking and hasattr(dataset, "interrupted"):
             dataset.interrupted = lambda: self._received is not None
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Stop here rather than after one more iteration."""
+        if trainer.state.fn == TrainerFn.VALIDATING:
+            self._give_back()
         if trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking:
             self._stop_if_told(trainer)
+
+    def on_test_start(self, trainer: Trainer, pl_module: Any) -> None:
+        """Let SIGTERM end what has nothing to save."""
+        if threading.current_thread() is threading.main_thread():
+            self._replaced[signal.SIGTERM] = signal.signal(signal.SIGTERM, leave)
+
+    on_predict_start = on_test_start
+
+    def on_test_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Give the signal back."""
+        self._give_back()
+
+    on_predict_end = on_test_end
 
     def _stop_if_told(self, trainer: Trainer) -> None:
         number = int(self._received or 0)
@@ -105,3 +123,11 @@ class Interrupt(Callback):
         for number, before in self._replaced.items():
             signal.signal(number, before)
         self._replaced = {}
+
+
+def leave(number: int, frame: FrameType | None) -> None:
+    """Exit as a process does that a signal ends, environments closed.
+
+    Raises: SystemExit.
+    """
+    raise SystemExit(128 + number)

@@ -160,7 +160,7 @@ class EnvironmentData(LightningDataModule):
                 self.env, rows, backend=self.backend, env_kwargs=self.eval_env_kwargs, device=device
             )
         envs, greedy = self._eval_envs, self.eval_greedy
-        limits = {"seed": seed, "max_steps": self.eval_max_steps}
+        limits: dict[str, Any] = {"seed": seed, "max_steps": self.eval_max_steps}
         return EpisodeDataset(envs, self._actor, episodes, greedy=greedy, record=record, **limits)
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:

@@ -45,6 +45,8 @@ class EpisodeDataset(IterableDataset):
         greedy: the policy's mode rather than a sample.
         record: keep the trajectories.
         max_steps: an episode this long is cut and counts as it stands, aloud, lest an endless one be waited for.
+        cut: every row plays one episode, and one of `max_steps` is meant to end there: silently, truncated in the
+            recording.
 
     Attributes:
         interrupted: asked after every step; once it says True nothing more is played, and no episode is given.
@@ -63,12 +65,13 @@ class EpisodeDataset(IterableDataset):
         greedy: bool = True,
         record: bool = False,
         max_steps: int = 20_000,
+        cut: bool = False,
     ):
         self.envs, self.actor, self.seed, self.greedy, self.record = envs, actor, seed, greedy, record
         self.pure = cast(PureVectorEnv, envs) if envs.pure else None
         self.rows = envs.num_envs * envs.spaces["agents"]
         self.quota = -(-episodes // self.rows)
-        self.max_steps = max_steps
+        self.max_steps, self.cut = max_steps, cut
         self.interrupted: Callable[[], bool] = lambda: False
         envs.every_final = record
         self.joint = Joint(self.advance, envs.device, name="evaluation", capturable=envs.pure)
@@ -85,8 +88,8 @@ class EpisodeDataset(IterableDataset):
     def play(self) -> Episodes:
         """Play every row's quota of episodes, or none if interrupted; rows that are done wait for the others."""
         generator = torch.Generator(device=self.envs.device).manual_seed(self.seed)
-        playing, tape, steps, cut = self._start(), _Tape(), 0, False
-        while not cut and not self._over(playing, steps):
+        playing, tape, steps, given_up = self._start(), _Tape(), 0, False
+        while not given_up and not self._over(playing, steps):
             noise = playing.reset if self.greedy else self.actor.noise((self.rows,), generator)
             env_noise = self.envs.noise(1)
             obs = playing.obs.cpu().clone() if self.record else playing.obs
@@ -96,10 +99,10 @@ class EpisodeDataset(IterableDataset):
                 tape.add(obs, action, step)
             if not self.pure:
                 playing = playing._replace(obs=playing.obs.clone())
-            steps, cut = steps + 1, self.interrupted()
-        begun = (playing.length.flatten() > 0) & (not cut)
+            steps, given_up = steps + 1, self.interrupted()
+        begun = (playing.length.flatten() > 0) & (not given_up)
         info = {key: value.flatten()[begun] for key, value in playing.values.items()}
-        trajectories = tape.episodes(self.quota) if self.record and not cut else []
+        trajectories = tape.episodes(self.quota, self.cut) if self.record and not given_up else []
         return Episodes(playing.return_.flatten()[begun], playing.length.flatten()[begun], info, trajectories)
 
     def advance(self, playing: Playing, noise: Tensor, env_noise: Tensor) -> tuple[Playing, Tensor, Step]:
@@ -154,6 +157,8 @@ class EpisodeDataset(IterableDataset):
             return False
         running = int((playing.finished < self.quota).sum())
         if running and steps >= self.max_steps * self.quota:
+            if self.cut:
+                return True
             rank_zero_warn(
                 f"{running} of {self.rows} evaluation rows were still playing after {steps} steps: they count as they"
                 " stand. Give the environment a time limit, or raise data.eval_max_steps."
@@ -175,8 +180,9 @@ class _Tape:
         columns |= {"terminated": step.terminated, "truncated": step.truncated}
         self.steps.append({name: value.cpu().clone() for name, value in columns.items()})
 
-    def episodes(self, quota: int) -> list[dict[str, Tensor]]:
+    def episodes(self, quota: int, cut: bool) -> list[dict[str, Tensor]]:
         stacked = {name: torch.stack([step[name] for step in self.steps]) for name in self.steps[0]}
+        stacked["truncated"][-1] |= cut & ~stacked["terminated"][-1]
         found = []
         for row in range(stacked["reward"].shape[1]):
             columns = {name: value[:, row][stacked["valid"][:, row]] for name, value in stacked.items()}

@@ -7,6 +7,7 @@ from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 
 from datamodules.collect import Collector
 from datamodules.data import Backend, EnvironmentData, require_positive
+from datamodules.episodes import EpisodeDataset
 from datamodules.held_out import HeldOutDataset, longest, record_held_out
 from datamodules.iterations import IterationDataset
 from datamodules.seeds import restore_generator, run_seed, stream_generator, stream_seed
@@ -66,7 +67,7 @@ class SequenceData(EnvironmentData):
         batch_size: N, pieces in a minibatch.   chunk: L, steps of a piece.
         recent: so many pieces of a minibatch are the newest steps.
         held_out: sequences that evaluation predicts, made with held random actions; all ranks together.
-        held_out_steps: of each of them.
+        held_out_steps: of each of them, and of what `predict` plays.
 
     Raises: UsageError for values that cannot be.
     """
@@ -166,3 +167,13 @@ class SequenceData(EnvironmentData):
     def test_dataloader(self) -> Any:
         """The same."""
         return self.val_dataloader()
+
+    def predict_dataloader(self) -> EpisodeDataset:
+        """As many trajectories as are held out and as long, but of the module's policy; episodes may end earlier."""
+        assert self.trainer is not None
+        rank, device = self.trainer.global_rank, self.trainer.strategy.root_device
+        rows = -(-self.held_out // self.world_size)
+        envs = make_envs(self.env, rows, backend=self.backend, env_kwargs=self.env_kwargs, device=device)
+        self._eval_envs, seed = envs, stream_seed(run_seed(), rank, "eval")
+        how: dict[str, Any] = {"greedy": self.eval_greedy, "record": True, "cut": True}
+        return EpisodeDataset(envs, self._actor, rows, seed=seed, max_steps=self.held_out_steps, **how)

@@ -122,7 +122,14 @@ class StoredData(SequenceData):
     def stored(self, rank: int, device: torch.device) -> Sequences:
         """The sequences of the file, or a recording: of every rank the same."""
         if self.file is not None:
-            return Sequences(*(tensor.to(device) for tensor in read_sequences(Path(self.file))))
+            found = read_sequences(Path(self.file))
+            shapes = [tuple(column.shape[2:]) for column in (found.obs, found.action)]
+            if shapes != [tuple(self.spaces["obs_shape"]), (len(self.spaces["action_low"]),)]:
+                raise UsageError(
+                    f"{self.file} holds observations and actions of shapes {shapes}, other than those of {self.env}:"
+                    " set data.env and data.env_kwargs to where it was played."
+                )
+            return Sequences(*(tensor.to(device) for tensor in found))
         envs = make_envs(self.env, self.sequences, backend=self.backend, env_kwargs=self.env_kwargs, device=device)
         recorded = record(envs, self.steps, stream_seed(run_seed(), 0, "env"))
         envs.close()

@@ -86,7 +86,7 @@ class TradingData(ReplayData):
         device = self.trainer.strategy.root_device
         envs = make_envs(self.env, self.symbols, env_kwargs=self.eval_env_kwargs, device=device)
         env = cast(Trading, cast(DeviceEnv, envs).env)
-        limits = {"seed": 0, "max_steps": env.length}
+        limits: dict[str, Any] = {"seed": 0, "max_steps": env.length}
         episodes = EpisodeDataset(envs, self._actor, self.symbols, greedy=True, record=True, **limits)
         path = torch.zeros(self.symbols, env.length, dtype=torch.float64)  # nothing is held after ruin
         for weights, lived in zip(path, episodes.play().trajectories, strict=True):

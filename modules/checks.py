@@ -1,8 +1,14 @@
 """What algorithms refuse, in one sentence each."""
 
+import math
 from typing import Any
 
+import torch
+
 from datamodules.types import Spaces, UsageError
+
+SHARES = ("gamma", "lam", "epsilon_start", "epsilon")
+"""Values that lie in [0, 1]; the others that are checked are positive."""
 
 
 def divisors(number: int) -> list[int]:
@@ -11,13 +17,13 @@ def divisors(number: int) -> list[int]:
 
 
 def check_values(**values: float | None) -> None:
-    """Raises: UsageError for a discount outside [0, 1] or another value that is not positive; None is not given."""
+    """Raises: UsageError for one of `SHARES` outside [0, 1] or another value that is not positive; None is no value."""
     for name, value in values.items():
         if value is None:
             continue
-        if name in ("gamma", "lam") and not 0 <= value <= 1:
+        if name in SHARES and not 0 <= value <= 1:
             raise UsageError(f"model.{name} is {value}; it must lie in [0, 1].")
-        if name not in ("gamma", "lam") and not value > 0:
+        if name not in SHARES and not value > 0:
             raise UsageError(f"model.{name} is {value}; it must be positive.")
 
 
@@ -74,8 +80,27 @@ def check_precision(precision: str) -> None:
         raise UsageError(f"trainer.precision {precision} does not work here; use bf16-mixed or 32-true.")
 
 
+@torch.no_grad()
+def check_sizes(model: Any, spaces: Spaces) -> None:
+    """Raises: UsageError for a model of dynamics that was made for other observations or actions than these."""
+    device, shown = next(model.parameters()).device, math.prod(spaces["obs_shape"])
+    made = model.decode(torch.zeros(int(model.dynamics.dimensions), device=device)).shape[-1]
+    if made != shown:
+        where = "model.model.dynamics that many dimensions" if model.observed else "its encoder and decoder that size"
+        raise UsageError(f"The model is of {made} numbers, but an observation here has {shown}: give {where}.")
+    parts = len(spaces["action_low"])
+    try:
+        model.action_encoder(torch.zeros(parts, device=device))
+    except RuntimeError as error:
+        where = "model.model.axes one entry for each" if model.observed else "its action_encoder that size"
+        raise UsageError(
+            f"The model does not take actions of {parts} parts, as they are here: give {where}."
+        ) from error
+
+
 def check_dynamics(model: Any, data: Any) -> None:
-    """Raises: UsageError where a regression would not be exact, or an agent would act on what is yet to come."""
+    """Raises: UsageError for other sizes, inexact regression, or an agent that would act on what is yet to come."""
+    check_sizes(model, data.spaces)
     if not model.causal and data.acts:
         raise UsageError(
             "The encoder looks at observations to come, which an agent does not have: set its bidirectional to false,"

@@ -235,6 +235,11 @@ class DQN(Algorithm):
         super().on_train_start()
         self.explore.set_(self.env_steps, self.data.learning_starts)
 
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Explore as much as the env steps so far say, also where an evaluation samples and nothing is trained."""
+        super().on_load_checkpoint(checkpoint)
+        self.explore.set_(self.env_steps)
+
     def make_optimizers(self) -> list[Optimizer]:
         """One, over the online network."""
         return [self.optimizer(self.online.parameters())]

@@ -18,14 +18,14 @@ class EpsilonGreedy(nn.Module):
     Attributes:
         now: the probability, 0-d, where a captured step reads it.
 
-    Raises: UsageError if `steps` is not positive.
+    Raises: UsageError for a probability outside [0, 1], and if `steps` is not positive.
     """
 
     now: Tensor
 
     def __init__(self, actions: int, start: float, end: float, steps: int) -> None:
         super().__init__()
-        check_values(epsilon_steps=steps)
+        check_values(epsilon_start=start, epsilon=end, epsilon_steps=steps)
         self.actions, self.start, self.end, self.steps = actions, start, end, steps
         self.register_buffer("now", torch.tensor(start), persistent=False)
 

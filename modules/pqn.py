@@ -178,6 +178,11 @@ class PQN(Algorithm):
         super().on_train_start()
         self.explore.set_(self.env_steps)
 
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Explore as much as the env steps so far say, also where an evaluation samples and nothing is trained."""
+        super().on_load_checkpoint(checkpoint)
+        self.explore.set_(self.env_steps)
+
     def schedule_(self) -> None:
         """The learning rate of the iteration that begins."""
         self.optimization.set_learning_rate_(scheduled(self.learning_rate_schedule, self.learning_rate, self.progress))

@@ -70,17 +70,20 @@ def read_prices(path: str | Path, symbol: str | None = None) -> Prices:
         symbol: what to call it; the file's name unless given.
 
     Raises:
-        UsageError: with file and line, for a column that is missing, a value that is no positive number, a high below
-            or a low above the others, times that repeat, go back, are silent for more than 14 days or only partly
-            carry a time zone, and jumps that look like a split.
+        UsageError: with file and line, for what is no table, a column that is missing, a value that is no positive
+            number, a high below or a low above the others, times that repeat, go back, are silent for more than 14 days
+            or only partly carry a time zone, and jumps that look like a split.
     """
     path = Path(path)
     if not path.is_file():
         raise UsageError(
             f"There is no price file {path}: give a CSV or Parquet file with date, open, high, low, close."
         )
-    rows = _parquet(path) if path.suffix == ".parquet" else _csv(path)
-    columns = _columns(next(rows, (0, ()))[1], path)
+    try:
+        (_, header), *rows = list(_parquet(path) if path.suffix == ".parquet" else _csv(path)) or [(0, ())]
+    except (UnicodeDecodeError, csv.Error, gzip.BadGzipFile) as error:
+        raise UsageError(f"{path} is no table of text ({error}): save it as CSV in UTF-8.") from error
+    columns = _columns(header, path)
     lines = [_line(number, row, columns, path) for number, row in rows if any(str(cell).strip() for cell in row)]
     if len(lines) < 2:
         raise UsageError(f"{path} holds {len(lines)} bars: that is nothing to trade on.")
@@ -122,6 +125,8 @@ def _parquet(path: Path) -> Iterator[tuple[int, Sequence[Any]]]:
 def _columns(header: Sequence[Any], path: Path) -> dict[str, int]:
     """Where each column stands."""
     found = [str(name).strip().lower() for name in header]
+    if len(found) < 2:
+        raise UsageError(f"{path} must begin with names of columns and commas between: date,open,high,low,close.")
     columns = {}
     for column, names in NAMES.items():
         places = [place for place, name in enumerate(found) if name in names]

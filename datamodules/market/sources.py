@@ -46,7 +46,7 @@ def described(symbol: str, prices: str | None = None) -> str:
     """Where the prices come from, for a reader of a report."""
     if prices is not None:
         return f"{symbol} from {prices}"
-    return f"{symbol}: {INDEX}" if symbol in INDEX_NAMES else f"{symbol}: synthetic"
+    return ". ".join(f"{name}: {INDEX if name in INDEX_NAMES else 'synthetic'}" for name in _names(symbol))
 
 
 def _names(symbol: str) -> list[str]:

@@ -69,7 +69,9 @@ def time_split(
         for share, day in ((0.6, val_from), (0.8, test_from))
     ]
     val, test = starts
-    return _checked(Split((warmup, val - embargo - 1), (val, test - embargo - 1), (test, len(time) - 1)))
+    split = Split((warmup, val - embargo - 1), (val, test - embargo - 1), (test, len(time) - 1))
+    first, last = time[[0, -1]].astype("datetime64[D]")
+    return _checked(split, f"{len(time)} bars from {first} to {last}")
 
 
 def walk_forward(bars: int, *, warmup: int, embargo: int, folds: int) -> list[Split]:
@@ -82,7 +84,7 @@ def walk_forward(bars: int, *, warmup: int, embargo: int, folds: int) -> list[Sp
     """
     edges = np.linspace(warmup + (bars - warmup) // 2, bars, folds + 2).round().astype(int).tolist()
     return [
-        _checked(Split((warmup, val - embargo - 1), (val, test - embargo - 1), (test, end - 1)))
+        _checked(Split((warmup, val - embargo - 1), (val, test - embargo - 1), (test, end - 1)), f"{bars} bars")
         for val, test, end in zip(edges, edges[1:], edges[2:], strict=False)
     ]
 
@@ -94,11 +96,11 @@ def _day(text: str) -> np.datetime64:
         raise UsageError(f"{text!r} is no day for a split: write it as 2012-01-01.") from error
 
 
-def _checked(split: Split) -> Split:
+def _checked(split: Split, whole: str) -> Split:
     for name, (first, last) in split._asdict().items():
         if last - first < 2:
             raise UsageError(
-                f"The split leaves {max(last - first + 1, 0)} bars for {name}: give longer prices, other days for"
-                " val_from and test_from, or a shorter embargo."
+                f"The split leaves {max(last - first + 1, 0)} bars for {name} of {whole}: give longer prices, other"
+                " days for val_from and test_from (null: after 60 % and 80 % of the bars), or a shorter embargo."
             )
     return split

@@ -143,6 +143,21 @@ def test_the_signals_are_given_back(make_run: Any) -> None:
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
+@pytest.mark.parametrize("verb", ["validate", "test", "predict"])
+def test_sigterm_ends_what_only_plays_episodes(make_run: Any, verb: str) -> None:
+    class Terminates(Callback):
+        def tell(self, *_: Any) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    setattr(Terminates, f"on_{verb.replace('validate', 'validation')}_epoch_start", Terminates.tell)
+    run, before = make_run(Interrupt(), Terminates()), signal.getsignal(signal.SIGTERM)
+
+    with pytest.raises(SystemExit) as left:
+        getattr(run.trainer, verb)(run.module, run.data)
+
+    assert left.value.code == 143 and signal.getsignal(signal.SIGTERM) == before
+
+
 @pytest.mark.parametrize(
     ("moment", "outcome"),
     [("on_train_batch_start", "at 3, evaluated True"), ("on_validation_start", "at 2, evaluated False")],

@@ -75,6 +75,14 @@ def test_a_recording_that_was_cut_holds_no_episode() -> None:
         assert dataset(episodes=4, endless=True, max_steps=5, record=True).play().trajectories == []
 
 
+def test_an_episode_that_is_meant_to_be_cut_is_recorded_as_truncated_there() -> None:
+    cut = dataset(episodes=4, endless=True, max_steps=5, record=True, cut=True).play().trajectories
+    assert [len(episode["obs"]) for episode in cut] == [6] * 4
+    assert all(episode["truncated"].nonzero().tolist() == [[4]] for episode in cut)
+    whole = dataset(episodes=4, max_steps=5, record=True, cut=True).play().trajectories
+    assert sorted(len(episode["reward"]) for episode in whole) == [2, 4, 5, 5]
+
+
 def test_recorded_episodes_hold_every_true_last_observation() -> None:
     episode = dataset(episodes=1, rows=1, record=True).play().trajectories[0]
     assert episode["obs"].flatten().tolist() == [0, 1, 2]

@@ -78,6 +78,26 @@ def test_what_predict_wrote_is_read_with_masks(tmp_path: Path) -> None:
     assert (pieces.obs[:, 1:][pieces.joined] >= 3).all()
 
 
+def test_predict_plays_as_many_steps_as_are_held_out_though_nothing_ever_ends(tmp_path: Path) -> None:
+    data = spring_data(held_out=3, held_out_steps=7)
+    played = trainer(tmp_path).predict(explorer(data), datamodule=data)
+    write_trajectories(tmp_path / "trajectories.npz", played[0].trajectories)  # type: ignore[index, union-attr]
+
+    sequences = read_sequences(tmp_path / "trajectories.npz")
+
+    assert sequences.obs.shape == (8, 3, 2) and sequences.joined.all()
+
+
+def test_a_file_of_another_system_is_refused(tmp_path: Path) -> None:
+    flags = {name: torch.zeros(4) for name in ("reward", "terminated", "truncated")}
+    episode = {"obs": torch.zeros(5, 3), "action": torch.zeros(4, 1), **flags}
+    write_trajectories(tmp_path / "trajectories.npz", [episode])
+    data = StoredData("tests.dynamics.Spring", file=str(tmp_path / "trajectories.npz"))
+
+    with pytest.raises(UsageError, match=r"shapes \[\(3,\), \(1,\)\], other than those of tests\.dynamics\.Spring"):
+        data.stored(0, torch.device("cpu"))
+
+
 def test_files_are_never_unpickled(tmp_path: Path) -> None:
     np.savez(tmp_path / "bad.npz", obs=np.array([{"a": 1}], dtype=object))
 

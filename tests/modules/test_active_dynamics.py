@@ -1,6 +1,7 @@
 """The loop of active dynamics: it explores, learns exactly, is evaluated, and resumes bit for bit."""
 
 from pathlib import Path
+from typing import Any
 
 import lightning
 import pytest
@@ -148,6 +149,19 @@ def test_features_that_must_be_learned_are_not_regressed_on(tmp_path: Path) -> N
 
     with pytest.raises(UsageError, match=r"MLPDynamics behind ObservedModel has more to learn .* set data\.updates"):
         trainer(tmp_path).fit(model, datamodule=data)
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        (lambda: ObservedModel(RBF([-1.0] * 3, [1.0] * 3, centres=3)), "of 3 numbers, but an observation here has 2"),
+        (lambda: ObservedModel(RBF(), axes=[1]), r"actions of 2 parts, .* model\.model\.axes one entry for each"),
+    ],
+)
+def test_a_model_made_for_another_system_is_refused(tmp_path: Path, model: Any, sentence: str) -> None:
+    data = spring_data()
+    with pytest.raises(UsageError, match=sentence):
+        trainer(tmp_path).fit(ActiveDynamics(data.spaces, model(), exploration=Held()), datamodule=data)
 
 
 def test_impossible_values_are_refused() -> None:

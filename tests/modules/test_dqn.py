@@ -94,6 +94,14 @@ def test_epsilon_is_linear_in_env_steps_once_learning_started(tmp_path: Path) ->
     assert epsilons.seen == pytest.approx(expected)
 
 
+def test_a_sampled_evaluation_explores_as_much_as_the_checkpoint_did(tmp_path: Path) -> None:
+    fitted = fitted_dqn(tmp_path, replay_data(), epsilon_steps=1280)
+    fitted.trainer.save_checkpoint(path := tmp_path / "half.ckpt")
+    fresh, data = small_dqn(replay_data(), epsilon_steps=1280), replay_data(eval_greedy=False)
+    trainer(tmp_path).validate(fresh, datamodule=data, ckpt_path=path, weights_only=True)
+    assert float(fresh.explore.now) == pytest.approx(0.525) == pytest.approx(float(fitted.explore.now))
+
+
 class Targets(Callback):
     """Notes whether the target network moved in an iteration, and whether it is the online one."""
 
@@ -165,6 +173,7 @@ def test_importance_weights_scale_the_loss() -> None:
         ({"network": GRU}, "network is GRU, which remembers"),
         ({"gamma": 1.5}, "gamma is 1.5"),
         ({"tau": 0.0}, "tau is 0"),
+        ({"epsilon": 1.5}, r"epsilon is 1.5; it must lie in \[0, 1\]"),
         ({"spaces": SPACES | {"action_kind": "continuous"}}, "needs one Discrete action, .* is continuous"),
     ],
 )

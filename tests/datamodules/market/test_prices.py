@@ -72,10 +72,18 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
         read_prices(write_lines(tmp_path / "A.csv", GOOD, "Date,Open,Haut,Low,Close,Volume"))
     with pytest.raises(UsageError, match="2 columns for close"):
         read_prices(write_lines(tmp_path / "B.csv", GOOD, "Date,Open,High,Low,Close,C"))
-    with pytest.raises(UsageError, match="no column for time"):
-        read_prices(write_lines(tmp_path / "D.csv", [], ""))
+    for header in ("", "Date;Open;High;Low;Close"):
+        with pytest.raises(UsageError, match="must begin with names of columns and commas between"):
+            read_prices(write_lines(tmp_path / "D.csv", [], header))
     with pytest.raises(UsageError, match="1 bars"):
         read_prices(write_lines(tmp_path / "C.csv", GOOD[:1]))
+
+
+def test_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "A.csv").write_bytes("Date,Open,High,Low,Close,Prämie\n".encode("latin-1"))
+
+    with pytest.raises(UsageError, match=r"no table of text .* save it as CSV in UTF-8"):
+        read_prices(tmp_path / "A.csv")
 
 
 def test_parquet_reads_like_csv(tmp_path: Path) -> None:

@@ -28,6 +28,12 @@ def test_the_packaged_index_answers_to_spy_and_says_that_it_is_the_index() -> No
     assert str(prices.time[0]).startswith("1999-01-04") and str(prices.time[-1]).startswith("2018-12-31")
 
 
+def test_each_of_several_symbols_is_called_what_it_is() -> None:
+    index, market = described("SPY,WALK").split(". ")
+
+    assert index.startswith("SPY: the S&P 500 index") and market == "WALK: synthetic"
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
