@@ -101,8 +101,7 @@ def report(found: Mapping[str, Any]) -> Iterator[str]:
     iteration = found["iteration_s"]
     speed = f"{found['env_steps_per_s']:,.0f} env steps/s, evaluation and logging off"
     yield f"Iteration: {iteration * 1e3:.3g} ms, {speed}"
-    for name in SHARES:
-        seconds = found[f"{name}_s"]
+    for name, seconds in shares(found).items():
         yield f"  {name:<9}{seconds * 1e3:>8.3g} ms {seconds / iteration:>6.0%}"
     if alone := found.get("environment"):
         step, speed = alone["step_s"] * 1e3, alone["env_steps_per_s"]
@@ -115,13 +114,20 @@ def report(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"GPU: {told}"
 
 
+def shares(found: Mapping[str, Any]) -> dict[str, float]:
+    """Seconds of each part of an iteration; stored data has none to collect."""
+    return {name: found[f"{name}_s"] for name in SHARES if f"{name}_s" in found}
+
+
 def require_memory(run: Diagnosed, device: torch.device) -> dict[str, Any]:
-    """The size of a rollout's storage beside the free memory, in MiB.
+    """The size of a rollout's storage beside the free memory, in MiB; nothing where no rollout is made.
 
     Raises:
         UsageError: if it does not fit; says how many environments would.
     """
     data = run.datamodule
+    if not data.acts:
+        return {}
     needed, free = rollout_bytes(data.spaces, data.horizon, data.num_envs), free_bytes(device)
     if needed > free:
         fitting = int(data.num_envs * free / needed)
@@ -160,14 +166,15 @@ def checked(run: Diagnosed, found: Mapping[str, Any], device: torch.device) -> d
 
 def bottleneck(found: Mapping[str, Any]) -> str:
     """The largest part of an iteration; of collecting, the larger of environment and inference."""
-    largest = max(SHARES, key=lambda name: found[f"{name}_s"])
+    seconds = shares(found)
+    largest = max(seconds, key=seconds.__getitem__)
     if largest != "collect":
         return largest
     inference = found["inference"]["mean_ms"] / 1e3
     return "collect (environment)" if found["environment"]["step_s"] >= inference else "collect (inference)"
 
 
-def remedies(place: str, backend: str, run: Diagnosed) -> Iterator[tuple[str, str]]:
+def remedies(place: str, backend: str | None, run: Diagnosed) -> Iterator[tuple[str, str]]:
     """Settings that can help there, as flag and value; whether they do is for a measurement to say."""
     data, model = run.datamodule, run.model
     if place == "collect (environment)" and backend == "sync":
@@ -177,7 +184,7 @@ def remedies(place: str, backend: str, run: Diagnosed) -> Iterator[tuple[str, st
         yield "--model.minibatches", str(minibatches // divisors(minibatches)[1])
     if place == "update" and run.trainer.strategy.root_device.type == "cuda" and run.trainer.precision == "32-true":
         yield "--trainer.precision", "bf16-mixed"
-    yield "--data.num_envs", str(2 * data.num_envs)
+    yield ("--data.num_envs", str(2 * data.num_envs)) if data.acts else ("--data.batch_size", str(2 * data.batch_size))
 
 
 def tried(flag: str, value: str, words: list[str]) -> dict[str, Any]:
@@ -206,4 +213,4 @@ def verdicts(changes: Sequence[Mapping[str, Any]], first: float, again: float) -
             yield f"  {setting} gave {speed:,.0f}, which is slower: leave it."
         else:
             ratio = 2 * speed / (low + high)
-            yield f"  {setting} gave {speed:,.0f}, {ratio:.2f} times as many: check the return with it."
+            yield f"  {setting} gave {speed:,.0f}, {ratio:.2f} times as many: check what is learned with it."

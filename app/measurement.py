@@ -25,6 +25,9 @@ WARM_UP = 3
 SECONDS = 2.0
 """Length of each measurement."""
 
+OF_ACTING = ("env", "inference")
+"""Tests of what a run does only where its policy acts."""
+
 QUIET: dict[str, Any] = {
     "logger": False,
     "enable_checkpointing": False,
@@ -73,7 +76,8 @@ class Measurement(Callback):
             return
         if self.batches == WARM_UP:
             self.found["in_force"] = in_force(trainer, pl_module)
-            self.found["backend"] = backend(trainer.datamodule.collector.envs)
+            collector = trainer.datamodule.collector
+            self.found["backend"] = None if collector is None else backend(collector.envs)
             self._begin(trainer, pl_module)
         elif time.perf_counter() - self.begun >= SECONDS:
             self._end(trainer, pl_module)
@@ -115,6 +119,8 @@ class Measurement(Callback):
 
     def _look_at_parts(self, trainer: Any, pl_module: Any) -> None:
         collector = trainer.datamodule.collector
+        if collector is None:
+            return
         if self.test == "all" and collector.envs.device.type == "cpu":
             _, times = climb(Sample(trainer, pl_module).seconds, most_threads(ranks=1))
             self.found["threads_ms"] = {threads: seconds * 1e3 for threads, seconds in times.items()}
@@ -149,8 +155,13 @@ def measure(run: Diagnosed, test: str) -> dict[str, Any]:
         test: all | env | inference | update | gpu: which parts to look at besides the iteration.
 
     Raises:
-        UsageError: as fit does.
+        UsageError: as fit does, and where there is no such part.
     """
+    if test in OF_ACTING and not run.datamodule.acts:
+        raise UsageError(
+            f"--test is {test}, but data that was stored before steps no environment and asks no policy: use --test"
+            " update."
+        )
     measurement = Measurement(test)
     trainer: Any = run.trainer
     trainer.callbacks.append(measurement)

@@ -60,6 +60,7 @@ def sac_task_of(data: ReplayData, model: SAC, who: str) -> SACTask:
         "model.max_grad_norm=null": model.max_grad_norm < UNBOUNDED,
         "model.normalize_obs=false": model.obs_normalizer is not None,
         "model.noise_hold=1": model.noise_hold > 1,
+        "model.curiosity=null": len(model.curiosity.metrics) > 0,
         "model.critic_learning_rate=null": model.critic_learning_rate != model.learning_rate,
     }
     refuse_without_counterpart(who, changes)

@@ -37,12 +37,14 @@ class EnvironmentData(LightningDataModule):
 
     Attributes:
         off_policy: whether batches come from a replay.
+        acts: whether the module's policy collects.
         dataset: where iterations come from, while fitting.
 
     Raises: UsageError for values that cannot be, and for environments that cannot be made.
     """
 
     off_policy = False
+    acts = True
     dataset: Any
 
     def __init__(

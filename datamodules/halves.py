@@ -11,7 +11,7 @@ from datamodules.joint import Joint
 from datamodules.masks import masks_of
 from datamodules.nested import mapped
 from datamodules.pool import PoolEnv
-from datamodules.types import Actor, State, VectorEnv
+from datamodules.types import Actor, State, Step, VectorEnv
 
 
 class HalvedCollector(Collector):
@@ -68,43 +68,41 @@ class Half:
     noise: Tensor
     state: State
     action: Tensor
-    row: Row
+    places: list[Row]
 
     def __init__(self, collector: "HalvedCollector", half: int):
         self.collector, self.half, self.rows = collector, half, collector.pool.halves[half]
         self.device = collector.pool.device
         self.pinned = self.device.type == "cuda"
         self.number = torch.zeros(1, dtype=torch.int64, pin_memory=self.pinned)
+        self._number = self.number.numpy()
+        self.at = 0
         self.t, self.before = (torch.zeros(1, dtype=torch.int64, device=self.device) for _ in range(2))
-        self.acting = Acting(collector.actor, self.device)
+        self.ask = Acting(collector.actor, self.device).ask
         self.joint: Joint[tuple[()]] = Joint(
             self.turn,
             self.device,
             name="acting",
-            parts=self.acting.joint.parts,
+            parts=[(self, "advance")] if getattr(collector.actor, "compilable", True) else [],
             owned=lambda: self.state.values(),
             timed=False,
         )
 
     def allocate(self) -> None:
         """Cut this half's part out of the collector's storage, once that is there."""
-        storage = {
-            name: column[:, self.rows] for name, column in self.collector.storage.items() if "state/" not in name
-        }
-        self.noise, self.state = (
-            self.collector.noise[:, self.rows],
-            mapped(lambda leaf: leaf[self.rows], self.collector.state),
-        )
+        columns = self.collector.storage.items()
+        storage = {name: column[:, self.rows] for name, column in columns if not name.startswith("state/")}
+        self.noise = self.collector.noise[:, self.rows]
+        self.state = mapped(lambda leaf: leaf[self.rows], self.collector.state)
         self.action = torch.empty_like(storage["action"][0], device="cpu", pin_memory=self.pinned)
-        now, before = (lambda column: _late(column, self.t)), (lambda column: _late(column, self.before))
-        answer = {name: before(storage[name]) for name in ("reward", "terminated", "truncated", "valid")}
-        extras = {name: now(column) for name, column in of("extras/", storage).items()}
-        self.row = Row(now(storage["obs"]), now(storage["action"]), **answer, extras=extras, episode={})
+        horizon = range(self.collector.horizon + 1)
+        numbers = [(self.t, self.before)] if self.pinned else [(t, max(t - 1, 0)) for t in horizon]
+        self.places = [_place(storage, *each) for each in numbers]
 
     def send(self, t: int) -> None:
         """Wait for step t - 1, decide step t, and let it begin."""
         self._wait(t)
-        self.number[0] = t
+        self._number[0] = t
         self.joint()
         if self.pinned:
             torch.cuda.current_stream(self.device).synchronize()
@@ -114,30 +112,34 @@ class Half:
         """Wait for the last step of a rollout, and write it."""
         self._wait(self.collector.horizon)
         self.t.fill_(self.collector.horizon)
-        self.write()
+        self.write(self.collector.pool.bring(self.half))
 
     def turn(self) -> tuple[()]:
-        """Write the step that came, decide the next one, and write that."""
+        """Fetch the answer to step t - 1, advance, and hand the action of step t out."""
         self.t.copy_(self.number, non_blocking=True)
-        live = self.write()
-        noise = self.noise.index_select(0, self.t)[0]
-        decision, state = self.collector.decide(live, noise, self.row, self.acting.ask)
-        for name, leaf in state.items():
-            self.state[name].copy_(leaf)
-        self.action.copy_(decision.action, non_blocking=True)
+        action = self.advance(self.collector.pool.bring(self.half))
+        self.action.copy_(action, non_blocking=True)
         return ()
 
-    def write(self) -> Live:
-        """Write the step before t, the first place being written twice; what to decide on at t."""
-        torch.sub(self.t, 1, out=self.before).clamp_(min=0)
-        step = self.collector.pool.bring(self.half)
-        masks, ended = self.collector.record(step, self.row)
+    def advance(self, step: Step) -> Tensor:
+        """Write the step that came, decide the next one, and write that; its action."""
+        live = self.write(step)
+        noise = self.noise.index_select(0, self.t)[0]
+        decision, state = self.collector.decide(live, noise, self.places[self.at], self.ask)
+        for name, leaf in state.items():
+            self.state[name].copy_(leaf)
+        return decision.action
+
+    def write(self, step: Step) -> Live:
+        """Write step t - 1, the first place being written twice; what to decide on at t."""
+        self.before.copy_((self.t - 1).clamp(min=0))
+        masks, ended = self.collector.record(step, self.places[self.at])
         reset = torch.where(self.t > 0, ended, self.collector.storage["reset"][0, self.rows])
         return self.collector.live._replace(obs=step.obs, masks=masks, actor=self.state, reset=reset)
 
     def _wait(self, t: int) -> None:
         """Wait for step t - 1; its truncated rows leave their true last observations."""
-        pool = self.collector.pool
+        pool, self.at = self.collector.pool, 0 if self.pinned else t
         if t and pool.wait(self.half):
             self.collector.keep_obs(self.collector.steps[t - 1], pool.bring(self.half, final=True), self.rows.start)
 
@@ -153,6 +155,14 @@ class _Slot(NamedTuple):
         self.column.index_copy_(0, self.t, value.unsqueeze(0).to(self.column.dtype))
 
 
-def _late(column: Tensor, t: Tensor) -> Tensor:
-    """A place to write to, and no more, in the stead of `column[t]`."""
-    return cast(Tensor, _Slot(column, t))
+def _place(storage: dict[str, Tensor], t: int | Tensor, before: int | Tensor) -> Row:
+    """Where step t is decided and the one before answered: views, or, where only the device knows t, `_Slot`s."""
+
+    def at(column: Tensor, number: int | Tensor) -> Tensor:
+        if isinstance(number, int):
+            return column[min(number, len(column) - 1)]
+        return cast(Tensor, _Slot(column, number))
+
+    answer = {name: at(storage[name], before) for name in ("reward", "terminated", "truncated", "valid")}
+    extras = {name: at(column, t) for name, column in of("extras/", storage).items()}
+    return Row(at(storage["obs"], t), at(storage["action"], t), **answer, extras=extras, episode={})

@@ -75,3 +75,10 @@ def record(envs: VectorEnv, steps: int, seed: int, look: Any = lambda: None) -> 
         joined.append(step.valid & ~(step.terminated | step.truncated))
         look()
     return Sequences(torch.stack(obs), actions, torch.stack(joined))
+
+
+def longest(joined: Tensor) -> int:
+    """Steps of the longest trajectory in sequences whose steps are `joined` `[L, N]` or not."""
+    step = torch.arange(1, len(joined) + 1, device=joined.device).unsqueeze(1)
+    broken = torch.where(joined, 0, step).cummax(0).values
+    return int((step - broken).max())

@@ -15,7 +15,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
 from datamodules.pool_crew import Crew
-from datamodules.pool_worker import RESET, SLOTS, STEP, Layout, whole_pages
+from datamodules.pool_worker import PATIENT_SPINS, RESET, SLOTS, SPINS, STEP, Layout, whole_pages
 from datamodules.seeds import env_seeds
 from datamodules.spaces import Array, action_writer, observation_reader, spaces_of
 from datamodules.types import Spaces, Step, UsageError
@@ -34,7 +34,8 @@ class PoolEnv:
 
     Args:
         makers: one an environment; spaces are those of the first.
-        num_workers: processes; as many as this program has cores if None, and never more than half the environments.
+        num_workers: processes; one for every core of this program but the loop's own if None (two at least), and never
+            more than half the environments.
         device: where tensors go; through pinned memory if it is a GPU.
         seed: of the first `reset` that is given none.
         name: the environment, for messages.
@@ -64,7 +65,8 @@ class PoolEnv:
     ):
         self.num_envs, self.device = len(makers), device
         self._first_seed: int | None = seed
-        workers = _cores() if num_workers is None else num_workers
+        cores = _cores()
+        workers = max(min(cores, 2), cores - 1) if num_workers is None else num_workers
         for what, number in (("num_envs", self.num_envs), ("num_workers", workers)):
             if number < 1:
                 raise UsageError(f"{what} is {number}; it must be at least 1.")
@@ -80,6 +82,7 @@ class PoolEnv:
             observation_reader(observation),
             halves=self.halves,
             num_workers=self.num_workers,
+            spins=PATIENT_SPINS if self.num_workers < cores else SPINS,
             layout=_layout(self.spaces, (action.shape or (), action.dtype), self.num_envs, self.num_workers),
             name=name,
         )

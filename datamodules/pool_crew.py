@@ -33,6 +33,7 @@ class Crew:
         read_obs: from an environment's observation to the numbers that are shared.
         halves: the rows of either half.
         num_workers: how many processes.
+        spins: tries before a process that waits goes to sleep.
         layout: of what is shared.
         name: the environment, for messages.
 
@@ -46,17 +47,26 @@ class Crew:
         *,
         halves: Halves,
         num_workers: int,
+        spins: int,
         layout: Layout,
         name: str,
     ):
         context = multiprocessing.get_context("spawn")
-        self.name, self._given, self._owed = name, 0, [0, 0]
+        self.name, self.spins, self._given, self._owed = name, spins, 0, [0, 0]
         self.memory = context.RawArray("B", needed(layout))
         self.shared = shared_arrays(self.memory, layout)
         self.shared.current[:] = -1
         self._done = (context.Semaphore(0), context.Semaphore(0))
         self._seats = [
-            Seat(number, _shares(halves, number, num_workers), self.memory, layout, context.Semaphore(0), self._done)
+            Seat(
+                number,
+                _shares(halves, number, num_workers),
+                self.memory,
+                layout,
+                context.Semaphore(0),
+                self._done,
+                spins,
+            )
             for number in range(num_workers)
         ]
         payloads = [_payload(makers, read_obs, seat, name) for seat in self._seats]
@@ -96,7 +106,7 @@ class Crew:
             raise RuntimeError(f"Half {half} of the pool of {self.name} does not step: send it actions first.")
         with _ends_on_error(self):
             while self._owed[half]:
-                if taken(self._done[half], LOOK):
+                if taken(self._done[half], LOOK, self.spins):
                     self._owed[half] -= 1
                 else:
                     self._look()

@@ -6,6 +6,9 @@ from torch import Tensor
 
 from datamodules.types import Scalars
 
+AHEAD = (1, 5, 10, 20)
+"""Steps ahead that evaluation predicts."""
+
 
 class Sequences(NamedTuple):
     """Pieces of trajectories, in which each observation may or may not follow from the one before.

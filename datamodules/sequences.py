@@ -3,15 +3,15 @@
 from typing import Any
 
 import torch
-from lightning.pytorch.utilities import rank_zero_info
+from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 
 from datamodules.collect import Collector
 from datamodules.data import Backend, EnvironmentData, require_positive
-from datamodules.held_out import HeldOutDataset, record_held_out
+from datamodules.held_out import HeldOutDataset, longest, record_held_out
 from datamodules.iterations import IterationDataset
 from datamodules.seeds import restore_generator, run_seed, stream_generator, stream_seed
 from datamodules.sequence_ring import SequenceRing
-from datamodules.sequence_types import HeldOut, SequenceExperience
+from datamodules.sequence_types import AHEAD, HeldOut, SequenceExperience
 from datamodules.types import UsageError
 from datamodules.vector import make_envs
 
@@ -69,12 +69,7 @@ class SequenceData(EnvironmentData):
         held_out_steps: of each of them.
 
     Raises: UsageError for values that cannot be.
-
-    Attributes:
-        acts: whether the module's policy collects.
     """
-
-    acts = True
 
     def __init__(
         self,
@@ -154,9 +149,19 @@ class SequenceData(EnvironmentData):
             envs = make_envs(self.env, rows, backend=self.backend, env_kwargs=self.env_kwargs, device=device)
             self._held_out = record_held_out(envs, self.held_out_steps, stream_seed(run_seed(), rank, "eval"))
             envs.close()
+            self._warn_of_short(longest(self._held_out.sequences.joined))
             if self._held_out.grid is None:
                 rank_zero_info(f"{self.env} knows no true field: it is judged by its predictions, dynamics/r2_k.")
         return self._held_out
+
+    def _warn_of_short(self, steps: int) -> None:
+        """Say what cannot be measured, where no held-out trajectory is longer than `steps`."""
+        if missing := [str(k) for k in AHEAD if k > steps]:
+            rank_zero_warn(
+                f"No held-out trajectory lasts {', '.join(missing)} steps, so dynamics/r2_{missing[0]} and beyond are"
+                f" nan: raise data.held_out_steps, which is {self.held_out_steps}, or let episodes of {self.env} last"
+                " longer."
+            )
 
     def test_dataloader(self) -> Any:
         """The same."""

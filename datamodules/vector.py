@@ -60,7 +60,7 @@ def make_envs(
         env_kwargs: keyword arguments of the environment.
         device: where tensors go, and where on-device environments live.
         seed: of the first reset that is given none.
-        num_workers: processes of the pool; None takes every core.
+        num_workers: processes of the pool; None takes every core but one, and two at least.
 
     Raises: UsageError, one sentence, for a name, number, backend, argument or space that cannot be.
     """

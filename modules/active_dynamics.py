@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
 from datamodules.joint import Joint
-from datamodules.sequence_types import HeldOut, SequenceExperience, Sequences
+from datamodules.sequence_types import AHEAD, HeldOut, SequenceExperience, Sequences
 from datamodules.types import Decision, Scalars, Spaces, State
 from modules.algorithm import Algorithm
 from modules.checks import check_dynamics, check_values
@@ -33,9 +33,6 @@ from modules.tracking import Tracker
 
 REFACTOR = 1_000
 """Regressions between two computations of the posterior from its sums."""
-
-AHEAD = (1, 5, 10, 20)
-"""Steps ahead that evaluation predicts."""
 
 
 class ActiveDynamics(Algorithm):
@@ -160,7 +157,7 @@ class ActiveDynamics(Algorithm):
         steps = cast(SequenceExperience, experience)
         if not len(steps.chunks.joined):
             return self.lesson(cast(Sequences, steps.fresh)), steps.chunks
-        if steps.history is None or self.global_step % self.refit_every:
+        if steps.history is None or self.updates // self.data.updates % self.refit_every:
             return None, steps.chunks
         latent = self.encoded(steps.history)
         if not self.model.observed:

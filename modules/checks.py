@@ -37,6 +37,12 @@ def check_memoryless(network: object, who: str) -> None:
         raise UsageError(f"model.network is {type(network).__name__}, which remembers: give {who} a memoryless one.")
 
 
+def check_single_steps(data: Any, who: str) -> None:
+    """Raises: UsageError for windows of several steps, where `who` learns from single ones."""
+    if getattr(data, "n_step", 1) != 1:
+        raise UsageError(f"data.n_step is {data.n_step}; {who} learns from single steps: set it to 1.")
+
+
 def check_one_choice(spaces: Spaces, who: str) -> None:
     """Raises: UsageError for an action that is not one choice among a few."""
     if spaces["action_kind"] != "discrete":

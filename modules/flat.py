@@ -1,5 +1,6 @@
 """Parameters laid out in one tensor: averaging, clipping and stepping cost as much as for a single one."""
 
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ ALIGNED = 16
 
 
 class FlatParameters:
-    """Parameters that are views of `whole`, and views of its gradient in their shapes.
+    """Parameters that are views of `whole`, and `views` of its `gradient` in their shapes.
 
     Modules keep their parameters: the same objects, names and values at another address. What pads the parameters to
     `ALIGNED` is zero and stays so.
@@ -32,22 +33,23 @@ class FlatParameters:
         sizes = [-(-parameter.numel() // ALIGNED) * ALIGNED for parameter in parameters]
         self.whole = nn.Parameter(torch.zeros(sum(sizes), dtype=parameters[0].dtype, device=parameters[0].device))
         self.gradient = self.whole.grad = torch.zeros_like(self.whole)
-        self._gradients = []
+        self.views = []
         for parameter, piece, gradient in zip(
             parameters, self.whole.data.split(sizes), self.gradient.split(sizes), strict=True
         ):
-            self._gradients.append(gradient[: parameter.numel()].view_as(parameter))
+            self.views.append(gradient[: parameter.numel()].view_as(parameter))
             parameter.data = piece[: parameter.numel()].view_as(parameter).copy_(parameter.data)
 
     def differentiate_(self, loss: Tensor) -> None:
         """Write the loss's gradient; that of a parameter it does not depend on is zero."""
         gradients = torch.autograd.grad(loss, self.parameters, materialize_grads=True)
-        torch._foreach_copy_(self._gradients, gradients)
+        torch._foreach_copy_(self.views, gradients)
 
     def clip_(self, max_norm: float) -> Tensor:
-        """Scale the gradient down to a norm of at most `max_norm`; the norm that it had."""
+        """Scale the gradient down to a norm of at most `max_norm`, unless infinite; the norm that it had."""
         norm = torch.linalg.vector_norm(self.gradient)
-        self.gradient.div_((norm / max_norm).clamp(min=1))
+        if max_norm < math.inf:
+            self.gradient.div_((norm / max_norm).clamp(min=1))
         return norm
 
     @torch.no_grad()

@@ -64,14 +64,21 @@ class Optimizers:
         if self.scaler is not None:
             return self._scaled_step(loss, optimizer, max_grad_norm, self.scaler)
         parameters = self._differentiate(loss, optimizer)
-        flat = self.flat.get(optimizer)
-        if flat is not None:
-            norm = flat.clip_(max_grad_norm)
-            flat.step_(optimizer)
+        if optimizer in self.flat:
+            norm = self.step_written(optimizer, max_grad_norm)
         else:
+            average_gradients_(parameters)
             norm = nn.utils.clip_grad_norm_(parameters, max_grad_norm)
             optimizer.step()
         torch.clear_autocast_cache()  # autocast would go on with the weights of before the step
+        return norm
+
+    def step_written(self, optimizer: Optimizer, max_grad_norm: float) -> Tensor:
+        """`step` by the gradient that lies in the optimizer's flat tensor already."""
+        flat = self.flat[optimizer]
+        average_gradients_([flat.whole])
+        norm = flat.clip_(max_grad_norm)
+        flat.step_(optimizer)
         return norm
 
     def step_if_finite(self, loss: Tensor, optimizer: Optimizer, max_grad_norm: float) -> Tensor:
@@ -102,11 +109,11 @@ class Optimizers:
             gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
             for parameter, gradient in zip(parameters, gradients, strict=True):
                 parameter.grad = gradient
-        average_gradients_(parameters)
         return parameters
 
     def _scaled_step(self, loss: Tensor, optimizer: Optimizer, max_grad_norm: float, scaler: GradScaler) -> Tensor:
         parameters = self._differentiate(scaler.scale(loss), optimizer)
+        average_gradients_(parameters)
         scaler.unscale_(optimizer)
         norm = nn.utils.clip_grad_norm_(parameters, max_grad_norm)
         scaler.step(optimizer)

@@ -12,8 +12,8 @@ from torch.optim import Adam, Optimizer
 from datamodules.joint import Joint
 from datamodules.types import Decision, Experience, Scalars, Spaces, State, UsageError
 from modules.algorithm import Algorithm
-from modules.checks import check_values
-from modules.functional.choices import MASKED
+from modules.checks import check_memoryless, check_values
+from modules.curiosity import Curiosity, Incurious
 from modules.functional.returns import td_target
 from modules.functional.schedule import Schedule, scheduled
 from modules.functional.soft import expected_soft_value, follow_, soft_value, temperature_loss
@@ -26,10 +26,11 @@ from modules.networks.normalize import RunningNormalizer
 from modules.networks.squashed import SquashedGaussian, SquashedGaussianHead
 from modules.networks.twin import TwinMLP
 from modules.sac_batch import SACBatch, sac_batch
+from modules.sac_written_out import WrittenOut, can_be_written_out
 
 Policy = SquashedGaussian | Categorical
 
-UNBOUNDED = torch.finfo(torch.float32).max
+UNBOUNDED = math.inf
 """A bound on gradient norms that never acts."""
 
 
@@ -59,6 +60,7 @@ class SAC(Algorithm):
         max_grad_norm: bound on the norm of each network's gradient; null for none.
         normalize_obs: by running statistics.   noise_hold: vector steps in a row that act with the same noise, within a
             horizon: the policy in each stays what it is, but it wanders further where a single push leads nowhere.
+        curiosity: makes what rewards the unforeseen (class_path: modules.curiosity.Curiosity); null: nothing does.
 
     Raises: UsageError for values that cannot be.
     """
@@ -91,6 +93,7 @@ class SAC(Algorithm):
         max_grad_norm: float | None = None,
         normalize_obs: bool = False,
         noise_hold: int = 1,
+        curiosity: Callable[[Spaces], Curiosity] | None = None,
     ):
         super().__init__(spaces)
         keep_hyperparameters(self)
@@ -102,12 +105,14 @@ class SAC(Algorithm):
         self.learning_rate, self.critic_learning_rate = learning_rate, critic_learning_rate or learning_rate
         self.learning_rate_schedule, self.gamma, self.tau = learning_rate_schedule, gamma, tau
         self.target_entropy, self.target_entropy_share = target_entropy, target_entropy_share
-        self.tune_alpha, self.noise_hold = tune_alpha, noise_hold
+        self.tune_alpha, self.curious_at, self.noise_hold = tune_alpha, 2 + tune_alpha, noise_hold
         self.continuous = spaces["action_kind"] == "continuous"
         self.obs_normalizer = RunningNormalizer(spaces["obs_shape"]) if normalize_obs else None
         self.log_alpha = nn.Parameter(torch.tensor(math.log(alpha)), requires_grad=tune_alpha)
+        self.written_out: WrittenOut | None = None
         self.register_buffer("exploring", torch.tensor(False), persistent=False)
         self.make_networks(network, critic)
+        self.curiosity = Incurious() if curiosity is None else curiosity(spaces)
 
     def make_networks(
         self,
@@ -120,8 +125,7 @@ class SAC(Algorithm):
         self.register_buffer("scale", (high - low) / 2, persistent=False)
         self.register_buffer("centre", (high + low) / 2, persistent=False)
         self.network = network(shape)
-        if hasattr(self.network, "unroll"):
-            raise UsageError(f"model.network is {type(self.network).__name__}; SAC needs one without a memory.")
+        check_memoryless(self.network, "SAC")
         features = cast(Network, self.network).features
         choices = 1 if self.continuous else self.spaces["action_sizes"][0]
         self.head = SquashedGaussianHead(features, dims) if self.continuous else CategoricalHead(features, choices)
@@ -151,7 +155,7 @@ class SAC(Algorithm):
         if greedy:
             return Decision(self.in_units(policy.mode), {}), state
         assert noise is not None
-        action = torch.where(self.exploring, uniform(policy, noise), policy.sample(noise))
+        action = torch.where(self.exploring, policy.uniform(noise), policy.sample(noise))
         return Decision(self.in_units(action), {}), state
 
     def in_units(self, action: Tensor) -> Tensor:
@@ -172,14 +176,15 @@ class SAC(Algorithm):
         assert experience.transitions is not None
         batch = sac_batch(experience.transitions, self.gamma)
         action = ((batch.action - self.centre) / self.scale).clamp(-1, 1) if self.continuous else batch.action
-        return batch._replace(obs=self.normalized(batch.obs), next_obs=self.normalized(batch.next_obs), action=action)
+        obs, next_obs = self.normalized(batch.obs), self.normalized(batch.next_obs)
+        return self.curiosity.rewarded(batch._replace(obs=obs, next_obs=next_obs, action=action))
 
     def update(self, batch: SACBatch) -> Scalars:
         """An optimizer step of every network on each minibatch; means of the metrics over them."""
         self.errors, measured = self.joints["update"](batch, self.update_noise(batch))
         self.updates += len(batch.return_)
         self.exploring.fill_(False)
-        return Scalars(self.metrics, measured)
+        return Scalars(self.metrics + self.curiosity.metrics, measured)
 
     def update_noise(self, batch: SACBatch) -> Tensor | None:
         """What updates sample actions with, `[U, 2, N, ...]`: of the next state and of this; choices need none."""
@@ -197,11 +202,13 @@ class SAC(Algorithm):
         """One update: absolute errors of the critics `[N]`, and the metrics."""
         errors, measured = self.descend(batch, next_noise, noise)
         follow_([*self.target_critic.parameters()], [*self.critic.parameters()], self.tau)
-        return errors, torch.stack(measured)
+        return errors, torch.stack(measured + self.curiosity.learn_(batch, self))
 
     def descend(self, batch: SACBatch, next_noise: Tensor | None, noise: Tensor | None) -> tuple[Tensor, list[Tensor]]:
         """One step of critics, actor and temperature: the critics' absolute errors, and the metrics."""
-        actor, critic, *temperature = self.raw_optimizers
+        if self.written_out is not None and not self.joints["update"].compiled:
+            return self.written_out.descend(batch, cast(Tensor, next_noise), cast(Tensor, noise))
+        actor, critic, *temperature = self.raw_optimizers[: self.curious_at]
         alpha = self.log_alpha.detach().exp()
         critic_loss, errors, q_mean = self.critic_loss(batch, next_noise, alpha)
         critic_norm = self.step(critic_loss, critic, self.max_grad_norm)
@@ -255,18 +262,21 @@ class SAC(Algorithm):
         return self.target_entropy_share * mask.sum(-1).log()
 
     def on_fit_start(self) -> None:
-        """Explore uniformly until something was learned."""
+        """Explore uniformly until something was learned; take the shorter way where it leads to the same."""
         super().on_fit_start()
+        self.curiosity.check(self.data)
+        self.written_out = WrittenOut(self) if type(self) is SAC and can_be_written_out(self) else None
         self.exploring.fill_(self.updates == 0)
 
     def schedule_(self) -> None:
-        """Learning rates for the iteration that begins."""
+        """Learning rates, and the scale of curiosity, for the iteration that begins."""
+        self.curiosity.anneal_(self.env_steps)
         rates = [scheduled(self.learning_rate_schedule, start, self.progress) for start in self.learning_rates()]
         self.optimization.set_learning_rates_(rates)
 
     def learning_rates(self) -> list[float]:
         """Where they begin, in the order of `make_optimizers`."""
-        return [self.learning_rate, self.critic_learning_rate, *[self.critic_learning_rate] * self.tune_alpha]
+        return [self.learning_rate, *[self.critic_learning_rate] * (1 + self.tune_alpha), *self.curiosity.rates]
 
     def absorb_(self, experience: Experience) -> None:
         """Merge the new steps into the statistics; tell the replay how wrong the critics were."""
@@ -283,13 +293,7 @@ class SAC(Algorithm):
         return {"prepare": Joint(self.prepare, self.device, name="prepare"), "update": update}
 
     def make_optimizers(self) -> list[Optimizer]:
-        """Of the actor, the critics and, if it is learned, the temperature."""
-        parameters = [[*self.network.parameters(), *self.head.parameters()], [*self.critic.parameters()]]
-        return [self.optimizer(each) for each in parameters + [[self.log_alpha]] * self.tune_alpha]
-
-
-def uniform(policy: Policy, noise: Tensor) -> Tensor:
-    """An action that ignores what the policy prefers, but for its masks, from the noise that it samples with."""
-    if isinstance(policy, SquashedGaussian):
-        return policy.uniform(noise)
-    return noise.masked_fill(policy.logits <= 0.5 * MASKED, MASKED).argmax(-1)
+        """Of the actor, the critics and, where there are any that learn, temperature and curiosity."""
+        actor, critic = [*self.network.parameters(), *self.head.parameters()], [*self.critic.parameters()]
+        groups = [actor, critic, *[[self.log_alpha]] * self.tune_alpha, *self.curiosity.groups]
+        return [self.optimizer(each) for each in groups]

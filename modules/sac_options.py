@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from datamodules.seeds import restore_generator, run_seed, stream_generator
 from datamodules.types import Decision, Experience, Spaces, State, UsageError
+from modules.checks import check_single_steps
 from modules.functional.choices import gumbel
 from modules.functional.option_choice import choice_noise
 from modules.functional.options import option_target
@@ -24,7 +25,7 @@ from modules.options.measures import measures, names
 from modules.options.policies import Policies, divergence, of_option, own_q, policies, shared_q
 from modules.options.scripted import OptionPolicy, check_scripts
 from modules.options.statistics import OptionStatistics
-from modules.sac import SAC, UNBOUNDED, uniform
+from modules.sac import SAC, UNBOUNDED
 from modules.sac_batch import SACBatch
 
 
@@ -81,8 +82,7 @@ class SACOptions(SAC):
     def setup(self, stage: str) -> None:
         """Refuse windows of several steps: their later actions may be another option's."""
         super().setup(stage)
-        if getattr(self.data, "n_step", 1) != 1:
-            raise UsageError(f"data.n_step is {self.data.n_step}; options learn from single steps: set it to 1.")
+        check_single_steps(self.data, "an option")
 
     def make_networks(self, network: Torso, critic: Callable[[tuple[int, ...], int, int], nn.Module]) -> None:
         """As of soft actor-critic with K heads and K columns; made in the same order, so that one option is the same.
@@ -129,7 +129,7 @@ class SACOptions(SAC):
         policy = self.option_policies(obs, mask, since)
         action = policy.mode
         if draw is not None:
-            action = torch.where(self.exploring, uniform(policy, draw), policy.sample(draw))
+            action = torch.where(self.exploring, policy.uniform(draw), policy.sample(draw))
         action = of_option(self.played(obs, since, self.in_units(action)), choice.option)
         executed = Executed(choice.option, state["option"], choice.begun, age.masked_fill(reset, 0))
         state = {**state, "option": choice.option, "option_age": choice.age}
@@ -254,7 +254,8 @@ class SACOptions(SAC):
     @property
     def by_name(self) -> dict[str, Optimizer]:
         """What `make_optimizers` made, while fitting."""
-        names = ["actor", "critic", *["alpha"] * self.tune_alpha, "master", "alpha_option", "ending"]
+        names = ["actor", "critic", *["alpha"] * self.tune_alpha, *["curiosity"] * len(self.curiosity.groups)]
+        names += ["master", "alpha_option", "ending"]
         return dict(zip(names, self.raw_optimizers, strict=False))
 
     def make_optimizers(self) -> list[Optimizer]:

@@ -59,11 +59,11 @@ def choice_data(**changes: Any) -> ReplayData:
     return ReplayData(**{"env": "Snake-v0", "env_kwargs": kwargs, "priority_alpha": 0.6, **SIZES, **RUN, **changes})
 
 
-def small_sac(data: ReplayData, **changes: Any) -> SAC:
+def small_sac(data: ReplayData, kind: type[SAC] = SAC, **changes: Any) -> SAC:
     """Narrow networks."""
     networks: dict[str, Any] = {"network": lambda shape: MLP(shape, (32,), "relu")}
     networks["critic"] = lambda *shape: TwinMLP(*shape, hidden=(32,))
-    return SAC(data.spaces, **{**networks, "learning_rate": 1e-3, "learning_rate_schedule": "linear", **changes})
+    return kind(data.spaces, **{**networks, "learning_rate": 1e-3, "learning_rate_schedule": "linear", **changes})
 
 
 def fitted_sac(

@@ -4,7 +4,7 @@ To add one: write its class in a file of its own, with nothing imported from the
 below under an id. `python -m app fit --data.env YourId-v0` then runs it on the device, `gymnasium.make` and
 `gymnasium.make_vec` run it anywhere else, and the contract tests find it by themselves. `snake_board` and
 `snake_rewards` belong to `snake`, `vector_fields` to `dynamical`, and `as_gymnasium` holds the two adapters.
-`cartpole_positions` and `atari` are ordinary Gymnasium environments.
+`cartpole_positions`, `cartpole_force` and `atari` are ordinary Gymnasium environments.
 """
 
 import gymnasium
@@ -34,6 +34,9 @@ gymnasium.register(
     kwargs={"tensor_env": "datamodules.envs.fourrooms.FetchAndDeliver"},
 )
 gymnasium.register("CartPolePositions-v0", entry_point="datamodules.envs.cartpole_positions:CartPolePositions")
+gymnasium.register(
+    "CartPoleForce-v0", entry_point="datamodules.envs.cartpole_force:CartPoleForce", max_episode_steps=200
+)
 gymnasium.register("AtariPong-v0", entry_point="datamodules.envs.atari:Atari", kwargs={"game": "ALE/Pong-v5"})
 
 for _id, _system in {

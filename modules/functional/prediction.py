@@ -1,5 +1,6 @@
 """How well a model of dynamics predicts: R2 of many steps ahead, and of its vector field."""
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -36,19 +37,22 @@ def determinations(
 ) -> list[Float[Tensor, ""]]:
     """`determination` of observations so many steps ahead, from every state that has the farthest one ahead of it.
 
+    It is nan where no trajectory is so long.
+
     Args:
         joined: steps that continue a trajectory; predictions across others do not count.
         step: the mean of the next state.   decode: the observation that is to be expected.
         ahead: ascending, at least 1.
     """
-    starts = len(control) - ahead[-1] + 1
+    farthest = max(k for k in (0, *ahead) if k <= len(control))
+    starts = len(control) - farthest + 1
     state, known, found = latent[:starts], torch.ones_like(joined[:starts]), []
-    for k in range(1, ahead[-1] + 1):
+    for k in range(1, farthest + 1):
         state = step(state, control[k - 1 : starts + k - 1])
         known = known & joined[k - 1 : starts + k - 1]
         if k in ahead:
             found.append(determination(decode(state), true[k : starts + k], known))
-    return found
+    return found + [latent.new_tensor(math.nan)] * (len(ahead) - len(found))
 
 
 Alignment = tuple[Float[Tensor, "D D"], Float[Tensor, "D"]]

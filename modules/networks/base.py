@@ -143,7 +143,7 @@ def orthogonal(layer: Layer, gain: float = math.sqrt(2.0)) -> Layer:
 
 
 def activation_layer(activation: Activation) -> nn.Module:
-    """A fresh activation layer.
+    """A fresh activation layer. ReLU overwrites its input, which is for layers that do not need their output again.
 
     Raises:
         ValueError: If the name is unknown.
@@ -154,7 +154,7 @@ def activation_layer(activation: Activation) -> nn.Module:
         raise ValueError(
             f"activation is {activation!r}; use one of {', '.join(_ACTIVATIONS)} or the class path of an nn.Module."
         )
-    return _ACTIVATIONS[activation]()
+    return nn.ReLU(inplace=True) if activation == "relu" else _ACTIVATIONS[activation]()
 
 
 def hidden_layers(inputs: int, hidden: tuple[int, ...], activation: Activation, layer_norm: bool) -> list[nn.Module]:

@@ -2,9 +2,10 @@
 
 import math
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
-from modules.networks.base import Activation, Memoryless, activation_layer, hidden_layers, orthogonal
+from modules.networks.base import Activation, Memoryless, State, activation_layer, hidden_layers, orthogonal
 
 _NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 """Channels, kernel and stride of each convolution."""
@@ -74,6 +75,12 @@ class NatureCNN(Memoryless):
             raise ValueError(f"NatureCNN: frames of {obs_shape} are under 36 pixels a side; use CNN for small planes.")
         layers += [nn.Flatten(), orthogonal(nn.Linear(inputs * math.prod(sides), features)), nn.ReLU()]
         super().__init__(nn.Sequential(*layers), features, scale)
+
+    def forward(self, obs: Tensor, state: State, reset: Tensor) -> tuple[Tensor, State]:
+        """As every memoryless network's; on a CPU frames to learn from are laid out with the channels last."""
+        if obs.device.type == "cpu" and torch.is_grad_enabled():
+            obs = obs.to(next(self.parameters()).dtype, memory_format=torch.channels_last)
+        return super().forward(obs, state, reset)
 
 
 def _planes(network: str, obs_shape: tuple[int, ...]) -> tuple[int, int, int]:

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from modules.functional.choices import MASKED
+
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
@@ -60,6 +62,10 @@ class Categorical:
     def sample(self, noise: Tensor) -> Tensor:
         """A choice `[...]`: the Gumbel-max trick, with standard Gumbel noise `[..., actions]`."""
         return (self.logits + noise).argmax(-1)
+
+    def uniform(self, noise: Tensor) -> Tensor:
+        """A choice that is not masked, whatever else the policy prefers, from the same noise as `sample`."""
+        return noise.masked_fill(self.logits <= 0.5 * MASKED, MASKED).argmax(-1)
 
     def log_prob(self, action: Tensor) -> Tensor:
         """Log-probability `[...]` of choices `[...]`."""

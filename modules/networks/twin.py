@@ -8,7 +8,15 @@ from typing import Protocol, cast
 import torch
 from torch import Tensor, nn
 
-from modules.networks.base import Activation, Network, activation_layer, at_least_float32, features_of, orthogonal
+from modules.networks.base import (
+    Activation,
+    Network,
+    activation_layer,
+    at_least_float32,
+    features_of,
+    orthogonal,
+    through,
+)
 
 
 class Critic(Protocol):
@@ -78,8 +86,8 @@ class TwinMLP(nn.Module):
 
     def forward(self, obs: Tensor, action: Tensor | None = None) -> Tensor:
         """Estimates `[2, N, outputs]`."""
-        inputs = obs.flatten(1).to(next(self.parameters()).dtype)
-        return at_least_float32(self.layers(inputs if action is None else torch.cat([inputs, action], -1)))
+        inputs = obs.flatten(1).to(cast(TwinLinear, self.layers[-1]).bias.dtype)
+        return at_least_float32(through(self.layers, inputs if action is None else torch.cat([inputs, action], -1)))
 
 
 class TwinNetworks(nn.Module):

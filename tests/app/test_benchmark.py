@@ -3,13 +3,19 @@
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch import Callback
 
 from app.benchmark import command_line
-from app.probe import latency, percentile, spread
+from app.probe import bare_loop, latency, percentile, spread
+from modules.active_dynamics import ActiveDynamics
+from modules.exploration.policies import Held
 from tests.app.conftest import Run
+from tests.dynamics import explorer, spring_data
+from tests.training import trainer
 
 SMALL = ("data.num_envs=4", "data.horizon=16", "model.passes=2", "model.minibatches=2")
 WHAT_EVERY_RESULT_HOLDS = (
@@ -84,3 +90,21 @@ def test_latency_is_that_of_one_call() -> None:
 
     assert 0.01 <= measured.median <= measured.p95 <= measured.p99
     assert measured.mean >= 0.01
+
+
+def test_the_bare_loop_refits_as_often_as_the_run_does(tmp_path: Path) -> None:
+    data = spring_data(updates=2)
+    model = explorer(data, exploration=Held(), refit_every=4)
+    found: list[tuple[int, int]] = []
+
+    class Between(Callback):
+        def on_train_batch_end(self, trainer: Any, pl_module: ActiveDynamics, *_: Any) -> None:
+            refit, times = pl_module.posterior.refit_, []
+            pl_module.posterior.refit_ = lambda *args: (times.append(1), refit(*args))
+            found.append((bare_loop(trainer, pl_module, 0.01).iterations, len(times)))
+            trainer.should_stop = True
+
+    trainer(tmp_path, Between(), max_steps=2, log_every_n_steps=8).fit(model, datamodule=data)
+
+    iterations, refits = found[0]
+    assert iterations == 4 * refits > 0

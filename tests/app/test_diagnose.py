@@ -69,6 +69,33 @@ def test_overrides_act_as_in_fit(diagnose: Any) -> None:
     assert found["in_force"]["environments"] == "4 x CartPole-v1, backend vector"
 
 
+STORED = """
+model:
+  class_path: modules.active_dynamics.ActiveDynamics
+  init_args:
+    model:
+      class_path: modules.observed_model.ObservedModel
+      init_args: {dynamics: {class_path: modules.networks.latent.MLPDynamics, init_args: {hidden: [8]}}}
+    exploration: {class_path: modules.exploration.Off}
+data:
+  class_path: datamodules.stored.StoredData
+  init_args: {env: Duffing-v0, sequences: 2, steps: 6, chunk: 4, batch_size: 3}
+"""
+
+
+def test_data_that_was_stored_has_nothing_to_collect(diagnose: Any, folder: Path) -> None:
+    trained = CONFIG[CONFIG.index("trainer:") :]
+    (folder / "a.yaml").write_text(STORED + trained)
+
+    outcome, refused = diagnose(), diagnose("--test", "inference")
+
+    found = json.loads(outcome.out.splitlines()[-1])
+    assert found["in_force"]["environments"].startswith("none is stepped")
+    assert not {"collect_s", "environment", "inference"} & set(found) and "rollout_mib" not in found["checks"]
+    assert {change["setting"] for change in found["changes"]} == {"--data.batch_size 6"}
+    assert refused.code == 2 and "use --test update" in refused.err and refused.err.count("\n") == 1
+
+
 REFUSED = {
     "a test that is none": (["--test", "cpu"], "choose one of all, env, inference, update, gpu"),
     "no test": (["--test"], "--test: expected one argument"),

@@ -12,8 +12,9 @@ from app.__main__ import configs_folder, main, shipped_configs
 
 SMALL = {"num_envs": 4, "horizon": 16, "total_env_steps": 128, "eval_episodes": 2, "minibatches": 2}
 SMALL |= {"batch_size": 16, "replay_ratio": 1, "capacity": 400, "learning_starts": 16}
-NEEDED = {"LunarLander": ("Box2D", "box2d"), "Atari": ("ale_py", "atari")}
 """A run of two iterations; what a config does not set is left alone."""
+NEEDED = {"LunarLander": ("Box2D", "box2d"), "Atari": ("ale_py", "atari"), "HalfCheetah": ("mujoco", "mujoco")}
+"""The package and the extra that an environment needs."""
 
 every_config = pytest.mark.parametrize("name", shipped_configs())
 

@@ -10,7 +10,7 @@ from lightning.pytorch import Callback
 
 from callbacks.trajectories import write_trajectories
 from datamodules.device_env import DeviceEnv
-from datamodules.held_out import HOLD, record, record_held_out
+from datamodules.held_out import HOLD, longest, record, record_held_out
 from datamodules.stored import StoredData, holding, read_sequences
 from datamodules.types import UsageError
 from tests.dynamics import Spring, explorer, spring_data
@@ -36,6 +36,28 @@ def test_steps_across_an_end_are_not_joined() -> None:
     sequences = record(springs(length=4), 9, seed=0)
 
     assert sequences.joined[:, 0].tolist() == [True, True, True, False, True, True, True, False, True]
+
+
+def test_the_longest_trajectory_is_that_between_two_breaks() -> None:
+    joined = torch.tensor([[1, 1, 0, 1, 1, 1], [0, 1, 1, 0, 1, 1]]).T.bool()
+
+    assert longest(joined) == 3
+    assert (longest(joined[:, 1:]), longest(joined[:1, 1:]), longest(torch.ones(4, 2).bool())) == (2, 0, 4)
+
+
+@pytest.mark.parametrize("changes", [{"env_kwargs": {"length": 8}}, {"held_out_steps": 7}], ids=["ends", "short"])
+def test_steps_ahead_that_no_trajectory_has_are_nan_and_said_once(changes: dict[str, Any], tmp_path: Path) -> None:
+    data = spring_data(**changes)
+    model = explorer(data)
+
+    with pytest.warns(UserWarning, match="lasts 10, 20 steps.* dynamics/r2_10 .*: raise data.held_out_steps") as said:
+        run = trainer(tmp_path, val_check_interval=4)
+        run.fit(model, datamodule=data)
+
+    values = {name: float(value) for name, value in run.callback_metrics.items()}
+    assert values["dynamics/r2_5"] <= 1
+    assert np.isnan([values["dynamics/r2_10"], values["dynamics/r2_20"]]).all()
+    assert len([each for each in said if "held_out_steps" in str(each.message)]) == 1
 
 
 def test_what_predict_wrote_is_read_with_masks(tmp_path: Path) -> None:

@@ -211,7 +211,7 @@ def test_the_share_of_the_entropy_of_choices_acts_and_is_logged(tmp_path: Path) 
         ({"gamma": 1.1}, "model.gamma is 1.1"),
         ({"max_grad_norm": 0.0}, "model.max_grad_norm is 0.0"),
         ({"critic_learning_rate": 0.0}, "model.critic_learning_rate is 0.0"),
-        ({"network": GRU}, "model.network is GRU; SAC needs one without a memory"),
+        ({"network": GRU}, "model.network is GRU, which remembers: give SAC a memoryless one"),
         ({"spaces": {**CHOICES, "action_kind": "multidiscrete"}}, "SAC takes Box or Discrete actions"),
     ],
 )

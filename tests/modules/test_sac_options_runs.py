@@ -14,7 +14,9 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from callbacks.checkpoint import Checkpoint
 from callbacks.option_figures import OptionFigures
 from callbacks.options import OptionAlarm
+from datamodules.market.options import ClosePosition, OpenLong, OpenShort, Scalp, TrendFollow, Wait
 from datamodules.replay import ReplayData
+from datamodules.trading import TradingData
 from modules.networks.mlp import MLP
 from modules.networks.twin import TwinMLP
 from modules.options.controller import Controller
@@ -55,6 +57,21 @@ def fitted(root: Path, *callbacks: Callback, model: SACOptions | None = None, **
     return model
 
 
+def traded(root: Path, *callbacks: Callback, **changes: Any) -> SACOptions:
+    """A trader with the six hand-written options; it is evaluated every fifteen iterations of thirty."""
+    lightning.seed_everything(1, verbose=False)
+    settings = {"synthetic": {"bars": 400}, "env_kwargs": {"embargo": 5, "option_mask": True}, "num_envs": 4}
+    replay = {"batch_size": 16, "horizon": 2, "replay_ratio": 2, "capacity": 1000, "learning_starts": 8}
+    data = TradingData("REGIMES", total_env_steps=240, **settings, **replay)
+    nets = {"network": partial(MLP, hidden=(16,)), "critic": partial(TwinMLP, hidden=(16,))}
+    six = [OpenLong(), OpenShort(), ClosePosition(), TrendFollow(), Scalp(), Wait()]
+    model = SACOptions(data.spaces, scripted=six, controller=partial(Controller, network=nets["network"]), **nets)
+    ckpt_path = changes.pop("ckpt_path", None)
+    run = trainer(root, *callbacks, **{"log_every_n_steps": 5, "val_check_interval": 15, **changes})
+    run.fit(model, datamodule=data, ckpt_path=ckpt_path, weights_only=True)
+    return model
+
+
 def test_every_number_of_options_is_logged_and_drawn(tmp_path: Path):
     logger = TensorBoardLogger(tmp_path, name="", version="")
 
@@ -74,6 +91,18 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path: Path):
     resumed = fitted(tmp_path / "rest", ckpt_path=last)
 
     assert weights_hash(resumed) == weights_hash(whole)
+
+
+def test_a_resumed_trader_is_the_uninterrupted_one(tmp_path: Path):
+    whole = traded(tmp_path / "whole")
+    traded(tmp_path / "half", Checkpoint(), limit_train_batches=17)
+    last = next((tmp_path / "half").rglob("last.ckpt"))
+
+    resumed = traded(tmp_path / "rest", ckpt_path=last)
+
+    assert 0 < torch.load(last, weights_only=True)["counters"]["env_steps"] < whole.env_steps == resumed.env_steps
+    assert resumed.updates == whole.updates and weights_hash(resumed) == weights_hash(whole)
+    assert resumed.latest["eval/return_mean"] == whole.latest["eval/return_mean"]
 
 
 def alarmed(root: Path, model: SACOptions, *callbacks: Callback, **changes: Any) -> tuple[list[str], OptionAlarm]:

@@ -131,6 +131,7 @@ class RBF(LastLayer):
 
     centres: Tensor
     scale: Tensor
+    exponents: Tensor
 
     def __init__(
         self,
@@ -154,20 +155,27 @@ class RBF(LastLayer):
         self.register_buffer("centres", torch.cartesian_prod(*axes).view(-1, len(low)), persistent=False)
         spacing = torch.stack([axis[1] - axis[0] for axis in axes])
         self.register_buffer("scale", (width * spacing).reciprocal(), persistent=False)
+        centre = self.centres * self.scale
+        square = centre.square().sum(-1, keepdim=True)
+        each = torch.cat([centre, torch.full_like(square, -0.5), -0.5 * square], -1)
+        self.register_buffer("exponents", F.pad(each.T, (0, 1)), persistent=False)
 
     def features(self, z: Tensor) -> Tensor:
-        """The bumps and a one, `[..., centres^D + 1]`."""
-        scaled, centres = z * self.scale, self.centres * self.scale
-        square = scaled.square().sum(-1, keepdim=True) + centres.square().sum(-1) - 2 * scaled @ centres.T
-        bumps = torch.exp(-0.5 * square)
-        return torch.cat([bumps, torch.ones_like(bumps[..., :1])], -1)
+        """The bumps and a one, `[..., centres^D + 1]`.
+
+        -|z - c|^2 / 2 = z c - |z|^2 / 2 - |c|^2 / 2: one product gives the exponents of all, and zero for the one.
+        """
+        scaled = z * self.scale
+        square = scaled.square().sum(-1, keepdim=True)
+        return torch.exp(torch.cat([scaled, square, torch.ones_like(square)], -1) @ self.exponents)
 
     def jacobian(self, z: Tensor) -> Tensor:
         """Derivative of `step` by z in closed form: d phi_j / d z = -phi_j (z - c_j) / h^2."""
         bumps = self.features(z)[..., :-1]
         weighted = bumps.unsqueeze(-2) * self.weight[:-1].T
-        moment = weighted @ self.centres - weighted.sum(-1, keepdim=True) * z.unsqueeze(-2)
-        return self._with_identity(moment * self.scale.square())
+        centres = self.exponents[: self.dimensions, :-1].T
+        moment = weighted @ centres - weighted.sum(-1, keepdim=True) * (z * self.scale).unsqueeze(-2)
+        return self._with_identity(moment * self.scale)
 
 
 class LinearDynamics(LastLayer):

@@ -37,6 +37,20 @@ def test_nature_cnn_has_the_published_size_and_scales_bytes_once() -> None:
     torch.testing.assert_close(features, network.body(frames.float() / 255))
 
 
+def test_nature_cnn_learns_the_same_from_frames_in_either_layout() -> None:
+    network = NatureCNN((4, 36, 36))
+    frames = torch.randint(0, 256, (2, 4, 36, 36), dtype=torch.uint8)
+    with torch.no_grad():
+        acting = network(frames, {}, RESET)[0]
+
+    learning = network(frames, {}, RESET)[0]
+    gradients = torch.autograd.grad(learning.sum(), list(network.parameters()))
+    expected = torch.autograd.grad(network.body(frames.float() / 255).sum(), list(network.parameters()))
+
+    torch.testing.assert_close(learning, acting, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(gradients, expected, atol=1e-5, rtol=1e-4)
+
+
 def test_convolutions_refuse_what_is_not_planes_and_frames_that_are_too_small() -> None:
     with pytest.raises(ValueError, match=r"CNN: the observation's shape is \(19,\), not \(C, H, W\); use MLP"):
         CNN((19,))

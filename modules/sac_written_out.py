@@ -1,0 +1,184 @@
+"""Soft actor-critic's update with its gradients written out, for plain networks on a CPU.
+
+At 256 rows autograd costs a fifth of an update: the graph, and tensors that are read once. The same products in the
+same order need neither, so weights are those of `SAC.descend` to the last bit, and tests hold them to that.
+"""
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from modules.functional.returns import td_target
+from modules.functional.soft import reparametrised_log_prob, soft_value
+from modules.networks.mlp import MLP
+from modules.networks.squashed import LOG_STD_HIGH, LOG_STD_LOW
+from modules.networks.twin import TwinLinear, TwinMLP
+from modules.sac_batch import SACBatch
+
+if TYPE_CHECKING:
+    from modules.sac import SAC
+
+aten = torch.ops.aten
+
+
+class Layers:
+    """A ReLU network, or two side by side as one batched product.
+
+    Args:
+        parameters: weight `[in, out]` or `[2, in, out]` and bias of every layer, in turn.
+        gradients: where those of the parameters are written, in the same order; None for layers that do not learn.
+    """
+
+    def __init__(self, parameters: list[Tensor], gradients: list[Tensor] | None = None):
+        self.weights, self.biases = parameters[::2], parameters[1::2]
+        self.gradients = gradients
+        alone = parameters[0].dim() == 2
+        self.affine: Callable[..., Tensor] = torch.addmm if alone else torch.baddbmm
+        self.product: Callable[..., Tensor] = torch.mm if alone else torch.bmm
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """The outputs, and what every layer saw."""
+        seen: list[Tensor] = []
+        for weight, bias in zip(self.weights, self.biases, strict=True):
+            seen.append(x.relu_() if seen else x)
+            x = self.affine(bias, seen[-1], weight)
+        return x, seen
+
+    def learn_(self, seen: list[Tensor], by_output: Tensor) -> None:
+        """Write the gradients of all parameters."""
+        assert self.gradients is not None
+        for layer in reversed(range(len(seen))):
+            self.product(seen[layer].mT, by_output, out=self.gradients[2 * layer])
+            torch.sum(by_output, -2, keepdim=True, out=self.gradients[2 * layer + 1])
+            by_output = self.through(layer, seen, by_output) if layer else by_output
+
+    def by_input(self, seen: list[Tensor], by_output: Tensor) -> Tensor:
+        """The gradient of what the first layer saw."""
+        for layer in reversed(range(1, len(seen))):
+            by_output = self.through(layer, seen, by_output)
+        return self.product(by_output, self.weights[0].mT)
+
+    def through(self, layer: int, seen: list[Tensor], by_output: Tensor) -> Tensor:
+        """The gradient before the activation under a layer; a product with one column needs no matrix product."""
+        weight = self.weights[layer].mT
+        below = by_output * weight if by_output.shape[-1] == 1 else self.product(by_output, weight)
+        return aten.threshold_backward.grad_input(below, seen[layer], 0, grad_input=below)
+
+
+class Sample(NamedTuple):
+    """Actions of a policy `[N, dims]`, their log-probabilities `[N]`, and what their gradients need."""
+
+    action: Tensor
+    log_prob: Tensor
+    pre_tanh: Tensor
+    std: Tensor
+    spread: Tensor
+    noise: Tensor
+
+    @classmethod
+    def of(cls, output: Tensor, noise: Tensor) -> "Sample":
+        """As `SquashedGaussianHead` and `SquashedGaussian.sample_with_log_prob` make it."""
+        mean, spread = output.chunk(2, -1)
+        spread = spread.tanh()
+        log_std = spread * (0.5 * (LOG_STD_HIGH - LOG_STD_LOW)) + 0.5 * (LOG_STD_HIGH + LOG_STD_LOW)
+        std = log_std.exp()
+        pre_tanh = torch.addcmul(mean, std, noise)
+        return cls(pre_tanh.tanh(), reparametrised_log_prob(pre_tanh, noise, log_std), pre_tanh, std, spread, noise)
+
+    def by_output(self, by_action: Tensor, by_log_prob: Tensor) -> Tensor:
+        """The gradient of the head's output `[N, 2 dims]`."""
+        by_log_prob = by_log_prob.unsqueeze(-1).expand_as(self.action).contiguous()  # as vectorised kernels want it
+        slope = aten.softplus_backward(2.0 * by_log_prob, -2.0 * self.pre_tanh, 1, 20)
+        by_mean = aten.tanh_backward(by_action, self.action) + (2.0 * by_log_prob - 2.0 * slope)
+        by_log_std = by_mean * self.noise * self.std - by_log_prob
+        by_spread = aten.tanh_backward(by_log_std * (0.5 * (LOG_STD_HIGH - LOG_STD_LOW)), self.spread)
+        return torch.cat([by_mean, by_spread], -1)
+
+
+class WrittenOut:
+    """`SAC.descend` without autograd."""
+
+    def __init__(self, model: "SAC"):
+        self.model, self.optimization = model, model.optimization
+        actor, critic = (self.optimization.flat[each] for each in model.raw_optimizers[:2])
+        values, gradients = ([each.detach() for each in part] for part in (actor.parameters, actor.views))
+        self.actor = Layers(*([as_rows(each) for each in part] for part in (values, gradients)))
+        self.critic = Layers([each.detach() for each in critic.parameters], critic.views)
+        self.target = Layers([each.detach() for each in model.target_critic.parameters()])
+
+    @torch.no_grad()
+    def descend(self, batch: SACBatch, next_noise: Tensor, noise: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """One step of critics, actor and temperature: the critics' absolute errors `[N]`, and the metrics."""
+        actor, critic, *temperature = self.model.raw_optimizers[: self.model.curious_at]
+        bound, alpha = self.model.max_grad_norm, self.model.log_alpha.exp()
+        critic_loss, errors, q_mean = self.critic_gradient_(batch, next_noise, alpha)
+        critic_norm = self.optimization.step_written(critic, bound)
+        actor_loss, entropy = self.actor_gradient_(batch, noise, alpha)
+        actor_norm = self.optimization.step_written(actor, bound)
+        if temperature:
+            surplus = (entropy - self.model.entropy_wanted(None)).mean()
+            torch.mul(surplus, alpha, out=self.optimization.flat[temperature[0]].views[0])
+            self.optimization.step_written(temperature[0], math.inf)
+        return errors, [critic_loss, actor_loss, alpha, entropy.mean(), q_mean, critic_norm, actor_norm]
+
+    def critic_gradient_(self, batch: SACBatch, noise: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """That of `SAC.critic_loss`, and what it returns."""
+        after = Sample.of(self.actor(as_features(batch.next_obs))[0], noise)
+        q1, q2 = self.q(self.target, batch.next_obs, after.action)[0]
+        target = td_target(batch.return_, soft_value(q1, q2, after.log_prob, alpha), batch.discount)
+        q, seen = self.q(self.critic, batch.obs, batch.action)
+        error = q - target
+        by_q = batch.weight * (1 / len(target)) * (2.0 * error)
+        self.critic.learn_(seen, by_q.unsqueeze(-1))
+        return (batch.weight * error.square()).sum(0).mean(), error.abs().mean(0), q.mean()
+
+    def actor_gradient_(self, batch: SACBatch, noise: Tensor, alpha: Tensor) -> tuple[Tensor, Tensor]:
+        """That of `SAC.actor_loss`, and what it returns."""
+        output, seen = self.actor(as_features(batch.obs))
+        sample = Sample.of(output, noise)
+        (q1, q2), seen_by_critic = self.q(self.critic, batch.obs, sample.action)
+        counts = batch.weight.sign()
+        by_value = counts * (-1 / len(counts))
+        first = torch.heaviside(q2 - q1, q1.new_full((), 0.5))  # the share of the lower one; of equal ones half
+        by_q = torch.stack([by_value * first, by_value * (1 - first)]).unsqueeze(-1)
+        by_action = self.critic.by_input(seen_by_critic, by_q).sum(0)[:, -sample.action.shape[-1] :]
+        self.actor.learn_(seen, sample.by_output(by_action, -by_value * alpha))
+        return -(counts * soft_value(q1, q2, sample.log_prob, alpha)).mean(), -sample.log_prob
+
+    def q(self, critic: Layers, obs: Tensor, action: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """Estimates `[2, N]` of actions in [-1, 1], and what every layer saw."""
+        q, seen = critic(torch.cat([as_features(obs), action], -1).expand(2, -1, -1))
+        return q.squeeze(-1), seen
+
+
+def as_features(obs: Tensor) -> Tensor:
+    """Observations as the first layer takes them; integers are cast, as networks do it."""
+    return obs.flatten(1).float()
+
+
+def as_rows(parameter: Tensor) -> Tensor:
+    """A weight of `nn.Linear` as `[in, out]`, a bias as `[1, out]`."""
+    return parameter.t() if parameter.dim() == 2 else parameter.unsqueeze(0)
+
+
+def can_be_written_out(model: "SAC") -> bool:
+    """Whether all of it is what `WrittenOut` knows: boxes, plain ReLU networks, float32, optimizers that are flat."""
+    known = type(model.network) is MLP and type(model.critic) is TwinMLP and model.network.scale == 1
+    flat = all(optimizer in model.optimization.flat for optimizer in model.raw_optimizers)
+    float32 = str(model.trainer.precision) == "32-true" and model.device.type == "cpu"
+    return model.continuous and known and flat and float32 and all(map(plain, leaves(model)))
+
+
+def leaves(model: "SAC") -> list[nn.Module]:
+    """The layers of actor's torso and critics."""
+    layers = [*model.network.modules(), *model.critic.modules()]
+    return [layer for layer in layers if not list(layer.children())]
+
+
+def plain(layer: nn.Module) -> bool:
+    """Whether it is a layer of a ReLU network that nobody listens to."""
+    hooked = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks
+    return isinstance(layer, nn.Flatten | nn.Linear | TwinLinear | nn.ReLU) and not hooked

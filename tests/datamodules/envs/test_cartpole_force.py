@@ -1,0 +1,42 @@
+"""CartPole pushed by any force: Gymnasium's physics, whatever the force, all the way round."""
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.utils.env_checker import check_env
+
+import datamodules.envs  # noqa: F401  (registers the id)
+from datamodules.envs.cartpole_force import CartPoleForce
+
+
+def test_it_is_cartpole_where_cartpole_can_be() -> None:
+    whole, part = gym.make("CartPole-v1"), gym.make("CartPoleForce-v0")
+    shown, seen = whole.reset(seed=3)[0], part.reset(seed=3)[0]
+    for action in (0, 1, 1, 0, 1):
+        np.testing.assert_allclose(seen, [np.cos(shown[2]), np.sin(shown[2]), shown[3]], atol=1e-6)
+        shown, seen = whole.step(action)[0], part.step(np.float32([2 * action - 1]))[0]
+
+
+def test_no_force_leaves_it_to_gravity_and_more_than_one_is_one() -> None:
+    def after(force: float) -> float:
+        env = CartPoleForce()
+        env.reset(seed=0)
+        env.cartpole.state = np.array([0.0, 0.0, np.pi / 2, 0.0])
+        return float(env.step(np.float32([force]))[0][2])
+
+    assert np.isclose(after(0.0), 0.02 * 9.8 / (0.5 * 4 / 3))
+    assert after(5.0) == after(1.0)
+
+
+def test_the_pole_swings_through_the_circle_until_the_time_is_up() -> None:
+    env = gym.make("CartPoleForce-v0")
+    env.reset(seed=1)
+    steps = [env.step(np.float32([0.3])) for _ in range(200)]
+
+    cosines = [obs[0] for obs, *_ in steps]
+
+    assert min(cosines) < -0.99
+    assert [terminated or truncated for _, _, terminated, truncated, _ in steps] == [False] * 199 + [True]
+
+
+def test_it_is_an_environment() -> None:
+    check_env(CartPoleForce(), skip_render_check=True)
