@@ -57,17 +57,10 @@ class Crew:
         self.shared = shared_arrays(self.memory, layout)
         self.shared.current[:] = -1
         self._done = (context.Semaphore(0), context.Semaphore(0))
+        shares = [_shares(halves, number, num_workers) for number in range(num_workers)]
+        common = (self.memory, layout)
         self._seats = [
-            Seat(
-                number,
-                _shares(halves, number, num_workers),
-                self.memory,
-                layout,
-                context.Semaphore(0),
-                self._done,
-                spins,
-            )
-            for number in range(num_workers)
+            Seat(number, share, *common, context.Semaphore(0), self._done, spins) for number, share in enumerate(shares)
         ]
         payloads = [_payload(makers, read_obs, seat, name) for seat in self._seats]
         self.processes: list[SpawnProcess] = []
