@@ -74,13 +74,19 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--mode", choices=("max", "min"), default="max", help="whether more or less is better")
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     parser.add_argument("--folder", type=Path, default=Path("runs/compare"), help="where runs and results go")
-    options = parser.parse_args(words)
+    options, unknown = parser.parse_known_args(words)
+    if unknown:
+        refuse(
+            f"{unknown[0]} is no option of compare: a setting of all runs follows `--with`, for example"
+            " --with data.total_env_steps=500, and one to compare `--set`."
+        )
     for name in ("seeds", "jobs"):
         if getattr(options, name) < 1:
             refuse(f"--{name} is {getattr(options, name)}; it must be at least 1.")
-    for setting in [*options.set, *options.same]:
-        if "=" not in setting.strip("="):
-            refuse(f"--set {setting} is no setting: write KEY=A,B,C, for example --set model.gamma=0.9,0.99")
+    for option, settings, form in (("--set", options.set, "KEY=A,B,C"), ("--with", options.same, "KEY=VALUE")):
+        for setting in settings:
+            if "=" not in setting.strip("="):
+                refuse(f"{option} {setting} is no setting: write {form}, for example {option} model.gamma=0.9")
     return options
 
 

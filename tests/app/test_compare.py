@@ -44,6 +44,8 @@ def test_settings_multiply_and_brackets_keep_their_commas() -> None:
     [
         (("--seeds", "0"), "--seeds is 0; it must be at least 1"),
         (("--set", "model.gamma"), "--set model.gamma is no setting"),
+        (("--with", "model.gamma"), "--with model.gamma is no setting"),
+        (("--data.num_envs", "3"), "--data.num_envs is no option of compare: a setting of all runs follows `--with`"),
         (("--mode", "most"), "invalid choice: 'most'"),
         (("--with", "model.gama=1", "--seeds", "1"), "ended with code 2 and said"),
     ],
