@@ -113,9 +113,7 @@ class PoolEnv:
         self._steps = [[self._here.step(part, masked, final) for final in (False, True)] for part in rows]
         self._copies = [[self._copies_of(half, masked, final) for final in (False, True)] for half in self.halves]
         for half in (0, 1):
-            self.bring(half)
-            if self._copied:
-                self._copied[half].record()
+            self._bring_noted(half, final=False)
         return self.latest.obs, self.latest.info
 
     def noise(self, steps: int) -> None:
@@ -138,10 +136,7 @@ class PoolEnv:
 
         Raises: RuntimeError for an environment that raised or a process that died, or if nothing was sent.
         """
-        step = self.bring(half, self.wait(half))
-        if self._copied:
-            self._copied[half].record()
-        return step
+        return self._bring_noted(half, self.wait(half))
 
     def wait(self, half: int) -> bool:
         """Wait for the step of a half, which stays on the host; whether it has true last observations.
@@ -195,6 +190,13 @@ class PoolEnv:
         if self._copied:
             self._copied[half].synchronize()
         self._crew.order(kind, half)
+
+    def _bring_noted(self, half: int, final: bool) -> Step:
+        """`bring`, and note when the copies are made, so that the next order waits for it."""
+        step = self.bring(half, final)
+        if self._copied:
+            self._copied[half].record()
+        return step
 
     def _copies_of(self, rows: slice, masked: bool, final: bool) -> list[tuple[Tensor, Tensor]]:
         """Target and source of every copy that brings these rows to the device; none if they are there."""
