@@ -13,7 +13,7 @@ from datamodules.types import Actor, Decision, State
 class Acting:
     """Decides for a group of rows.
 
-    Where environments are made of tensors, `ask` is a part of what is captured. Real environments cannot be captured,
+    Where environments are made of tensors, deciding is a part of what is captured. Real ones cannot be captured,
     but what happens between two of their steps can: a call then costs a GPU one launch instead of dozens.
 
     Args:
@@ -40,8 +40,11 @@ class Acting:
         """What the actor decides."""
         return self.actor.act(obs, state, reset, mask=mask, noise=noise)
 
-    def __call__(self, *args: Any) -> tuple[Decision, State]:
-        """`ask` in the form that the joint has."""
+    def __call__(
+        self, obs: Tensor, state: State, reset: Tensor, *, mask: Tensor | None, noise: Tensor
+    ) -> tuple[Decision, State]:
+        """`Actor.act` in the form that the joint has."""
+        args: tuple[Any, ...] = (obs, state, reset, mask, noise)
         if not self._owns:  # what a graph reads at every replay must be nobody else's
             self._owns, args = True, tuple(arg if arg is None else mapped(torch.clone, arg) for arg in args)
         return self.joint(*args)

@@ -127,7 +127,7 @@ class Collector:
 
     def advance(self, live: Live, noise: Tensor, env_noise: Tensor, t: Tensor, row: Row, slots: State) -> Live:
         """One step, written into `row`; truncated rows leave their last state in `slots`."""
-        decision, actor = self.decide(live, noise, row, self.acting[0].ask if self.pure else self.acting[0])
+        decision, actor = self.decide(live, noise, row, self.actor.act if self.pure else self.acting[0])
         if self.pure:
             envs, step, last = self.pure.advance(live.envs, decision.action, env_noise)
             self._keep_state(t, step, last, slots)
@@ -143,7 +143,7 @@ class Collector:
     ) -> tuple[Decision, State]:
         """Ask the actor, and write what it was allowed and what it chose."""
         state = informed(live.actor, live.masks)
-        decision, actor = ask(live.obs, state, live.reset, live.masks.get("action_mask"), noise)
+        decision, actor = ask(live.obs, state, live.reset, mask=live.masks.get("action_mask"), noise=noise)
         row.action.copy_(decision.action)
         for name, value in (decision.extras | live.masks).items():
             row.extras[name].copy_(value)

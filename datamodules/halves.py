@@ -5,7 +5,6 @@ from typing import NamedTuple, cast
 import torch
 from torch import Tensor
 
-from datamodules.acting import Acting
 from datamodules.collect import Collector, Live, Row, of
 from datamodules.joint import Joint
 from datamodules.masks import masks_of
@@ -78,7 +77,6 @@ class Half:
         self._number = self.number.numpy()
         self.at = 0
         self.t, self.before = (torch.zeros(1, dtype=torch.int64, device=self.device) for _ in range(2))
-        self.ask = Acting(collector.actor, self.device).ask
         self.joint: Joint[tuple[()]] = Joint(
             self.turn,
             self.device,
@@ -112,28 +110,28 @@ class Half:
         """Wait for the last step of a rollout, and write it."""
         self._wait(self.collector.horizon)
         self.t.fill_(self.collector.horizon)
-        self.write(self.collector.pool.bring(self.half))
+        self.write(self.collector.pool.bring(self.half), self.places[self.at])
 
     def turn(self) -> tuple[()]:
         """Fetch the answer to step t - 1, advance, and hand the action of step t out."""
         self.t.copy_(self.number, non_blocking=True)
-        action = self.advance(self.collector.pool.bring(self.half))
+        action = self.advance(self.collector.pool.bring(self.half), self.places[self.at])
         self.action.copy_(action, non_blocking=True)
         return ()
 
-    def advance(self, step: Step) -> Tensor:
+    def advance(self, step: Step, row: Row) -> Tensor:
         """Write the step that came, decide the next one, and write that; its action."""
-        live = self.write(step)
+        live = self.write(step, row)
         noise = self.noise.index_select(0, self.t)[0]
-        decision, state = self.collector.decide(live, noise, self.places[self.at], self.ask)
+        decision, state = self.collector.decide(live, noise, row, self.collector.actor.act)
         for name, leaf in state.items():
             self.state[name].copy_(leaf)
         return decision.action
 
-    def write(self, step: Step) -> Live:
+    def write(self, step: Step, row: Row) -> Live:
         """Write step t - 1, the first place being written twice; what to decide on at t."""
         self.before.copy_((self.t - 1).clamp(min=0))
-        masks, ended = self.collector.record(step, self.places[self.at])
+        masks, ended = self.collector.record(step, row)
         reset = torch.where(self.t > 0, ended, self.collector.storage["reset"][0, self.rows])
         return self.collector.live._replace(obs=step.obs, masks=masks, actor=self.state, reset=reset)
 

@@ -8,13 +8,14 @@ import pytest
 import torch
 
 from callbacks.compile import Compile
+from datamodules.rollout import RolloutData
 from modules.ppo import PPO
-from tests.training import small_ppo, snake_data, trainer
+from tests.training import cartpole_data, small_ppo, snake_data, trainer
 
 
-def run(root: Path, callback: Compile, **changes: Any) -> PPO:
+def run(root: Path, callback: Compile, data: RolloutData | None = None, **changes: Any) -> PPO:
     lightning.seed_everything(1, verbose=False)
-    data = snake_data(total_env_steps=512)
+    data = data or snake_data(total_env_steps=512)
     model = small_ppo(data)
     trainer(root, callback, **changes).fit(model, datamodule=data)
     return model
@@ -30,6 +31,12 @@ def test_a_compiled_run_equals_an_eager_one(tmp_path: Path) -> None:
     assert compiled.joints["update"].in_force == "compiled"
     assert eager.joints["update"].in_force == "eager"
     assert difference(eager, compiled) < 1e-4
+
+
+def test_a_compiled_pool_of_more_steps_than_may_be_compiled_anew_equals_an_eager_one(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"backend": "pool", "num_envs": 4, "horizon": 16, "total_env_steps": 128}
+    eager, compiled = (run(tmp_path, Compile(mode), cartpole_data(**settings)) for mode in ("off", "default"))
+    assert difference(eager, compiled) < 1e-5
 
 
 def test_auto_is_eager_without_a_gpu_and_graph_says_that_it_needs_one(tmp_path: Path) -> None:
