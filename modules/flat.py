@@ -2,7 +2,7 @@
 
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -14,6 +14,10 @@ ELEMENTWISE = (Adadelta, Adam, AdamW, NAdam, RAdam, RMSprop, SGD)
 
 ALIGNED = 16
 """Every parameter begins at a multiple of so many numbers, as fast matrix products want it."""
+
+PIECES, PIECE = 32, 1_024
+"""A GPU's fused optimizer gives a piece of up to 65,536 numbers to one block of threads: the whole is handed over in at
+most so many pieces, as many as one launch takes, of a multiple of so many numbers."""
 
 
 class FlatParameters:
@@ -40,10 +44,10 @@ class FlatParameters:
             self.views.append(gradient[: parameter.numel()].view_as(parameter))
             parameter.data = piece[: parameter.numel()].view_as(parameter).copy_(parameter.data)
 
-    def differentiate_(self, loss: Tensor) -> None:
-        """Write the loss's gradient; that of a parameter it does not depend on is zero."""
-        gradients = torch.autograd.grad(loss, self.parameters, materialize_grads=True)
-        torch._foreach_copy_(self.views, gradients)
+    def receive_(self, gradients: Sequence[Tensor | None]) -> None:
+        """Write the gradient of every parameter; zero where a loss does not depend on it."""
+        known = zip(gradients, self.views, strict=True)
+        torch._foreach_copy_(self.views, [torch.zeros_like(view) if each is None else each for each, view in known])
 
     def clip_(self, max_norm: float) -> Tensor:
         """Scale the gradient down to a norm of at most `max_norm`, unless infinite; the norm that it had."""
@@ -54,22 +58,30 @@ class FlatParameters:
 
     @torch.no_grad()
     def step_(self, optimizer: Optimizer) -> None:
-        """The optimizer's step; for fused Adam on a CPU its kernel alone, which takes a third of the step's time."""
+        """The optimizer's step; for fused Adam its kernel alone, which takes a third of the step's time."""
         with subnormal_is_zero():
             self._step_(optimizer)
 
     def _step_(self, optimizer: Optimizer) -> None:
         options, state = optimizer.param_groups[0], optimizer.state.get(self.whole)
-        kernel_alone = self.whole.device.type == "cpu" and options.get("fused") and not options["amsgrad"]
+        kernel_alone = options.get("fused") and not options["amsgrad"]
         if not (state and kernel_alone and isinstance(optimizer, Adam)):
             optimizer.step()
             return
         state["step"].add_(1)
+        whole, steps = self._pieces(self.whole), state["step"]
         (torch._fused_adamw_ if options["decoupled_weight_decay"] else torch._fused_adam_)(
-            [self.whole], [self.gradient], [state["exp_avg"]], [state["exp_avg_sq"]], [], [state["step"]],
+            whole, self._pieces(self.gradient), self._pieces(state["exp_avg"]), self._pieces(state["exp_avg_sq"]),
+            [], [steps] * len(whole),
             lr=options["lr"], beta1=options["betas"][0], beta2=options["betas"][1], eps=options["eps"],
             weight_decay=options["weight_decay"], maximize=options["maximize"], amsgrad=False,
         )  # fmt: skip
+
+    def _pieces(self, column: Tensor) -> list[Tensor]:
+        """A column as long as the whole, in views that the device's kernel treats side by side."""
+        if self.whole.device.type == "cpu":
+            return [column]
+        return list(column.split(-(-len(column) // (PIECES * PIECE)) * PIECE))
 
 
 @contextmanager

@@ -56,6 +56,19 @@ class Arrival(NamedTuple):
     free: Tensor
 
 
+class Judged(NamedTuple):
+    """What a step of the critics leaves to those that act, without gradient, `[N, K]` each but for the loss.
+
+    loss: of the critics, 0-d.   weight: how much every option learns from each step.   arrival: in s'.
+    q: the lower estimate of what was done.
+    """
+
+    loss: Tensor
+    weight: Tensor
+    arrival: Arrival
+    q: Tensor
+
+
 class Controller(nn.Module):
     """Chooses among K options and ends them, by a master mu(w | s) and terminations beta(s, w).
 
