@@ -154,11 +154,12 @@ class ReplayData(EnvironmentData):
         return None if replay is None else {"identity": self.dataset.identity, **replay.state_dict()}
 
     def _sidecar(self, saved: dict[str, Any]) -> dict[str, Any] | None:
-        """The content that belongs to a checkpoint, if its file is there."""
+        """The content that belongs to a checkpoint, if its file is there on every rank: else all of them begin anew."""
         assert self.trainer is not None
         path = self.replay_path(Path(str(self.trainer.ckpt_path)))
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=True) if path.is_file() else None
-        if state is not None and state["identity"] == saved["identity"]:
+        found = state is not None and state["identity"] == saved["identity"]
+        if self.trainer.strategy.reduce_boolean_decision(found):
             return state
         rank_zero_info("The checkpoint comes without its replay, which only `last` has: it fills anew before learning.")
         return None
