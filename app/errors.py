@@ -5,9 +5,10 @@ innermost complaint says what is wrong; the keys of all of them together say whe
 """
 
 import argparse
+import inspect
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType, UnionType
@@ -103,7 +104,7 @@ def explain(complaints: Sequence[Complaint], argv: Sequence[str]) -> str:
         given = [token for token in argv if token.startswith(match[1])]
         return f"`{given[-1] if given else match[1]}` needs a value."
     if path := _class_problem(message):
-        return _bad_class(*path, argv)
+        return _bad_class(*path, _protocols(complaints), argv)
     if match := KEY.search(message):
         return _wrong_type(match[1], parents, options, message, argv)
     return message
@@ -148,7 +149,7 @@ def _class_problem(message: str) -> tuple[str, str] | None:
     return None
 
 
-def _bad_class(path: str, reason: str, argv: Sequence[str]) -> str:
+def _bad_class(path: str, reason: str, protocols: Mapping[str, type], argv: Sequence[str]) -> str:
     place = next((entry.place for entry in _entries(argv) if entry.text == path), "the configuration")
     top = path.partition(".")[0]
     if not reason and why_untrustworthy(top):
@@ -156,9 +157,35 @@ def _bad_class(path: str, reason: str, argv: Sequence[str]) -> str:
     if not reason:
         return f"`{path}` ({place}) may not be imported: if you trust that code, add `--trust {top}`."
     module, _, name = path.rpartition(".")
-    classes = [key for key, value in vars(sys.modules.get(module, object)).items() if isinstance(value, type)]
+    known = vars(sys.modules.get(module, object))
+    if (protocol := protocols.get(reason.rpartition(" ")[2])) and isinstance(known.get(name), type):
+        return f"`{path}` ({place}) cannot be used: {_unlike(known[name], protocol)}"
+    classes = [key for key, value in known.items() if isinstance(value, type)]
     hint = f"; {nearest(name, classes)}" if "has no attribute" in reason and module in sys.modules else "."
     return f"`{path}` ({place}) cannot be used: {reason.rstrip('.')}{hint}"
+
+
+def _protocols(complaints: Sequence[Complaint]) -> dict[str, type]:
+    """The protocols among the types of the options, by name."""
+    hints, found = [hint for complaint in complaints for hint in complaint.options.values()], {}
+    while hints:
+        hint = hints.pop()
+        hints += get_args(hint) if not isinstance(hint, type) or get_origin(hint) else ()
+        if getattr(hint, "_is_protocol", False):
+            found[hint.__name__] = hint
+    return found
+
+
+def _unlike(given: type, protocol: type) -> str:
+    """Which methods of a class are not those of a protocol, types included, and how to write them."""
+    wanted, own = _signatures(protocol), _signatures(given)
+    wrong = [f"`{name}{signature}`" for name, signature in wanted.items() if own.get(name) != signature]
+    return f"{protocol.__name__} asks for {', '.join(wrong) or 'other methods'}, with these names and types."
+
+
+def _signatures(kind: type) -> dict[str, inspect.Signature]:
+    public = {name: value for name, value in inspect.getmembers(kind, inspect.isfunction) if not name.startswith("_")}
+    return {name: inspect.signature(value) for name, value in public.items()}
 
 
 def _broken_file(argv: Sequence[str], message: str) -> str:

@@ -21,7 +21,8 @@ class Progress(ProgressBar):
 
     On a terminal one bar, redrawn in place; elsewhere (a file, a pipe, a batch system) a plain line now and then, and
     one at the end. Between two refreshes an iteration costs a look at the clock. The speed is that of the last ten
-    seconds, evaluation included; the time left assumes the average speed of this session.
+    seconds, evaluation included; the time left assumes the average speed of this session. Steps that were made before
+    the run, by the agent of an imported checkpoint, count as done and as to do: the run itself is as long as ever.
 
     Args:
         refresh_every_s: seconds between redraws on a terminal.
@@ -53,6 +54,7 @@ class Progress(ProgressBar):
         """Begin the line."""
         now = time.monotonic()
         self._start = (now, trainer.global_step)
+        self._total = total_env_steps(trainer) + steps_before(trainer, pl_module)
         self._recent.clear()
         self._recent.append((now, pl_module.env_steps))
         if self.is_enabled and sys.stdout.isatty():
@@ -94,7 +96,7 @@ class Progress(ProgressBar):
         """What there is to say at time `now` of the monotonic clock."""
         (then, env_steps_then), started = self._recent[0], self._start
         speed = (pl_module.env_steps - env_steps_then) / max(now - then, 1e-9)
-        parts = [f"{pl_module.env_steps:,} of {total_env_steps(trainer):,} env steps", f"{speed:,.0f}/s"]
+        parts = [f"{pl_module.env_steps:,} of {self._total:,} env steps", f"{speed:,.0f}/s"]
         parts += [f"{name} {pl_module.latest[tag]:.4g}" for name, tag in SHOWN.items() if tag in pl_module.latest]
         done, to_do = trainer.global_step - started[1], iterations(trainer) - trainer.global_step
         if done and to_do:
@@ -118,3 +120,8 @@ def iterations(trainer: Any) -> int:
 def total_env_steps(trainer: Any) -> int:
     """Environment steps that were asked for, all ranks together."""
     return int(trainer.datamodule.total_env_steps)
+
+
+def steps_before(trainer: Any, pl_module: Any) -> int:
+    """Environment steps that the agent brought along, beyond those of the run's iterations so far."""
+    return max(0, int(pl_module.env_steps) - trainer.global_step * int(trainer.datamodule.steps_per_iteration))

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils.data import IterableDataset
 
 from datamodules.sequence_types import HeldOut, Sequences
-from datamodules.types import PureVectorEnv, VectorEnv
+from datamodules.types import PureVectorEnv, UsageError, VectorEnv
 
 HOLD = 20
 """Steps that a random action is held: long enough to drive most systems through their range."""
@@ -75,6 +75,12 @@ def record(envs: VectorEnv, steps: int, seed: int, look: Any = lambda: None) -> 
         joined.append(step.valid & ~(step.terminated | step.truncated))
         look()
     return Sequences(torch.stack(obs), actions, torch.stack(joined))
+
+
+def require_finite(sequences: Sequences, what: str) -> None:
+    """Raises: UsageError for an observation that is NaN or infinite; `what` says whose it is."""
+    if not sequences.obs.isfinite().all():
+        raise UsageError(f"{what} shows NaN or infinite observations: nothing can be learned or predicted of them.")
 
 
 def longest(joined: Tensor) -> int:

@@ -4,11 +4,12 @@ from typing import Any
 
 import torch
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
+from torch import Tensor
 
 from datamodules.collect import Collector
 from datamodules.data import Backend, EnvironmentData, require_positive
 from datamodules.episodes import EpisodeDataset
-from datamodules.held_out import HeldOutDataset, longest, record_held_out
+from datamodules.held_out import HeldOutDataset, longest, record_held_out, require_finite
 from datamodules.iterations import IterationDataset
 from datamodules.seeds import restore_generator, run_seed, stream_generator, stream_seed
 from datamodules.sequence_ring import SequenceRing
@@ -137,6 +138,10 @@ class SequenceData(EnvironmentData):
         drawn = {"replay": self.generator.get_state(), "ring": self.ring.state_dict()}
         return super().rank_state() | drawn
 
+    def measured(self) -> dict[str, float | Tensor]:
+        """The largest observation that is remembered, NaN if one is: `callbacks.stability.Stability` looks at it."""
+        return {"train/largest_obs": self.ring.columns["obs"].abs().max()}
+
     def val_dataloader(self) -> Any:
         """The held-out sequences."""
         return HeldOutDataset(self.held_out_sequences())
@@ -150,6 +155,7 @@ class SequenceData(EnvironmentData):
             envs = make_envs(self.env, rows, backend=self.backend, env_kwargs=self.env_kwargs, device=device)
             self._held_out = record_held_out(envs, self.held_out_steps, stream_seed(run_seed(), rank, "eval"))
             envs.close()
+            require_finite(self._held_out.sequences, self.env)
             self._warn_of_short(longest(self._held_out.sequences.joined))
             if self._held_out.grid is None:
                 rank_zero_info(f"{self.env} knows no true field: it is judged by its predictions, dynamics/r2_k.")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from datamodules.data import Backend, require_positive
-from datamodules.held_out import record
+from datamodules.held_out import record, require_finite
 from datamodules.iterations import IterationDataset
 from datamodules.joint import Joint
 from datamodules.seeds import run_seed, stream_seed
@@ -129,10 +129,12 @@ class StoredData(SequenceData):
                     f"{self.file} holds observations and actions of shapes {shapes}, other than those of {self.env}:"
                     " set data.env and data.env_kwargs to where it was played."
                 )
+            require_finite(found, str(self.file))
             return Sequences(*(tensor.to(device) for tensor in found))
         envs = make_envs(self.env, self.sequences, backend=self.backend, env_kwargs=self.env_kwargs, device=device)
         recorded = record(envs, self.steps, stream_seed(run_seed(), 0, "env"))
         envs.close()
+        require_finite(recorded, self.env)
         return recorded
 
 

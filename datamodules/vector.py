@@ -13,10 +13,10 @@ import torch
 from gymnasium.envs.registration import EnvSpec
 
 import datamodules.envs  # noqa: F401  (registers Leyden's own ids)
+from datamodules.contract import judged_spaces
 from datamodules.device_env import DeviceEnv
 from datamodules.gymnasium_env import GymnasiumEnv
 from datamodules.pool import PoolEnv
-from datamodules.spaces import spaces_of
 from datamodules.types import Spaces, TensorEnv, UsageError, VectorEnv
 from datamodules.workers import AsyncEnvs, SyncEnvs
 
@@ -82,15 +82,18 @@ def make_envs(
 def probe_spaces(env: str, env_kwargs: dict[str, Any] | None = None) -> Spaces:
     """What an environment shows and takes, from one copy on the host that is closed again; CUDA is not touched.
 
-    Raises: UsageError as `make_envs` does.
+    A Gymnasium environment is reset and stepped once, whichever backend will step its copies: see `judged_spaces`.
+
+    Raises: UsageError as `make_envs` and `judged_spaces` do.
     """
     source, kwargs = source_of(env), _checked(env_kwargs)
     with _refusals_in_one_sentence(env, "auto", kwargs):
         if source.tensor_env is not None:
             return source.tensor_env(**kwargs).spaces
         assert source.spec is not None
-        with closing(gym.make(source.spec, disable_env_checker=True, **kwargs)) as one:
-            return spaces_of(one.observation_space, one.action_space, name=env)
+        one = gym.make(source.spec, disable_env_checker=True, **kwargs)
+    with closing(one):
+        return judged_spaces(one, env)
 
 
 def source_of(env: str) -> Source:

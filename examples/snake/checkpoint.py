@@ -20,7 +20,7 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     """
     try:
         checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except FileNotFoundError:
+    except OSError:
         raise UsageError(f"There is no checkpoint {path}; check the path.") from None
     except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
         raise UsageError(

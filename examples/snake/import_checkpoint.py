@@ -6,7 +6,8 @@
 
 Whatever follows the two paths is what `fit` takes, and describes the run that goes on. Weights, target, Adam's moments,
 the number of updates and epsilon come from the old file, epsilon as the number of env steps at which the run's schedule
-has that value. The replay was never saved: it fills anew before learning goes on.
+has that value. The replay was never saved: it fills anew before learning goes on. `data.total_env_steps` says how many
+env steps come on top of those.
 """
 
 import sys
@@ -111,7 +112,8 @@ def main(arguments: Sequence[str]) -> None:
         trainer: Any = described.trainer
         trainer.callbacks.append(Import(old, path))
         trainer.fit(described.model, described.datamodule)
-        print(f"Saved {path}.")
+        begun, length = described.model.env_steps, described.datamodule.total_env_steps
+        print(f"Saved {path}: the run goes on at {begun:,} env steps, for {length:,} more.")
     except UsageError as error:
         refuse(str(error))
 

@@ -4,7 +4,7 @@
 """
 
 import argparse
-import sys
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -13,6 +13,7 @@ import torch
 from agent import DQNAgent
 from game import MOVES, SnakeEnv
 
+from app.errors import refuse
 from datamodules.types import UsageError
 
 __all__ = ["DQNAgent", "SnakeEnv", "evaluate", "train"]
@@ -67,15 +68,9 @@ def evaluate(agent: DQNAgent, env: SnakeEnv, episodes: int = 10, seed: int = 1) 
 
 
 def draw(games: Sequence[Game], path: Path) -> None:
-    """Four curves over the games, as means of 50.
+    """Four curves over the games, as means of 50."""
+    from matplotlib.figure import Figure
 
-    Raises:
-        UsageError: if matplotlib is not installed.
-    """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise UsageError("Figures need matplotlib: pip install matplotlib, or leave --figure out.") from None
     figure = Figure(figsize=(10, 6), layout="constrained")
     for axes, name in zip(figure.subplots(2, 2).flat, Game._fields, strict=True):
         values = torch.tensor([getattr(game, name) for game in games], dtype=torch.float64)
@@ -83,6 +78,37 @@ def draw(games: Sequence[Game], path: Path) -> None:
         axes.plot(range(window, len(values) + 1), values.unfold(0, window, 1).nanmean(1))
         axes.set(xlabel="games", ylabel=name.replace("_", " "))
     figure.savefig(path)
+
+
+def require_usable(chosen: argparse.Namespace) -> None:
+    """Refuse what would fail after hours of training.
+
+    Raises:
+        UsageError: for no games, a device that is not there, and files that cannot be written.
+    """
+    if chosen.episodes < 1:
+        raise UsageError(f"--episodes is {chosen.episodes}; it must be at least 1, or take --eval-only.")
+    try:
+        torch.empty(0, device=chosen.device)
+    except (RuntimeError, AssertionError):
+        raise UsageError(f"--device {chosen.device} is not there; take cpu or cuda, or leave it out.") from None
+    if chosen.eval_only:
+        return
+    for option, path in (("--save", chosen.save), ("--figure", chosen.figure)):
+        if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):
+            raise UsageError(f"{option} {path} cannot be written; give a file in a folder that exists.")
+    if chosen.figure is not None:
+        require_drawable(chosen.figure)
+
+
+def require_drawable(path: Path) -> None:
+    """Raises: UsageError without matplotlib, and for a kind of picture that it does not know."""
+    try:
+        from matplotlib.backend_bases import FigureCanvasBase
+    except ImportError:
+        raise UsageError("Figures need matplotlib: pip install matplotlib, or leave --figure out.") from None
+    if path.suffix[1:] not in FigureCanvasBase.get_supported_filetypes():
+        raise UsageError(f"--figure {path} is no picture; end its name in .png, .pdf or .svg.")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -98,6 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--figure", type=Path, help="draw the games' curves here")
     parser.add_argument("--eval-only", action="store_true")
     chosen = parser.parse_args(arguments)
+    require_usable(chosen)
     torch.set_num_threads(1)  # matrices this small lose by a second thread
     env = SnakeEnv(dim=chosen.dim, use_features=chosen.use_features)
     agent = DQNAgent(env.state_size, len(MOVES), device=chosen.device, seed=chosen.seed)
@@ -116,4 +143,4 @@ if __name__ == "__main__":
     try:
         main()
     except UsageError as error:
-        sys.exit(str(error))
+        refuse(str(error))

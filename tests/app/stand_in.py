@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from lightning.pytorch import LightningDataModule
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 from torch.utils.data import DataLoader
 
@@ -100,3 +100,18 @@ class Field(EnvironmentData):
         return DataLoader(range(3))
 
     val_dataloader = test_dataloader = predict_dataloader = train_dataloader
+
+
+class Untyped:
+    """An option policy whose methods say nothing of their types."""
+
+    uses_actor, min_duration, max_duration = False, 1, 0
+
+    def initiation(self, obs):
+        return obs[:, 0] > 0
+
+    def action(self, obs: Tensor, age: Tensor, actor_action: Tensor) -> Tensor:
+        return actor_action
+
+    def termination(self, obs: Tensor, age: Tensor) -> Tensor:
+        return obs[:, 0]

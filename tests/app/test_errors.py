@@ -73,6 +73,15 @@ def test_a_class_of_the_wrong_kind_in_a_file_is_named(run: Run, folder: Path) ->
     assert outcome.err.startswith("`torch.nn.Linear` (bad.yaml, line 3) cannot be used: it does not correspond")
 
 
+def test_a_class_that_lacks_types_is_told_which(run: Run, folder: Path) -> None:
+    scripted = "[{class_path: tests.app.stand_in.Untyped}]"
+
+    outcome = run("fit", "--config", "sac_options_fourrooms.yaml", "--model.scripted", scripted)
+
+    asked = "OptionPolicy asks for `initiation(self, obs: torch.Tensor) -> torch.Tensor`, with these names and types."
+    assert (outcome.code, outcome.err.partition("cannot be used: ")[2].strip()) == (2, asked)
+
+
 def test_without_a_config_the_missing_parts_are_named(run: Run) -> None:
     assert "lacks `data` and `model`" in run("fit").err
 

@@ -4,6 +4,7 @@ import sys
 from typing import Any
 
 import pytest
+from lightning.pytorch import Callback
 
 from callbacks.progress import Progress
 
@@ -24,6 +25,21 @@ def test_without_a_terminal_it_prints_whole_lines(make_run: Any, capsys: pytest.
     assert re.search(r"^ 50%  64 of 128 env steps, [\d,]+/s, .*left$", lines[1])
     assert re.search(r"^100%  128 of 128 env steps, .*eval [\d.]+, .*in all$", lines[-1])
     assert "\r" not in "".join(lines)
+
+
+class Experienced(Callback):
+    """The agent has lived before."""
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        pl_module.env_steps = 1000
+
+
+def test_steps_that_an_imported_agent_brings_along_are_not_the_runs(
+    make_run: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    make_run(Experienced(), Progress(), iterations=4, enable_progress_bar=True).fit()
+
+    assert "100%  1,128 of 1,128 env steps" in capsys.readouterr().out
 
 
 def test_a_short_run_prints_one_line_at_its_end(make_run: Any, capsys: pytest.CaptureFixture[str]) -> None:

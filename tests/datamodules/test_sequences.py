@@ -7,14 +7,28 @@ import numpy as np
 import pytest
 import torch
 from lightning.pytorch import Callback
+from torch import Tensor
 
+from callbacks.stability import Diverged, Stability
 from callbacks.trajectories import write_trajectories
 from datamodules.device_env import DeviceEnv
 from datamodules.held_out import HOLD, longest, record, record_held_out
+from datamodules.sequences import SequenceData
 from datamodules.stored import StoredData, holding, read_sequences
-from datamodules.types import UsageError
+from datamodules.types import State, UsageError
 from tests.dynamics import Spring, explorer, spring_data
 from tests.training import trainer
+
+
+class Blinding(Spring):
+    """Shows NaN from some step of an episode on."""
+
+    def __init__(self, seeing: int):
+        super().__init__(20)
+        self.seeing = seeing
+
+    def observation(self, state: State) -> Tensor:
+        return state["x"].masked_fill((state["age"] >= self.seeing).unsqueeze(1), torch.nan)
 
 
 def springs(rows: int = 3, length: int | None = None) -> DeviceEnv:
@@ -43,6 +57,21 @@ def test_the_longest_trajectory_is_that_between_two_breaks() -> None:
 
     assert longest(joined) == 3
     assert (longest(joined[:, 1:]), longest(joined[:1, 1:]), longest(torch.ones(4, 2).bool())) == (2, 0, 4)
+
+
+def test_exploring_ends_when_it_is_shown_nan(tmp_path: Path) -> None:
+    data = spring_data(env=f"{__name__}.Blinding", env_kwargs={"seeing": 15}, held_out_steps=10)
+
+    with pytest.raises(Diverged, match=r"train/largest_obs is nan.*observations"):
+        trainer(tmp_path, Stability(), val_check_interval=100).fit(explorer(data), datamodule=data)
+
+
+@pytest.mark.parametrize("kind", [SequenceData, StoredData])
+def test_nan_in_a_recording_is_refused(kind: type[SequenceData], tmp_path: Path) -> None:
+    data = kind(f"{__name__}.Blinding", env_kwargs={"seeing": 5}, total_env_steps=200)
+
+    with pytest.raises(UsageError, match="Blinding shows NaN or infinite observations"):
+        trainer(tmp_path, num_sanity_val_steps=1, val_check_interval=1).fit(explorer(data), datamodule=data)
 
 
 @pytest.mark.parametrize("changes", [{"env_kwargs": {"length": 8}}, {"held_out_steps": 7}], ids=["ends", "short"])

@@ -30,6 +30,30 @@ def test_training_saves_draws_and_evaluates(tmp_path, capsys):
     assert first == second and "greedy: mean length" in first
 
 
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--episodes -3", "--episodes is -3; it must be at least 1"),
+        ("--device abacus", "--device abacus is not there"),
+        ("--save nowhere/snake.pt", "--save nowhere/snake.pt cannot be written"),
+        ("--figure nowhere/x.png", "--figure nowhere/x.png cannot be written"),
+        ("--figure games.xyz", "--figure games.xyz is no picture"),
+        ("--load missing.pt", "There is no checkpoint missing.pt"),
+        ("--load .", "There is no checkpoint ."),
+    ],
+)
+def test_what_would_fail_later_is_refused_before_training(words, sentence, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    from train import main
+
+    from datamodules.types import UsageError
+
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=sentence):
+        main(words.split())
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_benchmark_counts_the_steps_it_makes():
     from benchmark import steps_per_second
     from train import DQNAgent, SnakeEnv
