@@ -1,0 +1,64 @@
+"""The updates of deep Q-learning with their gradients written out, for plain networks on a CPU.
+
+The same products in the same order need no autograd, so weights are those of `DQN.learn_all` to the last bit, and tests
+hold them to that.
+"""
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from modules.functional.policy import masked_mean
+from modules.functional.q_learning import huber
+from modules.networks.mlp import MLP
+from modules.networks.q_heads import QHead
+from modules.written_out import Layers, as_features, as_rows, plain, steps_plainly
+
+if TYPE_CHECKING:
+    from modules.dqn import DQN, DQNBatch
+
+
+class WrittenOut:
+    """`DQN.learn_all` without autograd."""
+
+    def __init__(self, model: "DQN"):
+        self.model, self.optimizer = model, model.raw_optimizers[0]
+        flat = model.optimization.flat[self.optimizer]
+        values, gradients = ([as_rows(each.detach()) for each in part] for part in (flat.parameters, flat.views))
+        self.online = Layers(values, gradients)
+
+    @torch.no_grad()
+    def learn_all(self, batch: "DQNBatch") -> tuple[Tensor, Tensor]:
+        """All updates of an iteration: means of the metrics, and absolute errors `[U, N]`."""
+        share = batch.weight * (1 / batch.weight.shape[-1])
+        steps = [self.learn(*each) for each in zip(batch.minibatches(), share.unsqueeze(-1).unbind(), strict=True)]
+        value, target, norm = (torch.stack(each) for each in zip(*steps, strict=True))
+        error = (target - value).squeeze(-1)
+        loss, distance = huber(error) * batch.weight, error.abs()
+        measured = [loss.mean(), value.mean(), masked_mean(distance, batch.weight > 0), norm.mean()]
+        return torch.stack(measured), distance
+
+    def learn(self, batch: "DQNBatch", share: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """One optimizer step: values of what was done and what they should have been, `[N, 1]`, gradient norm.
+
+        Args:
+            share: of every entry in the loss, `[N, 1]`.
+        """
+        model, action = self.model, batch.action.unsqueeze(-1)
+        target = model.targets(batch) if batch.target is None else batch.target
+        values, seen = self.online(as_features(batch.obs))
+        value = values.gather(-1, action)
+        by_value = (value - target).clamp_(-1, 1).mul_(share)
+        self.online.learn_(seen, torch.zeros_like(values).scatter_(-1, action, by_value))
+        norm = model.optimization.step_written(self.optimizer, model.max_grad_norm)
+        if model.tau is not None:
+            model.follow_(model.tau)
+        return value, target, norm
+
+
+def can_be_written_out(model: "DQN") -> bool:
+    """Whether all of it is what `WrittenOut` knows: a plain ReLU network and head, and steps that are plain too."""
+    torso, head = model.online.torso, model.online.head
+    known = type(torso) is MLP and torso.scale == 1 and type(head) is QHead and not head.dueling
+    return known and plain(model.online) and steps_plainly(model.optimization, model)
