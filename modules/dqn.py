@@ -142,10 +142,14 @@ class DQN(Algorithm):
         greedy: bool = False,
     ) -> tuple[Decision, State]:
         """The best allowed action, or any allowed one with probability epsilon."""
-        best = self.best(self.online(obs), mask)
+        best = self.best(self.numbers(obs), mask)
         if greedy or noise is None:
             return Decision(best, {}), state
         return Decision(self.explore(best, noise, mask), {}), state
+
+    def numbers(self, obs: Tensor) -> Tensor:
+        """What the online network says of every action in observations `[N, *obs]`, for what takes no gradient."""
+        return self.online(obs) if self.written_out is None else self.written_out.numbers(obs)
 
     def best(self, numbers: Tensor, mask: Tensor | None) -> Tensor:
         """The allowed action of the largest value, `[...]`."""
@@ -189,8 +193,7 @@ class DQN(Algorithm):
         """One optimizer step: the loss, the numbers of what was done `[N, K]`, absolute errors `[N]`, gradient norm."""
         loss, numbers, error = self.loss(batch)
         norm = self.step(loss, self.raw_optimizers[0], self.max_grad_norm)
-        if self.tau is not None:
-            self.follow_(self.tau)
+        self.follow_update_()
         return loss.detach(), numbers, error, norm
 
     def loss(self, batch: DQNBatch) -> tuple[Tensor, Tensor, Tensor]:
@@ -203,9 +206,14 @@ class DQN(Algorithm):
     def targets(self, batch: DQNBatch) -> Tensor:
         """What the numbers of the actions taken should be, `[..., K]`."""
         following = self.target(batch.next_obs) if batch.following is None else batch.following
-        chooser = self.online(batch.next_obs) if self.online_chooses else following
+        chooser = self.numbers(batch.next_obs) if self.online_chooses else following
         following = taken(following, self.best(chooser, batch.next_mask))
         return self.online.head.target(following, batch.return_, batch.discount)
+
+    def follow_update_(self) -> None:
+        """What the target network does after every update."""
+        if self.tau is not None:
+            self.follow_(self.tau)
 
     def follow_(self, share: float) -> None:
         """Move the target network a share of the way to the online one."""
@@ -238,6 +246,11 @@ class DQN(Algorithm):
         """Take the shorter way where it leads to the same."""
         super().on_fit_start()
         self.written_out = WrittenOut(self) if type(self) is DQN and can_be_written_out(self) else None
+
+    def on_fit_end(self) -> None:
+        """Whatever comes next may change the networks."""
+        super().on_fit_end()
+        self.written_out = None
 
     def on_train_start(self) -> None:
         """Explore as much as the env steps so far say."""

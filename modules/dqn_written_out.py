@@ -28,33 +28,37 @@ class WrittenOut:
         values, gradients = ([as_rows(each.detach()) for each in part] for part in (flat.parameters, flat.views))
         self.online = Layers(values, gradients)
 
+    def numbers(self, obs: Tensor) -> Tensor:
+        """What `DQN.online` says of observations `[N, *obs]`."""
+        return self.online(as_features(obs))[0].unsqueeze(-1)
+
     @torch.no_grad()
     def learn_all(self, batch: "DQNBatch") -> tuple[Tensor, Tensor]:
         """All updates of an iteration: means of the metrics, and absolute errors `[U, N]`."""
         share = batch.weight * (1 / batch.weight.shape[-1])
-        steps = [self.learn(*each) for each in zip(batch.minibatches(), share.unsqueeze(-1).unbind(), strict=True)]
-        value, target, norm = (torch.stack(each) for each in zip(*steps, strict=True))
-        error = (target - value).squeeze(-1)
-        loss, distance = huber(error) * batch.weight, error.abs()
-        measured = [loss.mean(), value.mean(), masked_mean(distance, batch.weight > 0), norm.mean()]
+        rows = (batch.obs.flatten(2).float(), batch.action.unsqueeze(-1), share.unsqueeze(-1))
+        targets = map(self.model.targets, batch.minibatches()) if batch.target is None else batch.target.unbind()
+        steps = [self.learn(*each) for each in zip(*(column.unbind() for column in rows), targets, strict=True)]
+        value, error, norm = (torch.stack(each) for each in zip(*steps, strict=True))
+        loss, distance = huber(error) * share.unsqueeze(-1), error.squeeze(-1).abs()
+        measured = [loss.sum() / len(loss), value.mean(), masked_mean(distance, batch.weight > 0), norm.mean()]
         return torch.stack(measured), distance
 
-    def learn(self, batch: "DQNBatch", share: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """One optimizer step: values of what was done and what they should have been, `[N, 1]`, gradient norm.
+    def learn(self, obs: Tensor, action: Tensor, share: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """One optimizer step: values of what was done and their errors, `[N, 1]`, and the gradient norm.
 
         Args:
+            obs: `[N, features]`.   action, target: what was done and what its value should be, `[N, 1]`.
             share: of every entry in the loss, `[N, 1]`.
         """
-        model, action = self.model, batch.action.unsqueeze(-1)
-        target = model.targets(batch) if batch.target is None else batch.target
-        values, seen = self.online(as_features(batch.obs))
+        values, seen = self.online(obs)
         value = values.gather(-1, action)
-        by_value = (value - target).clamp_(-1, 1).mul_(share)
-        self.online.learn_(seen, torch.zeros_like(values).scatter_(-1, action, by_value))
-        norm = model.optimization.step_written(self.optimizer, model.max_grad_norm)
-        if model.tau is not None:
-            model.follow_(model.tau)
-        return value, target, norm
+        error = value - target
+        by_values = torch.zeros_like(values).scatter_(-1, action, error.clamp(-1, 1).mul_(share))
+        self.online.learn_(seen, by_values)
+        norm = self.model.optimization.step_written(self.optimizer, self.model.max_grad_norm)
+        self.model.follow_update_()
+        return value, error, norm
 
 
 def can_be_written_out(model: "DQN") -> bool:

@@ -46,9 +46,13 @@ class FlatParameters:
         torch._foreach_copy_(self.views, gradients)
 
     def clip_(self, max_norm: float) -> Tensor:
-        """Scale the gradient down to a norm of at most `max_norm`, unless infinite; the norm that it had."""
+        """Scale the gradient down to a norm of at most `max_norm`, unless infinite; the norm that it had.
+
+        A CPU looks whether there is anything to do; elsewhere that would be waiting. The results agree.
+        """
         norm = torch.linalg.vector_norm(self.gradient)
-        if max_norm < math.inf:
+        small = norm.device.type == "cpu" and norm <= max_norm
+        if max_norm < math.inf and not small:
             self.gradient.div_((norm / max_norm).clamp(min=1))
         return norm
 

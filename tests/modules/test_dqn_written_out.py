@@ -4,8 +4,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import lightning
 import pytest
 import torch
+from lightning.pytorch.callbacks import Callback
 from torch.optim import Adam
 from torch.testing import assert_close
 
@@ -80,11 +82,34 @@ class Plain(DQN):
     """Another class, which may have another loss."""
 
 
-def test_a_run_takes_the_short_way_and_ends_with_the_weights_of_the_long_one(tmp_path: Path) -> None:
-    short, graph = (fitted_dqn(tmp_path, replay_data(), kind=kind, network=RELU) for kind in (DQN, Plain))
+class Way(Callback):
+    """Notes whether a run took the short way."""
 
-    assert short.written_out is not None and graph.written_out is None
+    short = False
+
+    def on_train_end(self, trainer: lightning.Trainer, pl_module: Any) -> None:
+        self.short = pl_module.written_out is not None
+
+
+@pytest.mark.parametrize("settings", [{}, {"double": False}, {"tau": 0.1}], ids=str)
+def test_a_run_takes_the_short_way_and_ends_with_the_weights_of_the_long_one(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    ways, settings = [Way(), Way()], settings | {"network": RELU}
+
+    short, graph = (
+        fitted_dqn(tmp_path, replay_data(), way, kind=kind, **settings)
+        for way, kind in zip(ways, (DQN, Plain), strict=True)
+    )
+
+    assert [way.short for way in ways] == [True, False]
     assert weights_hash(short) == weights_hash(graph)
+
+
+def test_networks_moved_after_a_run_act_with_what_they_are_then(tmp_path: Path) -> None:
+    model, obs = fitted_dqn(tmp_path, replay_data(total_env_steps=128), network=RELU), torch.ones(2, 19)
+
+    assert model.double().numbers(obs.double()).dtype == torch.float64
 
 
 @pytest.mark.parametrize(
@@ -100,17 +125,19 @@ def test_a_run_takes_the_short_way_and_ends_with_the_weights_of_the_long_one(tmp
     ids=["tanh", "layer norm", "scaled", "a distribution", "dueling", "groups of parameters"],
 )
 def test_what_it_does_not_know_goes_the_long_way(tmp_path: Path, settings: dict[str, Any]) -> None:
-    model = fitted_dqn(tmp_path, replay_data(total_env_steps=128), **settings)
+    way = Way()
 
-    assert model.written_out is None
+    fitted_dqn(tmp_path, replay_data(total_env_steps=128), way, **settings)
+
+    assert not way.short
 
 
 @pytest.mark.parametrize("part", ["online.torso.body.1", "online.torso", "online"])
 def test_whoever_listens_hears_the_updates(tmp_path: Path, part: str) -> None:
     data, heard = replay_data(total_env_steps=128), list[str]()
-    model = small_dqn(data, network=RELU)
+    model, way = small_dqn(data, network=RELU), Way()
     model.get_submodule(part).register_forward_hook(lambda *_: heard.append(part))
 
-    trainer(tmp_path).fit(model, datamodule=data)
+    trainer(tmp_path, way).fit(model, datamodule=data)
 
-    assert model.written_out is None and heard
+    assert heard and not way.short
