@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from modules.networks.twin import TwinLinear
 from modules.optimizers import Optimizers
 
-aten = torch.ops.aten
+relu_backward = torch.ops.aten.threshold_backward.grad_input
 
 PLAIN = (nn.Flatten, nn.Linear, TwinLinear, nn.ReLU)
 """The layers that `Layers` stands for."""
@@ -60,7 +60,7 @@ class Layers:
         """The gradient before the activation under a layer; a product with one column needs no matrix product."""
         weight = self.weights[layer].mT
         below = by_output * weight if by_output.shape[-1] == 1 else self.product(by_output, weight)
-        return aten.threshold_backward.grad_input(below, seen[layer], 0, grad_input=below)
+        return relu_backward(below, seen[layer], 0, grad_input=below)
 
 
 def as_features(obs: Tensor) -> Tensor:
