@@ -142,14 +142,15 @@ class DQN(Algorithm):
         greedy: bool = False,
     ) -> tuple[Decision, State]:
         """The best allowed action, or any allowed one with probability epsilon."""
-        best = self.best(self.numbers(obs), mask)
+        best = self.best(self.networks.online(obs), mask)
         if greedy or noise is None:
             return Decision(best, {}), state
         return Decision(self.explore(best, noise, mask), {}), state
 
-    def numbers(self, obs: Tensor) -> Tensor:
-        """What the online network says of every action in observations `[N, *obs]`, for what takes no gradient."""
-        return self.online(obs) if self.written_out is None else self.written_out.numbers(obs)
+    @property
+    def networks(self) -> Any:
+        """Who has `online` and `target`, for what takes no gradient: this, or the shorter form of it."""
+        return self.written_out or self
 
     def best(self, numbers: Tensor, mask: Tensor | None) -> Tensor:
         """The allowed action of the largest value, `[...]`."""
@@ -163,7 +164,7 @@ class DQN(Algorithm):
         return_, discount = window_return(found.reward, found.length, found.terminated, gamma=self.gamma)
         following = None
         if self.tau is None:
-            following = self.target(found.next_obs.flatten(0, 1)).unflatten(0, return_.shape)
+            following = self.networks.target(found.next_obs.flatten(0, 1)).unflatten(0, return_.shape)
         mask = found.next_masks.get("action_mask")
         columns = (found.obs, found.action, return_, discount, found.next_obs, mask, following)
         batch = DQNBatch(*columns, found.weight, found.entry)
@@ -205,8 +206,8 @@ class DQN(Algorithm):
     @torch.no_grad()
     def targets(self, batch: DQNBatch) -> Tensor:
         """What the numbers of the actions taken should be, `[..., K]`."""
-        following = self.target(batch.next_obs) if batch.following is None else batch.following
-        chooser = self.numbers(batch.next_obs) if self.online_chooses else following
+        following = self.networks.target(batch.next_obs) if batch.following is None else batch.following
+        chooser = self.networks.online(batch.next_obs) if self.online_chooses else following
         following = taken(following, self.best(chooser, batch.next_mask))
         return self.online.head.target(following, batch.return_, batch.discount)
 
@@ -217,7 +218,10 @@ class DQN(Algorithm):
 
     def follow_(self, share: float) -> None:
         """Move the target network a share of the way to the online one."""
-        follow_([*self.target.parameters()], [*self.online.parameters()], share)
+        if self.written_out is None:
+            follow_([*self.target.parameters()], [*self.online.parameters()], share)
+        else:
+            self.written_out.follow_(share)
 
     def iterate(self, collected: Collected) -> Scalars | None:
         """As every algorithm, on transitions of this replay."""

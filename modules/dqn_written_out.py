@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from modules.flat import FlatParameters
 from modules.functional.policy import masked_mean
 from modules.functional.q_learning import huber
 from modules.networks.mlp import MLP
@@ -20,17 +21,26 @@ if TYPE_CHECKING:
 
 
 class WrittenOut:
-    """`DQN.learn_all` without autograd."""
+    """The networks of a `DQN` by few calls, and its `learn_all` without autograd."""
 
     def __init__(self, model: "DQN"):
         self.model, self.optimizer = model, model.raw_optimizers[0]
-        flat = model.optimization.flat[self.optimizer]
-        values, gradients = ([as_rows(each.detach()) for each in part] for part in (flat.parameters, flat.views))
-        self.online = Layers(values, gradients)
+        self.flat = model.optimization.flat[self.optimizer]
+        self.flat_target = FlatParameters([*model.target.parameters()])
+        self.layers, self.target_layers = layers_of(self.flat), layers_of(self.flat_target)
 
-    def numbers(self, obs: Tensor) -> Tensor:
-        """What `DQN.online` says of observations `[N, *obs]`."""
-        return self.online(as_features(obs))[0].unsqueeze(-1)
+    def online(self, obs: Tensor) -> Tensor:
+        """What `DQN.online` says of observations `[N, *obs]`, without gradient."""
+        return self.layers(as_features(obs))[0].unsqueeze(-1)
+
+    def target(self, obs: Tensor) -> Tensor:
+        """What `DQN.target` says."""
+        return self.target_layers(as_features(obs))[0].unsqueeze(-1)
+
+    @torch.no_grad()
+    def follow_(self, share: float) -> None:
+        """As `DQN.follow_`."""
+        self.flat_target.whole.lerp_(self.flat.whole, share)
 
     @torch.no_grad()
     def learn_all(self, batch: "DQNBatch") -> tuple[Tensor, Tensor]:
@@ -51,18 +61,23 @@ class WrittenOut:
             obs: `[N, features]`.   action, target: what was done and what its value should be, `[N, 1]`.
             share: of every entry in the loss, `[N, 1]`.
         """
-        values, seen = self.online(obs)
+        values, seen = self.layers(obs)
         value = values.gather(-1, action)
         error = value - target
         by_values = torch.zeros_like(values).scatter_(-1, action, error.clamp(-1, 1).mul_(share))
-        self.online.learn_(seen, by_values)
+        self.layers.learn_(seen, by_values)
         norm = self.model.optimization.step_written(self.optimizer, self.model.max_grad_norm)
         self.model.follow_update_()
         return value, error, norm
+
+
+def layers_of(flat: FlatParameters) -> Layers:
+    """The layers of a network whose parameters lie flat, which write their gradients there."""
+    return Layers(*([as_rows(each.detach()) for each in part] for part in (flat.parameters, flat.views)))
 
 
 def can_be_written_out(model: "DQN") -> bool:
     """Whether all of it is what `WrittenOut` knows: a plain ReLU network and head, and steps that are plain too."""
     torso, head = model.online.torso, model.online.head
     known = type(torso) is MLP and torso.scale == 1 and type(head) is QHead and not head.dueling
-    return known and plain(model.online) and steps_plainly(model.optimization, model)
+    return known and plain(model.online) and plain(model.target) and steps_plainly(model.optimization, model)

@@ -109,7 +109,7 @@ def test_a_run_takes_the_short_way_and_ends_with_the_weights_of_the_long_one(
 def test_networks_moved_after_a_run_act_with_what_they_are_then(tmp_path: Path) -> None:
     model, obs = fitted_dqn(tmp_path, replay_data(total_env_steps=128), network=RELU), torch.ones(2, 19)
 
-    assert model.double().numbers(obs.double()).dtype == torch.float64
+    assert model.double().networks.online(obs.double()).dtype == torch.float64
 
 
 @pytest.mark.parametrize(
