@@ -50,10 +50,17 @@ class FlatParameters:
         torch._foreach_copy_(self.views, [torch.zeros_like(view) if each is None else each for each, view in known])
 
     def clip_(self, max_norm: float) -> Tensor:
-        """Scale the gradient down to a norm of at most `max_norm`, unless infinite; the norm that it had."""
+        """Scale the gradient down to a norm of at most `max_norm`, unless infinite; the norm that it had.
+
+        A CPU looks whether there is anything to do, for which others would have to wait.
+        """
         norm = torch.linalg.vector_norm(self.gradient)
-        if max_norm < math.inf:
+        if max_norm == math.inf:
+            return norm
+        if norm.device.type != "cpu":
             self.gradient.div_((norm / max_norm).clamp(min=1))
+        elif not (excess := norm.item() / max_norm) <= 1:  # nor where it is not a number
+            self.gradient.div_(excess)
         return norm
 
     @torch.no_grad()
