@@ -1,5 +1,6 @@
 """Compile: every mode takes, what cannot be falls back aloud, and the results stay the same."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +10,19 @@ import torch
 
 from callbacks.compile import Compile
 from datamodules.rollout import RolloutData
+from modules.networks import MLP
 from modules.ppo import PPO
 from tests.training import cartpole_data, small_ppo, snake_data, trainer
 
+ELU = partial(MLP, activation="elu")
+"""A network whose gradients autograd makes, so that the update has a part to compile."""
 
-def run(root: Path, callback: Compile, data: RolloutData | None = None, **changes: Any) -> PPO:
+
+def run(root: Path, callback: Compile, data: RolloutData | None = None, network: Any = ELU) -> PPO:
     lightning.seed_everything(1, verbose=False)
     data = data or snake_data(total_env_steps=512)
-    model = small_ppo(data)
-    trainer(root, callback, **changes).fit(model, datamodule=data)
+    model = small_ppo(data, network=network)
+    trainer(root, callback).fit(model, datamodule=data)
     return model
 
 
@@ -30,6 +35,12 @@ def test_a_compiled_run_equals_an_eager_one(tmp_path: Path) -> None:
     eager, compiled = run(tmp_path, Compile("off")), run(tmp_path, Compile("default"))
     assert compiled.joints["update"].in_force == "compiled"
     assert eager.joints["update"].in_force == "eager"
+    assert difference(eager, compiled) < 1e-4
+
+
+def test_an_update_whose_gradients_are_written_out_is_not_compiled(tmp_path: Path) -> None:
+    eager, compiled = (run(tmp_path, Compile(mode), network=MLP) for mode in ("off", "default"))
+    assert compiled.written_out is not None and compiled.joints["update"].in_force == "eager"
     assert difference(eager, compiled) < 1e-4
 
 
