@@ -28,6 +28,7 @@ from app.runs import (
     require_same_algorithm,
     require_same_spaces,
     require_writable,
+    take_away,
 )
 from app.security import restrict_imports, untrusted_environments
 from callbacks.evaluation import RunSummary
@@ -205,6 +206,17 @@ class LeydenCLI(LightningCLI):
         options = yaml.safe_load(settings)["model"].get("init_args", {})
         for key, here, there in different_options(self.checkpoint, options):
             rank_zero_info(f"model.{key} is {here} here and {there} in the checkpoint; {here} is used.")
+
+    def _run_subcommand(self, subcommand: str) -> None:
+        """Run the verb; a run that is refused before it logged anything takes its new folder away again."""
+        known = {*self.experiment.runs(), Path.cwd()}
+        try:
+            super()._run_subcommand(subcommand)
+        except UsageError:
+            folder = getattr(self.trainer.logger, "log_dir", None)
+            if folder and Path(folder) not in known and self.trainer.is_global_zero and not self.model.latest:
+                take_away(Path(folder))
+            raise
 
     def _prepare_subcommand_kwargs(self, subcommand: str) -> dict[str, Any]:
         kwargs = {**super()._prepare_subcommand_kwargs(subcommand), "weights_only": True}

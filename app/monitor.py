@@ -16,12 +16,15 @@ from rich.text import Text
 
 from app.curves import Curve, Curves, sparkline
 from app.errors import PlainParser, nearest, refuse
-from app.events import EVENT_FILES
+from app.events import EVENT_FILES, EventFile
 from app.load import MachineLoad
 
 DEFAULT_ROOT = Path("runs")
 GROUPS = ("rollout", "train", "eval", "time", "gpu")
 """Shown in this order; others follow."""
+
+JUST_BEGUN_S = 120.0
+"""So long a run may be without metrics."""
 
 NAME_WIDTH, VALUE_WIDTH, CURVE_WIDTH, STEPS_WIDTH = 18, 10, 18, 9
 """Of a table's columns, in characters: two tables stand side by side in 120."""
@@ -66,6 +69,8 @@ def parsed(words: list[str]) -> argparse.Namespace:
 def find_run(named: str | None) -> Path:
     """The run folder that is meant: the folder itself, else the run below it that wrote last.
 
+    A run that has no metrics is passed over where there is another, unless it has just begun.
+
     Raises:
         SystemExit: with code 2 and one sentence when there is none.
     """
@@ -75,13 +80,19 @@ def find_run(named: str | None) -> Path:
         refuse(f"There is no folder `{named}`: {nearest(folder.name, siblings)}")
     if next(folder.glob(EVENT_FILES), None) is not None:
         return folder
-    files = sorted(folder.rglob(EVENT_FILES), key=lambda path: path.stat().st_mtime_ns)
+    files = sorted(folder.rglob(EVENT_FILES), key=lambda path: path.stat().st_mtime_ns, reverse=True)
     if not files:
         where = f"in `{folder}`" if folder.is_dir() else "here (no folder `runs`)"
         refuse(
             f"There is no run {where}: start one with `python -m app fit --config ppo_fast.yaml`, or name its folder."
         )
-    return files[-1].parent
+    return next((path for path in files if has_begun(path)), files[0]).parent
+
+
+def has_begun(events: Path) -> bool:
+    """Whether an event file holds a metric, or is too young to be blamed that it does not."""
+    young = time.time() - events.stat().st_mtime < JUST_BEGUN_S
+    return young or next(EventFile(events).read(), None) is not None
 
 
 def watch(curves: Curves, load: MachineLoad, interval: float, show: Callable[[RenderableType], None]) -> NoReturn:

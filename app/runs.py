@@ -3,7 +3,9 @@
 import math
 import os
 import re
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any, NamedTuple
@@ -72,6 +74,17 @@ def require_writable(folder: Path) -> None:
         raise UsageError(
             f"The run folder {folder} cannot be written: choose another save_dir, or change its permissions."
         )
+
+
+def take_away(run: Path) -> None:
+    """Remove the folder of a run that never began, and its experiment's if no other run is in it.
+
+    A folder that holds a checkpoint stays.
+    """
+    if run.is_dir() and next(run.rglob("*.ckpt"), None) is None:
+        shutil.rmtree(run)
+        with suppress(OSError):
+            run.parent.rmdir()
 
 
 def find_checkpoint(wanted: str, experiment: Experiment) -> Path:

@@ -47,13 +47,21 @@ def test_an_option_on_the_command_line_wins_over_the_checkpoints_aloud(
     assert "model.learning_rate is 0.5 here and 0.01 in the checkpoint; 0.5 is used." in caplog.messages
 
 
-def test_a_finished_run_is_not_trained_on_silently(run: Run) -> None:
+def test_a_finished_run_is_not_trained_on_silently_and_leaves_no_folder(run: Run, folder: Path) -> None:
     fit(run)
 
     outcome = fit(run, "--ckpt_path", "last")
 
     assert outcome.code == 2
+    assert [path.name for path in (folder / "runs" / "small").iterdir()] == ["version_0"]
     assert "This run is finished" in outcome.err and "raise data.total_env_steps" in outcome.err
+
+
+def test_a_run_that_is_refused_in_its_setup_leaves_no_folder(run: Run, folder: Path) -> None:
+    outcome = run("fit", "--config", "ppo_cartpole.yaml", "--model.minibatches", "7")
+
+    assert outcome.code == 2 and "model.minibatches is 7" in outcome.err
+    assert not list((folder / "runs").iterdir())
 
 
 @pytest.mark.parametrize("wanted", ["last", "best"])

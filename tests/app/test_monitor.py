@@ -57,6 +57,15 @@ def test_a_run_without_metrics_yet_is_shown(run: Run, folder: Path) -> None:
     assert (outcome.code, "No metrics yet." in outcome.out) == (0, True)
 
 
+def test_a_run_that_ended_without_metrics_is_passed_over(folder: Path) -> None:
+    learned, ended = write_run(folder / "runs" / "snake" / "version_0"), folder / "runs" / "snake" / "version_1"
+    SummaryWriter(ended).close()
+    for age, version in ((1200, learned), (600, ended)):
+        os.utime(next(version.iterdir()), (time.time() - age,) * 2)
+
+    assert find_run(None) == learned.relative_to(folder)
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
