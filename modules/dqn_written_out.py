@@ -37,10 +37,9 @@ class WrittenOut:
         """What `DQN.target` says."""
         return self.target_layers(as_features(obs))[0].unsqueeze(-1)
 
-    @torch.no_grad()
     def follow_(self, share: float) -> None:
         """As `DQN.follow_`."""
-        self.flat_target.whole.lerp_(self.flat.whole, share)
+        self.flat_target.values.lerp_(self.flat.values, share)
 
     @torch.no_grad()
     def learn_all(self, batch: "DQNBatch") -> tuple[Tensor, Tensor]:
