@@ -14,7 +14,7 @@ from modules.functional.policy import masked_mean
 from modules.functional.q_learning import huber
 from modules.networks.mlp import MLP
 from modules.networks.q_heads import QHead
-from modules.written_out import Layers, as_features, as_rows, plain, steps_plainly
+from modules.written_out import as_features, layers_of, plain, steps_plainly
 
 if TYPE_CHECKING:
     from modules.dqn import DQN, DQNBatch
@@ -37,10 +37,9 @@ class WrittenOut:
         """What `DQN.target` says."""
         return self.target_layers(as_features(obs))[0].unsqueeze(-1)
 
-    @torch.no_grad()
     def follow_(self, share: float) -> None:
         """As `DQN.follow_`."""
-        self.flat_target.whole.lerp_(self.flat.whole, share)
+        self.flat_target.values.lerp_(self.flat.values, share)
 
     @torch.no_grad()
     def learn_all(self, batch: "DQNBatch") -> tuple[Tensor, Tensor]:
@@ -69,11 +68,6 @@ class WrittenOut:
         norm = self.model.optimization.step_written(self.optimizer, self.model.max_grad_norm)
         self.model.follow_update_()
         return value, error, norm
-
-
-def layers_of(flat: FlatParameters) -> Layers:
-    """The layers of a network whose parameters lie flat, which write their gradients there."""
-    return Layers(*([as_rows(each.detach()) for each in part] for part in (flat.parameters, flat.views)))
 
 
 def can_be_written_out(model: "DQN") -> bool:

@@ -2,8 +2,7 @@
 
 import math
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +20,7 @@ most so many pieces, as many as one launch takes, of a multiple of so many numbe
 
 
 class FlatParameters:
-    """Parameters that are views of `whole`, and `views` of its `gradient` in their shapes.
+    """Parameters that are views of `whole`, whose numbers are `values`, and `views` of its `gradient` in their shapes.
 
     Modules keep their parameters: the same objects, names and values at another address. What pads the parameters to
     `ALIGNED` is zero and stays so.
@@ -36,7 +35,8 @@ class FlatParameters:
         self.parameters = parameters
         sizes = [-(-parameter.numel() // ALIGNED) * ALIGNED for parameter in parameters]
         self.whole = nn.Parameter(torch.zeros(sum(sizes), dtype=parameters[0].dtype, device=parameters[0].device))
-        self.gradient = self.whole.grad = torch.zeros_like(self.whole)
+        self.values, self.gradient = self.whole.detach(), torch.zeros_like(self.whole)
+        self.whole.grad = self.gradient
         self.views = []
         for parameter, piece, gradient in zip(
             parameters, self.whole.data.split(sizes), self.gradient.split(sizes), strict=True
@@ -63,11 +63,19 @@ class FlatParameters:
             self.gradient.div_(excess)
         return norm
 
-    @torch.no_grad()
     def step_(self, optimizer: Optimizer) -> None:
-        """The optimizer's step; for fused Adam its kernel alone, which takes a third of the step's time."""
-        with subnormal_is_zero():
+        """The optimizer's step; for fused Adam its kernel alone, which takes a third of the step's time.
+
+        Numbers too small for full precision are zero meanwhile, where this thread computes on a CPU. The averaged
+        gradient of a weight that no longer gets one, as at a dead unit, decays into such numbers and stays there for
+        good: the smallest times 0.9 rounds to itself. A processor takes a hundred times as long for them.
+        """
+        before = sys.float_info.min / 2 == 0.0
+        torch.set_flush_denormal(True)
+        try:
             self._step_(optimizer)
+        finally:
+            torch.set_flush_denormal(before)
 
     def _step_(self, optimizer: Optimizer) -> None:
         options, state = optimizer.param_groups[0], optimizer.state.get(self.whole)
@@ -76,7 +84,7 @@ class FlatParameters:
             optimizer.step()
             return
         state["step"].add_(1)
-        whole, steps = self._pieces(self.whole), state["step"]
+        whole, steps = self._pieces(self.values), state["step"]
         (torch._fused_adamw_ if options["decoupled_weight_decay"] else torch._fused_adam_)(
             whole, self._pieces(self.gradient), self._pieces(state["exp_avg"]), self._pieces(state["exp_avg_sq"]),
             [], [steps] * len(whole),
@@ -89,21 +97,6 @@ class FlatParameters:
         if self.whole.device.type == "cpu":
             return [column]
         return list(column.split(-(-len(column) // (PIECES * PIECE)) * PIECE))
-
-
-@contextmanager
-def subnormal_is_zero() -> Iterator[None]:
-    """Let numbers too small for full precision be zero, where this thread computes on a CPU.
-
-    The averaged gradient of a weight that no longer gets one, as at a dead unit, decays into such numbers and stays
-    there for good: the smallest times 0.9 rounds to itself. A processor takes a hundred times as long for them.
-    """
-    before = sys.float_info.min / 2 == 0.0
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(before)
 
 
 def flattened(optimizer: Optimizer) -> FlatParameters | None:

@@ -10,6 +10,7 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
+from modules.flat import FlatParameters
 from modules.networks.twin import TwinLinear
 from modules.optimizers import Optimizers
 
@@ -61,6 +62,11 @@ class Layers:
         weight = self.weights[layer].mT
         below = by_output * weight if by_output.shape[-1] == 1 else self.product(by_output, weight)
         return relu_backward(below, seen[layer], 0, grad_input=below)
+
+
+def layers_of(flat: FlatParameters) -> Layers:
+    """The layers of a network whose parameters lie flat, which write their gradients there."""
+    return Layers(*([as_rows(each.detach()) for each in part] for part in (flat.parameters, flat.views)))
 
 
 def as_features(obs: Tensor) -> Tensor:
