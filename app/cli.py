@@ -6,7 +6,8 @@ import logging
 import re
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any, ClassVar, NoReturn, get_args
@@ -20,11 +21,13 @@ from torch import distributed
 
 from app.errors import Complaint, explain, refuse
 from app.runs import (
+    Difference,
     Experiment,
     different_options,
     experiment_of,
     find_checkpoint,
     load_checkpoint,
+    misfit,
     require_same_algorithm,
     require_same_spaces,
     require_writable,
@@ -192,31 +195,46 @@ class LeydenCLI(LightningCLI):
         """
         if self.ckpt_path is not None:
             require_same_spaces(self.ckpt_path, self.checkpoint, self.datamodule.spaces)
-            self._tell_differences()
+            for key, here, there in self._differences():
+                rank_zero_info(f"model.{key} is {here} here and {there} in the checkpoint; {here} is used.")
         trainer = super().instantiate_trainer(**kwargs)
         precision = self.config[self.config.subcommand].trainer.precision
         if precision in ("16-mixed", "16", 16) and trainer.strategy.root_device.type == "cpu":
             raise UsageError("trainer.precision 16-mixed needs a GPU: use bf16-mixed or 32-true on a CPU.")
         return trainer
 
-    def _tell_differences(self) -> None:
-        """Say which of the model's options differ from the checkpoint's, once it is sure to be used."""
+    def _differences(self) -> list[Difference]:
+        """Which of the model's options differ from the checkpoint's."""
         verb = self.config.subcommand
         settings = self._parser(verb).dump(self.config[verb], skip_validation=True, skip_unset=False)
-        options = yaml.safe_load(settings)["model"].get("init_args", {})
-        for key, here, there in different_options(self.checkpoint, options):
-            rank_zero_info(f"model.{key} is {here} here and {there} in the checkpoint; {here} is used.")
+        return different_options(self.checkpoint, yaml.safe_load(settings)["model"].get("init_args", {}))
 
     def _run_subcommand(self, subcommand: str) -> None:
-        """Run the verb; a run that is refused before it logged anything takes its new folder away again."""
+        """Run the verb; a run that is refused before it logged anything takes its new folder away again.
+
+        Raises:
+            UsageError: also for a checkpoint whose weights are not this model's, which Torch says in many lines.
+        """
         known = {*self.experiment.runs(), Path.cwd()}
         try:
-            super()._run_subcommand(subcommand)
+            with self._fitting_weights():
+                super()._run_subcommand(subcommand)
         except UsageError:
             folder = getattr(self.trainer.logger, "log_dir", None)
             if folder and Path(folder) not in known and self.trainer.is_global_zero and not self.model.latest:
                 take_away(Path(folder))
             raise
+
+    @contextmanager
+    def _fitting_weights(self) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            if self.ckpt_path is None or not str(error).startswith("Error(s) in loading state_dict"):
+                raise
+            raise UsageError(
+                misfit(self.ckpt_path, self.checkpoint, self.model.state_dict(), self._differences())
+            ) from error
 
     def _prepare_subcommand_kwargs(self, subcommand: str) -> dict[str, Any]:
         kwargs = {**super()._prepare_subcommand_kwargs(subcommand), "weights_only": True}
