@@ -8,7 +8,8 @@ from PIL import Image, ImageDraw, ImageFont
 from app.comparison import Band
 
 FINE = 2  # drawn so many times larger, then reduced: smooth lines
-SIZE, MARGIN = (960, 560), (70, 30, 30, 50)  # left, top, right, bottom
+SIZE, MARGIN = (960, 560), (70, 30, 30, 50)  # without names; left, top, right, bottom
+LINE = 20  # for each name, above the plot, where it hides nothing
 PAPER, INK, GRID = "#ffffff", "#1f2328", "#d8dee4"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#787878", "#000000")
 """Told apart by colour-blind eyes too (Okabe and Ito 2008)."""
@@ -20,23 +21,26 @@ class Axes:
     Args:
         steps: the largest step; the axis begins at 0.
         low, high: of the values.
+        names: height of what stands above the plot.
     """
 
-    def __init__(self, steps: float, low: float, high: float):
-        self.steps, self.low, self.high = steps, low, high
+    def __init__(self, steps: float, low: float, high: float, names: int):
+        self.steps, self.low, self.high, self.names = steps, low, high, names
 
     def at(self, step: float, value: float) -> tuple[float, float]:
         """The pixel of a point; what lies outside is drawn at the edge."""
         left, top, right, bottom = (edge * FINE for edge in MARGIN)
         across = (SIZE[0] * FINE - left - right) * step / self.steps
         share = min(1.0, max(0.0, (value - self.low) / (self.high - self.low)))
-        return left + across, SIZE[1] * FINE - bottom - (SIZE[1] * FINE - top - bottom) * share
+        return left + across, (SIZE[1] + self.names) * FINE - bottom - (SIZE[1] * FINE - top - bottom) * share
 
 
 def chart(bands: Mapping[str, Band], metric: str, threshold: float) -> Image.Image:
-    """A line for every setting in its interval, a dashed line at the threshold."""
-    picture = Image.new("RGB", (SIZE[0] * FINE, SIZE[1] * FINE), PAPER)
-    draw, axes = ImageDraw.Draw(picture, "RGBA"), axes_of(bands, threshold)
+    """A line for every setting in its interval, a dashed line at the threshold; the names above."""
+    axes = axes_of(bands, threshold)
+    size = (SIZE[0], SIZE[1] + axes.names)
+    picture = Image.new("RGB", (size[0] * FINE, size[1] * FINE), PAPER)
+    draw = ImageDraw.Draw(picture, "RGBA")
     font = ImageFont.load_default(14 * FINE)
     for value in ticks(axes.low, axes.high):
         draw.line([axes.at(0, value), axes.at(axes.steps, value)], GRID, FINE)
@@ -47,12 +51,12 @@ def chart(bands: Mapping[str, Band], metric: str, threshold: float) -> Image.Ima
     for number, (name, band) in enumerate(bands.items()):
         colour = COLOURS[number % len(COLOURS)]
         draw_band(draw, axes, band, colour)
-        draw.text((90 * FINE, (34 + 20 * number) * FINE), name, colour, font)
+        draw.text((MARGIN[0] * FINE, (4 + LINE * (number + 1)) * FINE), name, colour, font)
     for piece in range(0, 40, 2):
         ends = [axes.at(axes.steps * part / 40, threshold) for part in (piece, piece + 1)]
         draw.line(ends, INK, FINE)
     draw.text((MARGIN[0] * FINE, 4 * FINE), f"{metric} against environment steps", INK, font)
-    return picture.resize(SIZE, Image.Resampling.LANCZOS)
+    return picture.resize(size, Image.Resampling.LANCZOS)
 
 
 def draw_band(draw: ImageDraw.ImageDraw, axes: Axes, band: Band, colour: str) -> None:
@@ -70,7 +74,7 @@ def axes_of(bands: Mapping[str, Band], threshold: float) -> Axes:
     values = sorted(estimate.value for band in bands.values() for estimate in band.estimates)
     low, high = min(values[len(values) // 20], threshold), max(values[-1], threshold)
     margin = 0.05 * (high - low) or 1.0
-    return Axes(max(band.steps[-1] for band in bands.values()) or 1, low - margin, high + margin)
+    return Axes(max(band.steps[-1] for band in bands.values()) or 1, low - margin, high + margin, LINE * len(bands))
 
 
 def ticks(low: float, high: float) -> list[float]:

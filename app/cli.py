@@ -1,15 +1,14 @@
 """Lightning's verbs (fit, validate, test, predict) with Leyden's one link, forced settings and checks of bad input."""
 
-import argparse
-import functools
 import logging
 import re
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from traceback import walk_tb
-from typing import Any, ClassVar, NoReturn, get_args
+from typing import Any
 
 import yaml
 from lightning.fabric.utilities.exceptions import MisconfigurationException
@@ -18,13 +17,16 @@ from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCL
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from torch import distributed
 
-from app.errors import Complaint, explain, refuse
+from app.errors import refuse
+from app.parser import OneSentenceParser
 from app.runs import (
+    Difference,
     Experiment,
     different_options,
     experiment_of,
     find_checkpoint,
     load_checkpoint,
+    misfit,
     require_same_algorithm,
     require_same_spaces,
     require_writable,
@@ -70,37 +72,6 @@ NOISE = (
     r"You called `self.log\(.*no logger configured",  # an evaluation makes no run folder
 )
 """Warnings that tell the user nothing to act on."""
-
-
-SCIENTIFIC = re.compile(r"[-+]?\d+(\.\d*)?[eE]\+?\d+")
-"""How whole numbers are written where there are many zeros."""
-
-
-class OneSentenceParser(LightningArgumentParser):
-    """A parser whose every error is one sentence, exit code 2, and no usage dump; it takes 1e6 for a whole number."""
-
-    complaints: ClassVar[list[Complaint]] = []
-    """What this parser and the parsers of the classes inside said, innermost first."""
-
-    def __init__(self, *args: Any, **kwargs: Any):
-        super().__init__(*args, allow_abbrev=False, **kwargs)
-
-    def add_class_arguments(self, *args: Any, **kwargs: Any) -> list[str]:
-        """Add the arguments of a class; those of whole numbers can be written as 1e6."""
-        added = super().add_class_arguments(*args, **kwargs)
-        for action in self._actions:
-            if action.dest in added and is_whole(getattr(action, "_typehint", None)):
-                action._check_type = taking_whole(action._check_type)  # type: ignore[attr-defined]
-        return added
-
-    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
-        """Remember what an inner parser says; explain what the outermost one says."""
-        parser = getattr(ex, "subcommand_parser", None) or self
-        options = {action.dest: getattr(action, "_typehint", action.type) for action in parser._actions}
-        self.complaints.append(Complaint(options, message))
-        if self.exit_on_error:
-            refuse(explain(self.complaints, sys.argv[1:]))
-        raise argparse.ArgumentError(None, message) from ex
 
 
 class LeydenCLI(LightningCLI):
@@ -151,6 +122,8 @@ class LeydenCLI(LightningCLI):
         self.experiment = experiment_of(settings.trainer.as_dict())
         if self.config.subcommand == "fit":
             require_writable(self.experiment.folder)
+            if settings.trainer.logger is False and not settings.trainer.default_root_dir:
+                self.save_config_callback = None  # there is no run folder to put it into
             return
         self.save_config_callback = None
         if not any(token.startswith("--trainer.logger") for token in sys.argv):
@@ -192,57 +165,52 @@ class LeydenCLI(LightningCLI):
         """
         if self.ckpt_path is not None:
             require_same_spaces(self.ckpt_path, self.checkpoint, self.datamodule.spaces)
-            self._tell_differences()
+            for key, here, there in self._differences():
+                rank_zero_info(f"model.{key} is {here} here and {there} in the checkpoint; {here} is used.")
         trainer = super().instantiate_trainer(**kwargs)
         precision = self.config[self.config.subcommand].trainer.precision
         if precision in ("16-mixed", "16", 16) and trainer.strategy.root_device.type == "cpu":
             raise UsageError("trainer.precision 16-mixed needs a GPU: use bf16-mixed or 32-true on a CPU.")
         return trainer
 
-    def _tell_differences(self) -> None:
-        """Say which of the model's options differ from the checkpoint's, once it is sure to be used."""
+    def _differences(self) -> list[Difference]:
+        """Which of the model's options differ from the checkpoint's."""
         verb = self.config.subcommand
         settings = self._parser(verb).dump(self.config[verb], skip_validation=True, skip_unset=False)
-        options = yaml.safe_load(settings)["model"].get("init_args", {})
-        for key, here, there in different_options(self.checkpoint, options):
-            rank_zero_info(f"model.{key} is {here} here and {there} in the checkpoint; {here} is used.")
+        return different_options(self.checkpoint, yaml.safe_load(settings)["model"].get("init_args", {}))
 
     def _run_subcommand(self, subcommand: str) -> None:
-        """Run the verb; a run that is refused before it logged anything takes its new folder away again."""
+        """Run the verb; a run that is refused before it logged anything takes its new folder away again.
+
+        Raises:
+            UsageError: also for a checkpoint whose weights are not this model's, which Torch says in many lines.
+        """
         known = {*self.experiment.runs(), Path.cwd()}
         try:
-            super()._run_subcommand(subcommand)
+            with self._fitting_weights():
+                super()._run_subcommand(subcommand)
         except UsageError:
             folder = getattr(self.trainer.logger, "log_dir", None)
             if folder and Path(folder) not in known and self.trainer.is_global_zero and not self.model.latest:
                 take_away(Path(folder))
             raise
 
+    @contextmanager
+    def _fitting_weights(self) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            if self.ckpt_path is None or not str(error).startswith("Error(s) in loading state_dict"):
+                raise
+            raise UsageError(
+                misfit(self.ckpt_path, self.checkpoint, self.model.state_dict(), self._differences())
+            ) from error
+
     def _prepare_subcommand_kwargs(self, subcommand: str) -> dict[str, Any]:
         kwargs = {**super()._prepare_subcommand_kwargs(subcommand), "weights_only": True}
         if subcommand == "test":
             kwargs["verbose"] = False  # RunSummary prints the table
         return kwargs
-
-
-def is_whole(hint: Any) -> bool:
-    """Whether a type means whole numbers, with or without other things, but no others."""
-    kinds = get_args(hint) or (hint,)
-    return int in kinds and float not in kinds
-
-
-def taking_whole(check: Callable[..., Any]) -> Callable[..., Any]:
-    """`check`, which judges a value and returns it as its type, after 1e6 has become 1000000."""
-
-    @functools.wraps(check)
-    def check_whole(value: Any, **kwargs: Any) -> Any:
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if isinstance(value, str) and SCIENTIFIC.fullmatch(value) and float(value).is_integer():
-            value = str(int(float(value)))
-        return check(value, **kwargs)
-
-    return check_whole
 
 
 def cause(error: BaseException) -> BaseException:

@@ -10,9 +10,10 @@ from typing import Any, cast
 import torch
 from lightning.pytorch import Callback, Trainer
 
-from app.cli import NOISE, LeydenCLI, OneSentenceParser
+from app.cli import NOISE, LeydenCLI
 from app.errors import refuse
 from app.pace import Pace
+from app.parser import OneSentenceParser
 from app.peers import PEERS, task_of
 from app.probe import bare_loop, device_name
 from app.promises import promises

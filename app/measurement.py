@@ -8,7 +8,8 @@ from typing import Any
 from lightning.pytorch import Callback, Trainer
 
 from app.alone import environment_alone, policy_alone
-from app.cli import TRAINER_DEFAULTS, LeydenCLI, OneSentenceParser
+from app.cli import TRAINER_DEFAULTS, LeydenCLI
+from app.parser import OneSentenceParser
 from app.peer_drivers import FOREVER
 from app.probe import peak_memory_mib, synchronize
 from callbacks.compile import Compile

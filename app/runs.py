@@ -31,6 +31,14 @@ class Experiment(NamedTuple):
         return [path for path in self.folder.iterdir() if path.is_dir()] if self.folder.is_dir() else []
 
 
+class Difference(NamedTuple):
+    """An option of the model that is one thing here and another in a checkpoint."""
+
+    key: str
+    here: Any
+    there: Any
+
+
 def experiment_of(trainer: Mapping[str, Any]) -> Experiment:
     """The experiment that the Trainer's settings describe, from its first logger.
 
@@ -175,12 +183,36 @@ def require_same_spaces(path: Path, checkpoint: Mapping[str, Any], spaces: Mappi
         raise UsageError(f"{path} was learned in an environment of other spaces ({parts}): use its environment.")
 
 
-def different_options(checkpoint: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Model options that differ from a checkpoint's: key, value here, value there."""
+def different_options(checkpoint: Mapping[str, Any], options: Mapping[str, Any]) -> list[Difference]:
+    """Model options that differ from a checkpoint's, those of the same class each by itself."""
     recorded = checkpoint.get("hyper_parameters", {})
-    for key, value in options.items():
-        if key in recorded and key != "spaces" and _plain(recorded[key]) != _plain(value):
-            yield key, value, recorded[key]
+    return list(_differences({key: value for key, value in options.items() if key != "spaces"}, recorded, ""))
+
+
+def _differences(here: Mapping[str, Any], there: Mapping[str, Any], above: str) -> Iterator[Difference]:
+    for key in (key for key in here if key in there):
+        one, other = _plain(here[key]), _plain(there[key])
+        kinds = [each.get("class_path") if isinstance(each, Mapping) else None for each in (one, other)]
+        if kinds[0] is not None and kinds[0] == kinds[1]:
+            yield from _differences(one.get("init_args") or {}, other.get("init_args") or {}, f"{above}{key}.")
+        elif one != other:
+            yield Difference(f"{above}{key}", one, other)
+
+
+def misfit(path: Path, checkpoint: Mapping[str, Any], model: Mapping[str, Any], differences: list[Difference]) -> str:
+    """Why the weights of a checkpoint are not those of a model, and which settings to look at.
+
+    Args:
+        path, checkpoint: of the weights.   model: `state_dict` of the model.   differences: of the options.
+    """
+    sizes = [{name: list(tensor.shape) for name, tensor in each.items()} for each in (checkpoint["state_dict"], model)]
+    there, here = ({name: str(size) for name, size in each.items()} for each in sizes)
+    name = next(name for name in {**there, **here} if there.get(name) != here.get(name))
+    what = f"`{name}` is {there.get(name, 'missing')} there and {here.get(name, 'missing')} here"
+    shaping = [each for each in differences if not isinstance(each.here, float)]
+    listed = "; ".join(f"model.{each.key} is {each.there} there and {each.here} here" for each in shaping)
+    cure = f"use the checkpoint's settings ({listed})" if listed else "its code has changed since, or its environment"
+    return f"{path} does not fit the model, because {what}: {cure}."
 
 
 def _plain(value: Any) -> Any:

@@ -96,7 +96,7 @@ class EnvironmentData(LightningDataModule):
         """Environments of this rank and their collector: restored from a checkpoint, else at the start."""
         assert self.trainer is not None
         rank, device = self.trainer.global_rank, self.trainer.strategy.root_device
-        envs = make_envs(self.env, self.num_envs, backend=self.backend, env_kwargs=self.env_kwargs, device=device)
+        envs = self._copies(self.num_envs, self.env_kwargs)
         shortest = envs.shortest_truncation
         if envs.pure and shortest is not None and horizon > shortest:
             raise UsageError(
@@ -113,6 +113,12 @@ class EnvironmentData(LightningDataModule):
             rank_zero_info(f"{self.env} cannot save its state: the resumed run begins new episodes.")
         self.collector = collector
         return collector
+
+    def _copies(self, rows: int, env_kwargs: dict[str, Any]) -> VectorEnv:
+        """Environments of this rank, which shares its host with the others there."""
+        assert self.trainer is not None
+        device, ranks = self.trainer.strategy.root_device, self.trainer.num_devices
+        return make_envs(self.env, rows, backend=self.backend, env_kwargs=env_kwargs, device=device, ranks=ranks)
 
     def collect(self) -> Any:
         """What one iteration learns from, while fitting."""
@@ -155,10 +161,7 @@ class EnvironmentData(LightningDataModule):
         rows = min(self.num_envs, episodes)
         seed = stream_seed(run_seed(), self.trainer.global_rank, "eval")
         if self._eval_envs is None:
-            device = self.trainer.strategy.root_device
-            self._eval_envs = make_envs(
-                self.env, rows, backend=self.backend, env_kwargs=self.eval_env_kwargs, device=device
-            )
+            self._eval_envs = self._copies(rows, self.eval_env_kwargs)
         envs, greedy = self._eval_envs, self.eval_greedy
         limits: dict[str, Any] = {"seed": seed, "max_steps": self.eval_max_steps}
         return EpisodeDataset(envs, self._actor, episodes, greedy=greedy, record=record, **limits)

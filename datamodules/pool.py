@@ -36,6 +36,7 @@ class PoolEnv:
         makers: one an environment; spaces are those of the first.
         num_workers: processes; one for every core of this program but the loop's own if None (two at least), and never
             more than half the environments.
+        ranks: programs like this one that share the host's cores.
         device: where tensors go; through pinned memory if it is a GPU.
         seed: of the first `reset` that is given none.
         name: the environment, for messages.
@@ -59,13 +60,14 @@ class PoolEnv:
         makers: Sequence[MakeEnv],
         *,
         num_workers: int | None = None,
+        ranks: int = 1,
         device: torch.device,
         seed: int = 0,
         name: str = "environment",
     ):
         self.num_envs, self.device = len(makers), device
         self._first_seed: int | None = seed
-        cores = _cores()
+        cores = max(1, _cores() // ranks)
         workers = max(min(cores, 2), cores - 1) if num_workers is None else num_workers
         for what, number in (("num_envs", self.num_envs), ("num_workers", workers)):
             if number < 1:

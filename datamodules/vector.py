@@ -47,6 +47,7 @@ def make_envs(
     device: torch.device = torch.device("cpu"),  # noqa: B008
     seed: int = 0,
     num_workers: int | None = None,
+    ranks: int = 1,
 ) -> VectorEnv:
     """Many copies of an environment behind one interface.
 
@@ -60,7 +61,8 @@ def make_envs(
         env_kwargs: keyword arguments of the environment.
         device: where tensors go, and where on-device environments live.
         seed: of the first reset that is given none.
-        num_workers: processes of the pool; None takes every core but one, and two at least.
+        num_workers: processes of the pool; None takes every core of this rank but one, and two at least.
+        ranks: programs like this one that share the host's cores.
 
     Raises: UsageError, one sentence, for a name, number, backend, argument or space that cannot be.
     """
@@ -75,7 +77,7 @@ def make_envs(
         assert source.spec is not None
         if backend == "pool":
             makers = _makers(source.spec, num_envs, kwargs)
-            return PoolEnv(makers, num_workers=num_workers, device=device, seed=seed, name=env)
+            return PoolEnv(makers, num_workers=num_workers, ranks=ranks, device=device, seed=seed, name=env)
         return GymnasiumEnv(_vectorised(source.spec, num_envs, backend, kwargs), device=device, seed=seed, name=env)
 
 

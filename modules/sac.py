@@ -21,7 +21,7 @@ from modules.hparams import keep_hyperparameters
 from modules.networks.base import Network, features_of
 from modules.networks.distributions import Categorical
 from modules.networks.heads import CategoricalHead
-from modules.networks.mlp import MLP
+from modules.networks.mlp import wide_mlp
 from modules.networks.normalize import RunningNormalizer
 from modules.networks.squashed import SquashedGaussian, SquashedGaussianHead
 from modules.networks.twin import TwinMLP
@@ -78,7 +78,7 @@ class SAC(Algorithm):
     def __init__(
         self,
         spaces: Spaces,
-        network: Callable[[tuple[int, ...]], nn.Module] = lambda obs_shape: MLP(obs_shape, (256, 256), "relu"),
+        network: Callable[[tuple[int, ...]], nn.Module] = wide_mlp,
         critic: Callable[[tuple[int, ...], int, int], nn.Module] = TwinMLP,
         optimizer: Callable[[Iterable[nn.Parameter]], Optimizer] = lambda params: Adam(params, fused=True),
         learning_rate: float = 3e-4,

@@ -13,13 +13,14 @@ from torch import Tensor
 from datamodules.market.account import RUIN, Costs, drifted, held
 from datamodules.market.features import LIMIT, NAMES, WARMUP
 from datamodules.market.options import PORTFOLIO, POSITION, SIX
+from datamodules.market.performance import LEAST_DEVIATION
 from datamodules.market.sources import markets
 from datamodules.market.split import Part, split_days
 from datamodules.market.tables import Tables, tables
 from datamodules.types import Spaces, State, UsageError
 
 OWN = ("weight", "log_equity", "rewarded", "known", "fee", "peak", "churn")
-TALLIES = ("drawdown", "traded", "cost", "held", "square", "steps")
+TALLIES = ("drawdown", "traded", "cost", "held", "gained", "square", "steps")
 """Numbers of an account, float64, 0 at first; `known` is the log equity before the last trade, `peak` its highest."""
 
 OPTIONS = tuple(option() for option in SIX)
@@ -146,7 +147,8 @@ class Trading:
             "traded": state["traded"] + result.traded,
             "cost": state["cost"] + result.cost,
             "held": state["held"] + weight.abs(),
-            "square": state["square"] + growth.square(),
+            "gained": state["gained"] + (result.factor - 1),
+            "square": state["square"] + (result.factor - 1).square(),
             "steps": state["steps"] + 1,
         }
         return following, reward, ruined, (bar + 1 >= state["end"]) & ~ruined
@@ -176,8 +178,8 @@ class Trading:
     def info(self, state: State) -> dict[str, Tensor]:
         """Of the episode so far: log return, Sharpe ratio, turnover and exposure a year, drawdown and cost in log."""
         steps = state["steps"].clamp(min=1)
-        mean = state["log_equity"] / steps
-        deviation = (state["square"] / steps - mean.square()).clamp(min=1e-12).sqrt()
+        mean = state["gained"] / steps
+        deviation = (state["square"] / steps - mean.square()).clamp(min=LEAST_DEVIATION**2).sqrt()
         info = {
             "log_return": state["log_equity"],
             "sharpe": mean / deviation * self.bars_per_year**0.5,

@@ -35,3 +35,11 @@ class MLP(Memoryless):
             raise ValueError("MLP: hidden is empty; give at least one width, for example (64, 64).")
         layers = hidden_layers(math.prod(obs_shape), tuple(hidden), activation, layer_norm)
         super().__init__(nn.Sequential(nn.Flatten(), *layers), hidden[-1], scale)
+
+
+def wide_mlp(obs_shape: tuple[int, ...]) -> MLP:
+    """The network of soft actor-critic (Haarnoja et al. 2018, arXiv:1812.05905, appendix D): two layers of 256, relu.
+
+    A function with a name, unlike a lambda, can be written to a config and read again.
+    """
+    return MLP(obs_shape, (256, 256), "relu")

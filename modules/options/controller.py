@@ -108,7 +108,7 @@ class Controller(nn.Module):
         obs_shape: tuple[int, ...],
         options: int,
         scripted: list[OptionPolicy] | None = None,
-        network: Torso = lambda obs_shape: MLP(obs_shape, (64, 64), "relu"),
+        network: Torso = lambda obs_shape: MLP(obs_shape, activation="relu"),
         min_duration: int = 1,
         max_duration: int = 0,
         update_mode: Literal["all", "executed", "multi"] = "all",

@@ -95,6 +95,28 @@ def test_a_checkpoint_that_cannot_be_used_is_refused_before_its_options_are_comp
     assert not [message for message in caplog.messages if "in the checkpoint" in message]
 
 
+@pytest.mark.parametrize(("words", "saved"), [([], []), (["--trainer.default_root_dir", "here"], ["here"])])
+def test_without_a_logger_the_config_is_saved_only_in_a_folder_that_was_named(
+    run: Run, folder: Path, words: list[str], saved: list[str]
+) -> None:
+    (folder / "config.yaml").write_text("mine\n")
+
+    outcome = fit(run, "--trainer.logger", "false", *words)
+
+    assert outcome.code == 0 and (folder / "config.yaml").read_text() == "mine\n"
+    assert [path.parent.name for path in folder.glob("*/config.yaml")] == saved
+
+
+def test_a_checkpoint_of_another_size_is_one_sentence(run: Run, folder: Path) -> None:
+    fit(run, "--model.network.hidden", "[8]", "--trainer.limit_train_batches", "2")
+
+    outcome = fit(run, "--ckpt_path", "last", "--model.network.hidden", "[9]")
+
+    assert outcome.code == 2 and "`network.layer.weight` is [8, 4] there and [9, 4] here" in outcome.err
+    assert "model.network.hidden is [8] there and [9] here" in outcome.err
+    assert [path.name for path in (folder / "runs" / "small").iterdir()] == ["version_0"]
+
+
 REFUSED = {
     "a value the data refuses": (["--data.num_envs", "0"], "data.num_envs is 0; it must be at least 1."),
     "a value the model refuses": (["--model.passes", "0"], "model.passes is 0; it must be at least 1."),

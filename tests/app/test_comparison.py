@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from app.chart import COLOURS, SIZE, chart, ticks
+from app.chart import COLOURS, LINE, MARGIN, SIZE, chart, ticks
 from app.comparison import band, bootstrap, crossing, interquartile_mean, judged, table
 
 CURVE = [(10, 0.1), (20, 0.5), (30, 0.4), (40, 0.9)]
@@ -60,10 +60,19 @@ def test_the_chart_shows_every_setting() -> None:
     picture = chart({"a": band([CURVE]), "b": band([[(10, 0.3), (40, 0.3)]])}, "eval/return_mean", 0.5)
 
     pixels = np.asarray(picture).astype(int)
-    assert picture.size == SIZE
+    assert picture.size == (SIZE[0], SIZE[1] + 2 * LINE)
     for colour in COLOURS[:2]:
         wanted = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
         assert (np.abs(pixels - wanted).max(-1) < 20).sum() > 50
+
+
+def test_names_stand_above_the_plot_and_hide_nothing_of_it() -> None:
+    names = ["a", "a name so long that it would reach far into the curves"]
+    short, long = (chart({name: band([CURVE])}, "eval/return_mean", 0.9) for name in names)
+
+    plot = slice(MARGIN[1] + LINE - 4, None)
+    assert np.array_equal(np.asarray(short)[plot], np.asarray(long)[plot])
+    assert not np.array_equal(np.asarray(short), np.asarray(long))
 
 
 def test_ticks_are_round() -> None:

@@ -1,11 +1,20 @@
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
 
-from app.runs import Experiment, different_options, experiment_of, find_checkpoint, load_checkpoint, require_writable
+from app.runs import (
+    Difference,
+    Experiment,
+    different_options,
+    experiment_of,
+    find_checkpoint,
+    load_checkpoint,
+    misfit,
+    require_writable,
+)
 from callbacks.checkpoint import Checkpoint
 from datamodules.types import UsageError
 
@@ -116,4 +125,24 @@ def test_a_run_folder_without_permission_is_refused(tmp_path: Path) -> None:
 def test_only_options_that_differ_are_told_and_lists_equal_tuples() -> None:
     checkpoint = {"hyper_parameters": {"gamma": 0.9, "hidden": (8, 8), "spaces": {}}}
 
-    assert list(different_options(checkpoint, {"gamma": 0.8, "hidden": [8, 8], "lam": 1})) == [("gamma", 0.8, 0.9)]
+    assert different_options(checkpoint, {"gamma": 0.8, "hidden": [8, 8], "lam": 1}) == [("gamma", 0.8, 0.9)]
+
+
+def test_of_two_classes_that_are_the_same_the_arguments_are_compared() -> None:
+    def network(**arguments: Any) -> dict[str, Any]:
+        return {"network": {"class_path": "modules.networks.MLP", "init_args": arguments}}
+
+    checkpoint = {"hyper_parameters": network(hidden=(8, 8), scale=1.0)}
+
+    assert different_options(checkpoint, network(hidden=[9], scale=1.0)) == [("network.hidden", [9], [8, 8])]
+
+
+def test_weights_that_do_not_fit_are_told_with_the_settings_that_shape_them() -> None:
+    there, here = {"w": torch.zeros(8, 4), "b": torch.zeros(8)}, {"w": torch.zeros(9, 4), "b": torch.zeros(9)}
+    differences = [Difference("network.hidden", [9], [8]), Difference("gamma", 0.8, 0.9)]
+
+    told = misfit(Path("last.ckpt"), {"state_dict": there}, here, differences)
+
+    assert told.startswith("last.ckpt does not fit the model, because `w` is [8, 4] there and [9, 4] here")
+    assert told.endswith("use the checkpoint's settings (model.network.hidden is [8] there and [9] here).")
+    assert "`b` is missing there" in misfit(Path("last.ckpt"), {"state_dict": {}}, {"b": torch.zeros(8)}, [])

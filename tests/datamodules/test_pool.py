@@ -23,6 +23,7 @@ from datamodules.workers import SyncEnvs
 from tests.datamodules import counting
 from tests.datamodules.counting import Counting, Dying, Masking, Raising, copied, transitions
 from tests.datamodules.images import Images
+from tests.training import cartpole_data, small_ppo, trainer
 
 CPU = torch.device("cpu")
 NOTHING = torch.zeros(2, dtype=torch.int64)
@@ -268,6 +269,16 @@ def test_bad_input_is_refused_in_one_sentence(makers, workers, sentence):
 
 def test_workers_are_never_more_than_half_the_environments():
     with closing(pool(*[Counting] * 5, workers=16)) as envs:
+        assert envs.num_workers == 2
+
+
+def test_ranks_of_a_host_share_its_cores(tmp_path, monkeypatch):
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(4)), raising=False)
+    data = cartpole_data(backend="pool", num_envs=8)
+    data.trainer = trainer(tmp_path, strategy="ddp", devices=2)
+    data.trainer.strategy.connect(small_ppo(data))
+
+    with closing(data.make_collector(1).envs) as envs:
         assert envs.num_workers == 2
 
 

@@ -56,6 +56,7 @@ def test_the_report_agrees_with_the_evaluation_episode(tmp_path: Path) -> None:
 
     expected = [report.rows["agent"]["log_return"] for report in reports]
     assert episodes.info["log_return"].tolist() == pytest.approx(expected, abs=1e-12)
+    assert episodes.info["sharpe"].tolist() == pytest.approx([report.rows["agent"]["sharpe"] for report in reports])
     assert (episodes.return_ / 100).tolist() == pytest.approx(expected, abs=1e-9)
 
 
