@@ -12,6 +12,7 @@ from datamodules.ring import Ring
 from datamodules.types import UsageError
 from tests.datamodules.ring_rollouts import Writer
 from tests.datamodules.test_replay import StopAt
+from tests.datamodules.test_windows import replay_of
 from tests.replaying import fitted_dqn, replay_data
 from tests.training import weights_hash
 
@@ -71,6 +72,21 @@ def test_what_lies_on_the_disk_takes_no_memory_of_the_process(tmp_path: Path) ->
     taken = own_memory() - before
 
     assert on_disk.sum(dtype=torch.int64) == 7 * size and taken < size / 8
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+def test_drawing_from_a_full_replay_takes_no_more_memory_however_often(alpha: float) -> None:
+    writer, generator = Writer(truncated=(3, 90)), torch.Generator()
+    replay, held = replay_of(writer, n_step=2, rollouts=12, alpha=alpha), []
+
+    for _ in range(300):  # a minibatch that is kept would be 150 KiB
+        found = replay.sample(replay.noise(2, 1000, generator))
+        replay.reprioritize_(found.entry, found.reward.sum(-1))
+        replay.write(*writer.rollout(4))
+        replay.ring.advance_()
+        held.append(own_memory())
+
+    assert replay.ring.size == 31 and held[-1] - held[20] < 2**20
 
 
 def test_a_disk_without_room_is_refused_with_the_numbers(tmp_path: Path) -> None:
