@@ -14,10 +14,13 @@ from modules.functional.policy import masked_mean
 from modules.functional.q_learning import huber
 from modules.networks.mlp import MLP
 from modules.networks.q_heads import QHead
-from modules.written_out import as_features, layers_of, plain, steps_plainly
+from modules.written_out import Layers, as_features, layers_of, plain, steps_plainly
 
 if TYPE_CHECKING:
     from modules.dqn import DQN, DQNBatch
+
+ROWS = 2048
+"""The most that pass the layers at once: what many more write finds no room in a cache, nor memory that is kept."""
 
 
 class WrittenOut:
@@ -31,11 +34,11 @@ class WrittenOut:
 
     def online(self, obs: Tensor) -> Tensor:
         """What `DQN.online` says of observations `[N, *obs]`, without gradient."""
-        return self.head.numbers_of(self.layers(as_features(obs))[0])
+        return self.head.numbers_of(outputs(self.layers, as_features(obs)))
 
     def target(self, obs: Tensor) -> Tensor:
         """What `DQN.target` says."""
-        return self.head.numbers_of(self.target_layers(as_features(obs))[0])
+        return self.head.numbers_of(outputs(self.target_layers, as_features(obs)))
 
     def follow_(self, share: float) -> None:
         """As `DQN.follow_`."""
@@ -74,8 +77,14 @@ class WrittenOut:
         return value, error, norm
 
 
+def outputs(layers: Layers, x: Tensor) -> Tensor:
+    """What layers make of `x` `[N, features]`."""
+    pieces = x.tensor_split(-(-len(x) // ROWS)) if len(x) > ROWS else (x,)
+    return torch.cat([layers(piece)[0] for piece in pieces])
+
+
 def can_be_written_out(model: "DQN") -> bool:
-    """Whether all of it is what `WrittenOut` knows: a plain ReLU network, a head of values, and steps that are plain too."""
+    """Whether all of it is what `WrittenOut` knows: plain ReLU networks, a head of values, plain steps."""
     torso, head = model.online.torso, model.online.head
     known = type(torso) is MLP and torso.scale == 1 and type(head) is QHead
     return known and plain(model.online) and plain(model.target) and steps_plainly(model.optimization, model)

@@ -79,6 +79,17 @@ def test_fifty_updates_are_those_of_autograd_to_the_last_bit(
     assert all(torch.equal(*pair) for pair in zip(graph.parameters(), short.parameters(), strict=True))
 
 
+def test_many_rows_are_asked_about_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, obs = made((5,), 3, (24, 16)), torch.randn(100, 5)
+    written_out = WrittenOut(model)
+    whole = written_out.online(obs)
+
+    monkeypatch.setattr("modules.dqn_written_out.ROWS", 16)
+
+    assert_close(written_out.online(obs), whole)
+    assert_close(written_out.target(obs), model.target(obs))
+
+
 class Plain(DQN):
     """Another class, which may have another loss."""
 
