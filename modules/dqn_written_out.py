@@ -14,28 +14,31 @@ from modules.functional.policy import masked_mean
 from modules.functional.q_learning import huber
 from modules.networks.mlp import MLP
 from modules.networks.q_heads import QHead
-from modules.written_out import as_features, layers_of, plain, steps_plainly
+from modules.written_out import Layers, as_features, layers_of, plain, steps_plainly
 
 if TYPE_CHECKING:
     from modules.dqn import DQN, DQNBatch
+
+ROWS = 2048
+"""The most that pass the layers at once: what many more write finds no room in a cache, nor memory that is kept."""
 
 
 class WrittenOut:
     """The networks of a `DQN` by few calls, and its `learn_all` without autograd."""
 
     def __init__(self, model: "DQN"):
-        self.model, self.optimizer = model, model.raw_optimizers[0]
+        self.model, self.head, self.optimizer = model, model.online.head, model.raw_optimizers[0]
         self.flat = model.optimization.flat[self.optimizer]
         self.flat_target = FlatParameters([*model.target.parameters()])
         self.layers, self.target_layers = layers_of(self.flat), layers_of(self.flat_target)
 
     def online(self, obs: Tensor) -> Tensor:
         """What `DQN.online` says of observations `[N, *obs]`, without gradient."""
-        return self.layers(as_features(obs))[0].unsqueeze(-1)
+        return self.head.numbers_of(outputs(self.layers, as_features(obs)))
 
     def target(self, obs: Tensor) -> Tensor:
         """What `DQN.target` says."""
-        return self.target_layers(as_features(obs))[0].unsqueeze(-1)
+        return self.head.numbers_of(outputs(self.target_layers, as_features(obs)))
 
     def follow_(self, share: float) -> None:
         """As `DQN.follow_`."""
@@ -60,18 +63,28 @@ class WrittenOut:
             obs: `[N, features]`.   action, target: what was done and what its value should be, `[N, 1]`.
             share: of every entry in the loss, `[N, 1]`.
         """
-        values, seen = self.layers(obs)
+        output, seen = self.layers(obs)
+        values = self.head.numbers_of(output).squeeze(-1)
         value = values.gather(-1, action)
         error = value - target
-        by_values = torch.zeros_like(values).scatter_(-1, action, error.clamp(-1, 1).mul_(share))
-        self.layers.learn_(seen, by_values)
+        by_value = error.clamp(-1, 1).mul_(share)
+        by_output = torch.zeros_like(values).scatter_(-1, action, by_value)
+        if self.head.dueling:
+            by_output = torch.cat([by_value, by_output - by_value / values.shape[-1]], -1)
+        self.layers.learn_(seen, by_output)
         norm = self.model.optimization.step_written(self.optimizer, self.model.max_grad_norm)
         self.model.follow_update_()
         return value, error, norm
 
 
+def outputs(layers: Layers, x: Tensor) -> Tensor:
+    """What layers make of `x` `[N, features]`."""
+    pieces = x.tensor_split(-(-len(x) // ROWS)) if len(x) > ROWS else (x,)
+    return torch.cat([layers(piece)[0] for piece in pieces])
+
+
 def can_be_written_out(model: "DQN") -> bool:
-    """Whether all of it is what `WrittenOut` knows: a plain ReLU network and head, and steps that are plain too."""
+    """Whether all of it is what `WrittenOut` knows: plain ReLU networks, a head of values, plain steps."""
     torso, head = model.online.torso, model.online.head
-    known = type(torso) is MLP and torso.scale == 1 and type(head) is QHead and not head.dueling
+    known = type(torso) is MLP and torso.scale == 1 and type(head) is QHead
     return known and plain(model.online) and plain(model.target) and steps_plainly(model.optimization, model)

@@ -30,7 +30,10 @@ class QHead(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """The numbers `[..., actions, K]` of every action, float32 also under autocast."""
-        output = exactly(self.linear, features)
+        return self.numbers_of(exactly(self.linear, features))
+
+    def numbers_of(self, output: Tensor) -> Tensor:
+        """What outputs `[..., (actions + dueling) K]` of the layer say of every action, `[..., actions, K]`."""
         output = output.view(*output.shape[:-1], self.actions + self.dueling, self.numbers)
         if not self.dueling:
             return output
