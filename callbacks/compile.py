@@ -14,7 +14,8 @@ class Compile(Callback):
 
     Args:
         mode: auto (graph on CUDA, off elsewhere) | off | default | reduce-overhead | max-autotune (those of
-            `torch.compile`, for the parts of each joint) | graph (the parts compiled, each joint one CUDA graph).
+            `torch.compile`, for the parts of each joint; on a CPU not for acting in environments that are not tensors,
+            which is faster as it is) | graph (the parts compiled, each joint one CUDA graph).
         float32_matmul_precision: high and medium let float32 products use TF32 or less on a GPU that has it; null
             leaves torch's setting, which is highest.
     """

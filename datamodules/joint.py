@@ -15,7 +15,7 @@ log = logging.getLogger(__name__)
 Mode = Literal["off", "default", "reduce-overhead", "max-autotune", "graph"]
 Result = TypeVar("Result")
 
-ON_CPU: dict[str, Any] = {"cpp_wrapper": True, "cpp.vec_isa_ok": True}
+ON_CPU: dict[str, Any] = {"cpp_wrapper": True, "cpp.vec_isa_ok": True, "triton.cudagraphs": False}
 """What the compiler is asked for on a CPU: kernels called from C++, as they are short, and no trial compilations."""
 
 UNCOUNTED = 100
