@@ -62,7 +62,7 @@ class Compile(Callback):
             pl_module.make_capturable_()
             self._leave_default_stream(trainer.strategy.root_device)
         collector = trainer.datamodule.collector
-        acting = [] if collector is None else [each.joint for each in collector.acting]
+        acting = [each.joint for each in collector.acting] if collector is not None and on_cuda else []
         for joint in (*joints(trainer, pl_module).values(), *acting):
             joint.mode = mode
 

@@ -13,6 +13,9 @@ from datamodules.nested import mapped
 from datamodules.seeds import restore_generator
 from datamodules.types import Actor, Decision, PureVectorEnv, Rollout, Scalars, State, Step, VectorEnv
 
+TOGETHER = 2
+"""Steps that are compiled as one on a CPU, where calling them costs as much as a step; on a GPU a capture does that."""
+
 
 class Live(NamedTuple):
     """What goes on from one step to the next, every leaf `[B, ...]`.
@@ -48,7 +51,7 @@ class Collector:
 
     The rollout it returns is a view of that storage: learn from it before collecting the next one. Where the
     environment is made of tensors, a step is a pure function of `Live` and noise, and a rollout a sequence of them, so
-    that either can be compiled, and the whole captured.
+    that a few can be compiled, and the whole captured.
 
     Args:
         envs: the environments, not yet reset.
@@ -68,14 +71,9 @@ class Collector:
         self.envs, self.actor, self.horizon, self.generator = envs, actor, horizon, generator
         self.pure = cast(PureVectorEnv, envs) if envs.pure else None
         self.rows = envs.num_envs * envs.spaces["agents"]
-        parts = [(self, "advance")] if self.pure and getattr(actor, "compilable", True) else []
-        self.joint = Joint(
-            self.roll,
-            envs.device,
-            name="collect",
-            parts=parts,
-            capturable=envs.pure,
-        )
+        parts = [(self, "proceed")] if self.pure and getattr(actor, "compilable", True) else []
+        self.together = TOGETHER if envs.device.type == "cpu" and horizon % TOGETHER == 0 else 1
+        self.joint = Joint(self.roll, envs.device, name="collect", parts=parts, capturable=envs.pure)
         self.acting = [Acting(actor, envs.device)]
         self.storage: dict[str, Tensor] = {}
         self.steps = torch.arange(horizon, device=envs.device).unbind()
@@ -89,10 +87,8 @@ class Collector:
         obs, masks = self.envs.reset(seed)
         reset = torch.ones(self.rows, dtype=torch.bool, device=self.envs.device)
         return_ = torch.zeros(self.rows, dtype=torch.float64, device=self.envs.device)
-        actor = self.actor.initial_state(self.rows)
-        self.live = Live(
-            obs, masks, actor, self.pure.state if self.pure else {}, reset, return_, return_.to(torch.int64)
-        )
+        actor, state = self.actor.initial_state(self.rows), self.pure.state if self.pure else {}
+        self.live = Live(obs, masks, actor, state, reset, return_, return_.to(torch.int64))
 
     @torch.no_grad()
     def collect(self) -> Rollout:
@@ -111,8 +107,9 @@ class Collector:
         """T steps into storage: what is live afterwards, and the totals of the episodes that ended."""
         self.begin(live)
         env_draws = [live.reset] * self.horizon if env_noise is None else env_noise.unbind()
-        for t, row, draw, env_draw in zip(self.steps, self._written, noise.unbind(), env_draws, strict=True):
-            live = self.advance(live, draw, env_draw, t, row, self._slots)
+        steps = [*zip(noise.unbind(), env_draws, self.steps, self._written, strict=True)]
+        for start in range(0, self.horizon, self.together):
+            live = self.proceed(live, steps[start : start + self.together], self._slots)
         if self.pure and self._final_obs is not None:
             self._final_obs[0] = self.pure.observation(self._slots)
         return self.finish(live)
@@ -124,6 +121,12 @@ class Collector:
         self.storage["reset"][0] = live.reset
         for name, leaf in live.actor.items():
             self.storage["state/" + name].copy_(leaf)
+
+    def proceed(self, live: Live, steps: Sequence[tuple[Tensor, Tensor, Tensor, Row]], slots: State) -> Live:
+        """Some steps in a row: what is compiled as one."""
+        for step in steps:
+            live = self.advance(live, *step, slots)
+        return live
 
     def advance(self, live: Live, noise: Tensor, env_noise: Tensor, t: Tensor, row: Row, slots: State) -> Live:
         """One step, written into `row`; truncated rows leave their last state in `slots`."""
@@ -191,8 +194,7 @@ class Collector:
     def _allocate(self, noise: Tensor) -> None:
         """Storage for every column, in the shapes and dtypes that one decision and one state show."""
         live, device = self.live, self.envs.device
-        mask = live.masks.get("action_mask")
-        state = informed(live.actor, live.masks)
+        state, mask = informed(live.actor, live.masks), live.masks.get("action_mask")
         decision, _ = self.actor.act(live.obs, state, live.reset, mask=mask, noise=noise[0])
         columns = {"reset": live.reset, "action": decision.action, "reward": torch.zeros(self.rows, device=device)}
         columns |= dict.fromkeys(("terminated", "truncated", "valid"), live.reset)

@@ -15,6 +15,9 @@ log = logging.getLogger(__name__)
 Mode = Literal["off", "default", "reduce-overhead", "max-autotune", "graph"]
 Result = TypeVar("Result")
 
+ON_CPU: dict[str, Any] = {"cpp_wrapper": True, "cpp.vec_isa_ok": True}
+"""What the compiler is asked for on a CPU: kernels called from C++, as they are short, and no trial compilations."""
+
 UNCOUNTED = 100
 """Calls whose events are kept before their time is added up, asked or not."""
 
@@ -141,8 +144,9 @@ class Joint(Generic[Result]):
 
     def _compile(self) -> "list[_Part]":
         mode = "default" if self.mode == "graph" else self.mode
+        options = torch._inductor.list_mode_options(mode) | (ON_CPU if self.device.type == "cpu" else {})
         self.compiled = True
-        return [_Part(owner, attribute, mode) for owner, attribute in self.parts]
+        return [_Part(owner, attribute, options) for owner, attribute in self.parts]
 
     def _capture(self, args: tuple[Any, ...], saved: list[tuple[Tensor, Tensor]]) -> None:
         self._inputs = _tensors(args)
@@ -190,9 +194,9 @@ class _Part:
     So a rank on which compiling fails makes the same calls to the others as those on which it does not, and none waits.
     """
 
-    def __init__(self, owner: Any, attribute: str, mode: str):
+    def __init__(self, owner: Any, attribute: str, options: dict[str, Any]):
         self.owner, self.attribute, self.original = owner, attribute, getattr(owner, attribute)
-        self.compiled: Any = torch.compile(self.original, mode=mode, fullgraph=True, dynamic=False)
+        self.compiled: Any = torch.compile(self.original, options=options, fullgraph=True, dynamic=False)
         self.error: Exception | None = None
         setattr(owner, attribute, self)
 

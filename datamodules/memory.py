@@ -1,10 +1,14 @@
-"""Memory: what a device has left, asked before much is taken."""
+"""Memory: what a device or a disk has left, asked before much is taken, and storage on either."""
 
+import math
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import torch
 from lightning.pytorch.utilities import rank_zero_info
+from torch import Tensor
 
 from datamodules.types import UsageError
 
@@ -19,19 +23,26 @@ def free_bytes(device: torch.device) -> int:
     return available[0] if available else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def storage_device(storage: str, device: torch.device, needed: int, capacity: int) -> torch.device:
+def storage_device(
+    storage: str, device: torch.device, needed: int, capacity: int, folder: Path | None = None
+) -> torch.device:
     """Where a replay of `needed` bytes lies: with the policy on `device`, or on the CPU.
 
     Args:
         storage: device | cpu | auto (the device while that leaves it a fifth of its free memory).
         capacity: steps it holds, for the message.
+        folder: of its files where it lies on the disk, which then must have the room, instead of the memory; made if
+            need be.
 
-    Raises: UsageError if it has no room there, with the numbers.
+    Raises: UsageError if it has no room there, with the numbers, or cannot write there.
     """
     mib = needed / 2**20
     if storage == "auto" and device.type != "cpu" and needed > 0.8 * free_bytes(device):
         rank_zero_info(f"The replay lies on the CPU: it needs {mib:,.0f} MiB, which {device} does not have to spare.")
         storage = "cpu"
+    if folder is not None:
+        _check_disk(folder, needed, capacity)
+        return torch.device("cpu")
     place = torch.device("cpu") if storage == "cpu" else device
     free = free_bytes(place)
     if needed > free:
@@ -40,3 +51,35 @@ def storage_device(storage: str, device: torch.device, needed: int, capacity: in
             f" free: set data.capacity to at most {int(0.9 * capacity * free / needed):,}."
         )
     return place
+
+
+def zeros_on_disk(shape: tuple[int, ...], dtype: torch.dtype, folder: Path) -> Tensor:
+    """Zeros in a file that is mapped into memory, where the system keeps no more of it than there is room for.
+
+    The file has lost its name when this returns: its space, all of which is taken at once, is free again when the
+    tensor or the process ends, in whatever way.
+
+    Raises: OSError if the disk has too little room.
+    """
+    count = math.prod(shape) * dtype.itemsize
+    with tempfile.NamedTemporaryFile(dir=folder, prefix="replay-") as file:
+        if hasattr(os, "posix_fallocate"):  # macOS has none: there a full disk ends the run later
+            os.posix_fallocate(file.fileno(), 0, count)
+        return torch.from_file(file.name, shared=True, size=count, dtype=torch.uint8).view(dtype).view(shape)
+
+
+def _check_disk(folder: Path, needed: int, capacity: int) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise UsageError(
+            f"The replay cannot write into {folder} ({error.strerror}): set data.storage_folder to another folder."
+        ) from None
+    free = shutil.disk_usage(folder).free
+    if needed > free:
+        raise UsageError(
+            f"The replay of data.capacity {capacity:,} needs {needed / 2**20:,.0f} MiB, and the disk of {folder} has"
+            f" {free / 2**20:,.0f} MiB free: set data.capacity to at most {int(0.9 * capacity * free / needed):,}, or"
+            " data.storage_folder to a folder on another disk."
+        )

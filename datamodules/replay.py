@@ -43,7 +43,9 @@ class ReplayData(EnvironmentData):
         priority_beta: how much of the bias of that is undone at the start; everything at the end of the run.
         frame_stack: frames in an observation that is a stack of them along its first dimension, newest last, as
             `gymnasium.wrappers.FrameStackObservation` makes: each is stored once. 1 stores observations as they come.
-        storage: device (where the policy is) | cpu | auto (the device unless it lacks the memory).
+        storage: device (where the policy is) | cpu | auto (the device unless it lacks the memory) | disk (files that
+            are mapped into memory and gone when the run ends; checkpoints hold the replay as ever).
+        storage_folder: where these files lie; null: in the run's folder.
         total_env_steps: the length of the run in environment steps, all ranks together, rounded up to whole iterations.
         eval_episodes: episodes of an evaluation, all ranks together.
         eval_greedy: evaluate the policy's mode (True) or sample from it.
@@ -71,7 +73,8 @@ class ReplayData(EnvironmentData):
         priority_alpha: float = 0.0,
         priority_beta: float = 0.4,
         frame_stack: int = 1,
-        storage: Literal["auto", "cpu", "device"] = "auto",
+        storage: Literal["auto", "cpu", "device", "disk"] = "auto",
+        storage_folder: str | None = None,
         total_env_steps: int = 100_000,
         eval_episodes: int = 32,
         eval_greedy: bool = True,
@@ -81,7 +84,8 @@ class ReplayData(EnvironmentData):
         evaluation = (eval_episodes, eval_greedy, eval_env_kwargs, eval_max_steps)
         super().__init__(env, env_kwargs, backend, num_envs, total_env_steps, *evaluation)
         self.horizon, self.batch_size, self.replay_ratio, self.capacity = horizon, batch_size, replay_ratio, capacity
-        self.n_step, self.frame_stack, self.storage = n_step, frame_stack, storage
+        self.n_step, self.frame_stack = n_step, frame_stack
+        self.storage, self.storage_folder = storage, storage_folder
         self.priority_alpha, self.priority_beta = priority_alpha, priority_beta
         self.learning_starts = min(learning_starts, total_env_steps // 10)
         self._check_values()
@@ -153,12 +157,20 @@ class ReplayData(EnvironmentData):
         replay = self.dataset.replay
         return None if replay is None else {"identity": self.dataset.identity, **replay.state_dict()}
 
+    def disk_folder(self) -> Path | None:
+        """Where the replay's files lie; None if it lies in memory."""
+        if self.storage != "disk":
+            return None
+        assert self.trainer is not None
+        return Path(self.storage_folder or self.trainer.log_dir or self.trainer.default_root_dir)
+
     def _sidecar(self, saved: dict[str, Any]) -> dict[str, Any] | None:
-        """The content that belongs to a checkpoint, if its file is there."""
+        """The content that belongs to a checkpoint, if its file is there on every rank: else all of them begin anew."""
         assert self.trainer is not None
         path = self.replay_path(Path(str(self.trainer.ckpt_path)))
         state = torch.load(path, map_location="cpu", weights_only=True, mmap=True) if path.is_file() else None
-        if state is not None and state["identity"] == saved["identity"]:
+        found = state is not None and state["identity"] == saved["identity"]
+        if self.trainer.strategy.reduce_boolean_decision(found):
             return state
         rank_zero_info("The checkpoint comes without its replay, which only `last` has: it fills anew before learning.")
         return None
@@ -248,10 +260,12 @@ class ReplayDataset(IterationDataset):
             raise UsageError(f"data.frame_stack is {stack}, but {data.env}'s observations are no stacks: set it to 1.")
         finals = final_slots(data.rows, self.collector.rows, self.collector.envs.shortest_truncation)
         needed = ring_bytes(rollout, masks, data.rows, finals=finals, frame_stack=stack)
-        device = storage_device(data.storage, self.device, needed, data.capacity)
+        folder = data.disk_folder()
+        device = storage_device(data.storage, self.device, needed, data.capacity, folder)
         self.store.capturable = self.sample.capturable = self.reprioritize.capturable = device == self.device
-        pinned = device.type == "cpu" and self.device.type == "cuda"
-        ring = Ring(rollout, masks, data.rows, finals=finals, frame_stack=stack, device=device, pinned=pinned)
+        place: dict[str, Any] = {"device": device, "folder": folder}
+        place["pinned"] = folder is None and (device.type, self.device.type) == ("cpu", "cuda")
+        ring = Ring(rollout, masks, data.rows, finals=finals, frame_stack=stack, **place)
         priorities = Priorities(data.rows * ring.width, data.priority_alpha, device) if data.priority_alpha else None
         replay = WindowReplay(ring, data.n_step, self.device, phantoms=rollout.phantoms, priorities=priorities)
         if self._saved is not None:

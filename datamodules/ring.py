@@ -1,10 +1,12 @@
 """Ring: preallocated storage of the newest vector steps, and its index arithmetic."""
 
-from typing import Any
+from functools import partial
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from datamodules.memory import zeros_on_disk
 from datamodules.types import Rollout, UsageError
 
 TERMINATED, TRUNCATED, VALID, RESET = 1, 2, 4, 8
@@ -30,6 +32,7 @@ class Ring:
             stores the newest only.
         device: where everything is stored.
         pinned: in memory from which a GPU can copy at full speed.
+        folder: in files there, that go with the ring, instead of memory (see `zeros_on_disk`); for a CPU only.
 
     Attributes:
         counts: vector steps and true last observations ever written, int64 `[2]`.
@@ -47,22 +50,23 @@ class Ring:
         frame_stack: int = 1,
         device: torch.device,
         pinned: bool = False,
+        folder: Path | None = None,
     ):
         steps, self.width = rollout.reward.shape
         if rows < steps + 1:
             raise UsageError(f"A ring of {rows} rows cannot hold the {steps} steps of a rollout and what follows them.")
         self.rows, self.finals, self.frame_stack, self.device = rows, finals, frame_stack, device
-        options: dict[str, Any] = {"device": device, "pin_memory": pinned}
+        zeros = partial(_zeros, device=device, pinned=pinned, folder=folder)
         self.counts = torch.zeros(2, dtype=torch.int64, device=device)
         self.columns = {
-            name: torch.zeros((rows, self.width, *value.shape[2:]), dtype=value.dtype, **options)
+            name: zeros((rows, self.width, *value.shape[2:]), value.dtype)
             for name, value in columns(rollout, masks).items()
         }
-        self.columns["final"] = torch.full((rows, self.width), -1, device=device)
+        self.columns["final"] = zeros((rows, self.width), torch.int64).fill_(-1)
         self._entries = {name: column.flatten(0, 1) for name, column in self.columns.items()}
         frame = rollout.obs.shape[2:] if frame_stack == 1 else rollout.obs.shape[3:]
         frames = rows * self.width + (finals + 1) * frame_stack
-        self.frames = torch.zeros((frames, *frame), dtype=rollout.obs.dtype, **options)
+        self.frames = zeros((frames, *frame), rollout.obs.dtype)
         self.masks = {"extras/" + name for name in masks}
         self._next_counts = self.counts.clone()
         self._offsets = torch.arange(steps + 1, device=device)
@@ -202,3 +206,13 @@ def are_stacks(rollout: Rollout) -> bool:
     ended = rollout.terminated | rollout.truncated | ~rollout.valid
     moved = (rollout.obs[1:, :, :-1] == rollout.obs[:-1, :, 1:]).flatten(2).all(-1)
     return bool((moved | ended).all())
+
+
+def _zeros(
+    shape: tuple[int, ...], dtype: torch.dtype, *, device: torch.device, pinned: bool, folder: Path | None
+) -> Tensor:
+    if folder is None:
+        return torch.zeros(shape, dtype=dtype, device=device, pin_memory=pinned)
+    if device.type != "cpu":
+        raise UsageError(f"A replay in files lies on the CPU, not on {device}: give it that device, or no folder.")
+    return zeros_on_disk(shape, dtype, folder)

@@ -14,6 +14,9 @@ from modules.networks.base import Network, features_of
 from modules.networks.mlp import MLP
 from modules.sac_batch import SACBatch
 
+FORESEEN = 1e-12
+"""A mean error below which the world counts as known and little is rewarded."""
+
 
 class Incurious(nn.Module):
     """No curiosity: rewards stay what they are, and nothing is learned."""
@@ -44,24 +47,28 @@ class Incurious(nn.Module):
 class Curiosity(Incurious):
     """The intrinsic curiosity module, which learns from the transitions that the agent learns from.
 
-    r = r_environment + scale / 2 |f(phi(s), a) - phi(s')|^2, where the features phi are learned with the forward model
-    f and with an inverse model g, which tells a from phi(s) and phi(s'): what no action touches need not be foreseen.
+    r = r_environment + scale e / mean(e),   e = 1/2 |f(phi(s), a) - phi(s')|^2
+
+    The features phi are learned with the forward model f and with an inverse model g, which tells a from phi(s) and
+    phi(s'): what no action touches need not be foreseen. The mean is over all that an iteration learns from, so that
+    the scale is the mean reward a step, whatever the features' units and however well the world is foreseen by now.
 
     Args:
         spaces: what the environment shows and takes; the algorithm gives it.
         network: makes phi from `obs_shape` (a class_path on the command line); memoryless.
         hidden: width of the layer in the forward and in the inverse model.
-        scale: of the reward; 0 leaves every reward as it is.
+        scale: mean reward a step, in the environment's units; 0 leaves every reward as it is.
         anneal_env_steps: in these the scale falls to 0, on a line; null keeps it.
         forward_weight: beta, share of the forward model's error in the loss, in [0, 1].
         learning_rate: of Adam.
 
     Raises: UsageError for values that cannot be.
 
-    Source: Pathak et al. 2017, arXiv:1705.05363, eq. 2 to 7.
+    Source: Pathak et al. 2017, arXiv:1705.05363, eq. 2 to 7; that the reward needs a scale of its own: Burda et al.
+    2018, arXiv:1808.04355, section 2.2.
     """
 
-    metrics = ("curiosity/reward_mean", "curiosity/scale", "curiosity/forward_loss", "curiosity/inverse_loss")
+    metrics = ("curiosity/scale", "curiosity/forward_loss", "curiosity/inverse_loss")
     present: Tensor
 
     def __init__(
@@ -122,8 +129,10 @@ class Curiosity(Incurious):
 
     def rewarded(self, batch: SACBatch) -> SACBatch:
         """All minibatches, with the reward of the model of now."""
-        forward, _ = self.errors(*(each.flatten(0, 1) for each in (batch.obs, batch.action, batch.next_obs)))
-        return batch._replace(return_=batch.return_ + self.present * forward.view_as(batch.return_))
+        error, _ = self.errors(*(each.flatten(0, 1) for each in (batch.obs, batch.action, batch.next_obs)))
+        error, counts = error.view_as(batch.return_), batch.weight.sign()
+        mean = (counts * error).sum() / counts.sum().clamp(min=1)
+        return batch._replace(return_=batch.return_ + self.present * error / mean.clamp(min=FORESEEN))
 
     def learn_(self, batch: SACBatch, model: Any) -> list[Tensor]:
         """An update from a minibatch by the model's optimizer number `curious_at`; the metrics."""
@@ -137,7 +146,7 @@ class Curiosity(Incurious):
         errors = self.errors(batch.obs, batch.action, batch.next_obs)
         forward, inverse = ((counts * error).mean() for error in errors)
         loss = self.forward_weight * forward + (1 - self.forward_weight) * inverse
-        return loss, [(self.present * forward).detach(), self.present, forward.detach(), inverse.detach()]
+        return loss, [self.present, forward.detach(), inverse.detach()]
 
 
 def _model(inputs: int, hidden: int, outputs: int) -> nn.Sequential:

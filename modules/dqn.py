@@ -11,6 +11,7 @@ from datamodules.joint import Joint
 from datamodules.types import Decision, Experience, Rollout, Scalars, Spaces, State
 from modules.algorithm import Algorithm, Collected
 from modules.checks import check_memoryless, check_one_choice, check_values
+from modules.dqn_written_out import WrittenOut, can_be_written_out
 from modules.exploring import EpsilonGreedy
 from modules.functional.choices import MASKED
 from modules.functional.policy import masked_mean
@@ -110,6 +111,7 @@ class DQN(Algorithm):
         self.target_interval, self.tau = target_interval, tau
         self.explore = EpsilonGreedy(spaces["action_sizes"][0], epsilon_start, epsilon, epsilon_steps)
         self.copied = 0
+        self.written_out: WrittenOut | None = None
         self.online, self.target = (self.make_network(network, head) for _ in range(2))
         self.target.load_state_dict(self.online.state_dict())
         self.target.requires_grad_(False)
@@ -140,10 +142,15 @@ class DQN(Algorithm):
         greedy: bool = False,
     ) -> tuple[Decision, State]:
         """The best allowed action, or any allowed one with probability epsilon."""
-        best = self.best(self.online(obs), mask)
+        best = self.best(self.networks.online(obs), mask)
         if greedy or noise is None:
             return Decision(best, {}), state
         return Decision(self.explore(best, noise, mask), {}), state
+
+    @property
+    def networks(self) -> Any:
+        """Who has `online` and `target`, for what takes no gradient: this, or the shorter form of it."""
+        return self.written_out or self
 
     def best(self, numbers: Tensor, mask: Tensor | None) -> Tensor:
         """The allowed action of the largest value, `[...]`."""
@@ -157,7 +164,7 @@ class DQN(Algorithm):
         return_, discount = window_return(found.reward, found.length, found.terminated, gamma=self.gamma)
         following = None
         if self.tau is None:
-            following = self.target(found.next_obs.flatten(0, 1)).unflatten(0, return_.shape)
+            following = self.networks.target(found.next_obs.flatten(0, 1)).unflatten(0, return_.shape)
         mask = found.next_masks.get("action_mask")
         columns = (found.obs, found.action, return_, discount, found.next_obs, mask, following)
         batch = DQNBatch(*columns, found.weight, found.entry)
@@ -176,6 +183,8 @@ class DQN(Algorithm):
 
     def learn_all(self, batch: DQNBatch) -> tuple[Tensor, Tensor]:
         """All updates of an iteration: means of `METRICS`, and absolute errors `[U, N]`."""
+        if self.written_out is not None and not self.joints["update"].compiled:
+            return self.written_out.learn_all(batch)
         steps = [self.learn(minibatch) for minibatch in batch.minibatches()]
         loss, numbers, error, norm = (torch.stack(each) for each in zip(*steps, strict=True))
         value = self.online.head.mean(numbers.unsqueeze(-2))
@@ -185,8 +194,7 @@ class DQN(Algorithm):
         """One optimizer step: the loss, the numbers of what was done `[N, K]`, absolute errors `[N]`, gradient norm."""
         loss, numbers, error = self.loss(batch)
         norm = self.step(loss, self.raw_optimizers[0], self.max_grad_norm)
-        if self.tau is not None:
-            self.follow_(self.tau)
+        self.follow_update_()
         return loss.detach(), numbers, error, norm
 
     def loss(self, batch: DQNBatch) -> tuple[Tensor, Tensor, Tensor]:
@@ -198,14 +206,22 @@ class DQN(Algorithm):
     @torch.no_grad()
     def targets(self, batch: DQNBatch) -> Tensor:
         """What the numbers of the actions taken should be, `[..., K]`."""
-        following = self.target(batch.next_obs) if batch.following is None else batch.following
-        chooser = self.online(batch.next_obs) if self.online_chooses else following
+        following = self.networks.target(batch.next_obs) if batch.following is None else batch.following
+        chooser = self.networks.online(batch.next_obs) if self.online_chooses else following
         following = taken(following, self.best(chooser, batch.next_mask))
         return self.online.head.target(following, batch.return_, batch.discount)
 
+    def follow_update_(self) -> None:
+        """What the target network does after every update."""
+        if self.tau is not None:
+            self.follow_(self.tau)
+
     def follow_(self, share: float) -> None:
         """Move the target network a share of the way to the online one."""
-        follow_([*self.target.parameters()], [*self.online.parameters()], share)
+        if self.written_out is None:
+            follow_([*self.target.parameters()], [*self.online.parameters()], share)
+        else:
+            self.written_out.follow_(share)
 
     def iterate(self, collected: Collected) -> Scalars | None:
         """As every algorithm, on transitions of this replay."""
@@ -229,6 +245,16 @@ class DQN(Algorithm):
         """Prepare, and all updates of an iteration."""
         update = Joint(self.learn_all, self.device, name="update", parts=[(self, "loss")], owned=self.owned_tensors)
         return {"prepare": Joint(self.prepare, self.device, name="prepare"), "update": update}
+
+    def on_fit_start(self) -> None:
+        """Take the shorter way where it leads to the same."""
+        super().on_fit_start()
+        self.written_out = WrittenOut(self) if type(self) is DQN and can_be_written_out(self) else None
+
+    def on_fit_end(self) -> None:
+        """Whatever comes next may change the networks."""
+        super().on_fit_end()
+        self.written_out = None
 
     def on_train_start(self) -> None:
         """Explore as much as the env steps so far say."""

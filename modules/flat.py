@@ -2,8 +2,7 @@
 
 import math
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +14,13 @@ ELEMENTWISE = (Adadelta, Adam, AdamW, NAdam, RAdam, RMSprop, SGD)
 ALIGNED = 16
 """Every parameter begins at a multiple of so many numbers, as fast matrix products want it."""
 
+PIECES, PIECE = 32, 1_024
+"""A GPU's fused optimizer gives a piece of up to 65,536 numbers to one block of threads: the whole is handed over in at
+most so many pieces, as many as one launch takes, of a multiple of so many numbers."""
+
 
 class FlatParameters:
-    """Parameters that are views of `whole`, and `views` of its `gradient` in their shapes.
+    """Parameters that are views of `whole`, whose numbers are `values`, and `views` of its `gradient` in their shapes.
 
     Modules keep their parameters: the same objects, names and values at another address. What pads the parameters to
     `ALIGNED` is zero and stays so.
@@ -32,7 +35,8 @@ class FlatParameters:
         self.parameters = parameters
         sizes = [-(-parameter.numel() // ALIGNED) * ALIGNED for parameter in parameters]
         self.whole = nn.Parameter(torch.zeros(sum(sizes), dtype=parameters[0].dtype, device=parameters[0].device))
-        self.gradient = self.whole.grad = torch.zeros_like(self.whole)
+        self.values, self.gradient = self.whole.detach(), torch.zeros_like(self.whole)
+        self.whole.grad = self.gradient
         self.views = []
         for parameter, piece, gradient in zip(
             parameters, self.whole.data.split(sizes), self.gradient.split(sizes), strict=True
@@ -40,51 +44,59 @@ class FlatParameters:
             self.views.append(gradient[: parameter.numel()].view_as(parameter))
             parameter.data = piece[: parameter.numel()].view_as(parameter).copy_(parameter.data)
 
-    def differentiate_(self, loss: Tensor) -> None:
-        """Write the loss's gradient; that of a parameter it does not depend on is zero."""
-        gradients = torch.autograd.grad(loss, self.parameters, materialize_grads=True)
-        torch._foreach_copy_(self.views, gradients)
+    def receive_(self, gradients: Sequence[Tensor | None]) -> None:
+        """Write the gradient of every parameter; zero where a loss does not depend on it."""
+        known = zip(gradients, self.views, strict=True)
+        torch._foreach_copy_(self.views, [torch.zeros_like(view) if each is None else each for each, view in known])
 
     def clip_(self, max_norm: float) -> Tensor:
-        """Scale the gradient down to a norm of at most `max_norm`, unless infinite; the norm that it had."""
+        """Scale the gradient down to a norm of at most `max_norm`, unless infinite; the norm that it had.
+
+        A CPU looks whether there is anything to do, for which others would have to wait.
+        """
         norm = torch.linalg.vector_norm(self.gradient)
-        if max_norm < math.inf:
+        if max_norm == math.inf:
+            return norm
+        if norm.device.type != "cpu":
             self.gradient.div_((norm / max_norm).clamp(min=1))
+        elif not (excess := norm.item() / max_norm) <= 1:  # nor where it is not a number
+            self.gradient.div_(excess)
         return norm
 
-    @torch.no_grad()
     def step_(self, optimizer: Optimizer) -> None:
-        """The optimizer's step; for fused Adam on a CPU its kernel alone, which takes a third of the step's time."""
-        with subnormal_is_zero():
+        """The optimizer's step; for fused Adam its kernel alone, which takes a third of the step's time.
+
+        Numbers too small for full precision are zero meanwhile, where this thread computes on a CPU. The averaged
+        gradient of a weight that no longer gets one, as at a dead unit, decays into such numbers and stays there for
+        good: the smallest times 0.9 rounds to itself. A processor takes a hundred times as long for them.
+        """
+        before = sys.float_info.min / 2 == 0.0
+        torch.set_flush_denormal(True)
+        try:
             self._step_(optimizer)
+        finally:
+            torch.set_flush_denormal(before)
 
     def _step_(self, optimizer: Optimizer) -> None:
         options, state = optimizer.param_groups[0], optimizer.state.get(self.whole)
-        kernel_alone = self.whole.device.type == "cpu" and options.get("fused") and not options["amsgrad"]
+        kernel_alone = options.get("fused") and not options["amsgrad"]
         if not (state and kernel_alone and isinstance(optimizer, Adam)):
             optimizer.step()
             return
         state["step"].add_(1)
+        whole, steps = self._pieces(self.values), state["step"]
         (torch._fused_adamw_ if options["decoupled_weight_decay"] else torch._fused_adam_)(
-            [self.whole], [self.gradient], [state["exp_avg"]], [state["exp_avg_sq"]], [], [state["step"]],
+            whole, self._pieces(self.gradient), self._pieces(state["exp_avg"]), self._pieces(state["exp_avg_sq"]),
+            [], [steps] * len(whole),
             lr=options["lr"], beta1=options["betas"][0], beta2=options["betas"][1], eps=options["eps"],
             weight_decay=options["weight_decay"], maximize=options["maximize"], amsgrad=False,
         )  # fmt: skip
 
-
-@contextmanager
-def subnormal_is_zero() -> Iterator[None]:
-    """Let numbers too small for full precision be zero, where this thread computes on a CPU.
-
-    The averaged gradient of a weight that no longer gets one, as at a dead unit, decays into such numbers and stays
-    there for good: the smallest times 0.9 rounds to itself. A processor takes a hundred times as long for them.
-    """
-    before = sys.float_info.min / 2 == 0.0
-    torch.set_flush_denormal(True)
-    try:
-        yield
-    finally:
-        torch.set_flush_denormal(before)
+    def _pieces(self, column: Tensor) -> list[Tensor]:
+        """A column as long as the whole, in views that the device's kernel treats side by side."""
+        if self.whole.device.type == "cpu":
+            return [column]
+        return list(column.split(-(-len(column) // (PIECES * PIECE)) * PIECE))
 
 
 def flattened(optimizer: Optimizer) -> FlatParameters | None:

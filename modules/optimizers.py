@@ -61,17 +61,21 @@ class Optimizers:
         under DDP no hook reacts to it. In mixed precision with float16 a step whose gradients overflow is left out; the
         norm is 0 then.
         """
+        return self.step_each(loss, {optimizer: max_grad_norm})[0]
+
+    def step_each(self, loss: Tensor, bounds: dict[Optimizer, float]) -> list[Tensor]:
+        """A `step` of several optimizers by one backward pass; their norms.
+
+        Args:
+            loss: a sum of losses, of which every optimizer's parameters reach no more than one.
+            bounds: on the norm of each optimizer's gradient.
+        """
+        self._differentiate(loss if self.scaler is None else self.scaler.scale(loss), list(bounds))
+        norms = [self._step(optimizer, bound) for optimizer, bound in bounds.items()]
         if self.scaler is not None:
-            return self._scaled_step(loss, optimizer, max_grad_norm, self.scaler)
-        parameters = self._differentiate(loss, optimizer)
-        if optimizer in self.flat:
-            norm = self.step_written(optimizer, max_grad_norm)
-        else:
-            average_gradients_(parameters)
-            norm = nn.utils.clip_grad_norm_(parameters, max_grad_norm)
-            optimizer.step()
+            self.scaler.update()
         torch.clear_autocast_cache()  # autocast would go on with the weights of before the step
-        return norm
+        return norms
 
     def step_written(self, optimizer: Optimizer, max_grad_norm: float) -> Tensor:
         """`step` by the gradient that lies in the optimizer's flat tensor already."""
@@ -87,7 +91,7 @@ class Optimizers:
         For losses that one unlucky draw of noise makes overflow. A gradient of zero would not do: optimizers with
         momentum go on moving.
         """
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        parameters = parameters_of(optimizer)
         before = {tensor: tensor.detach().clone() for tensor in (*parameters, *self.tensors)}
         norm = self.step(loss, optimizer, max_grad_norm)
         finite = norm.isfinite()
@@ -100,25 +104,35 @@ class Optimizers:
                 gradient.masked_fill_(~finite, 0.0)  # for what pads a flat one, which nothing else writes to
         return torch.where(finite, norm, 0.0)
 
-    def _differentiate(self, loss: Tensor, optimizer: Optimizer) -> list[nn.Parameter]:
-        """Give every parameter its gradient; the parameters."""
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        if (flat := self.flat.get(optimizer)) is not None:
-            flat.differentiate_(loss)
-        else:
-            gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
-            for parameter, gradient in zip(parameters, gradients, strict=True):
+    def _differentiate(self, loss: Tensor, optimizers: list[Optimizer]) -> None:
+        """Give every parameter its gradient."""
+        flats = [self.flat.get(optimizer) for optimizer in optimizers]
+        groups = [
+            parameters_of(each) if flat is None else flat.parameters
+            for each, flat in zip(optimizers, flats, strict=True)
+        ]
+        found = iter(torch.autograd.grad(loss, [each for group in groups for each in group], allow_unused=True))
+        for flat, group in zip(flats, groups, strict=True):
+            gradients = [next(found) for _ in group]
+            if flat is not None:
+                flat.receive_(gradients)
+                continue
+            for parameter, gradient in zip(group, gradients, strict=True):
                 parameter.grad = gradient
-        return parameters
 
-    def _scaled_step(self, loss: Tensor, optimizer: Optimizer, max_grad_norm: float, scaler: GradScaler) -> Tensor:
-        parameters = self._differentiate(scaler.scale(loss), optimizer)
+    def _step(self, optimizer: Optimizer, max_grad_norm: float) -> Tensor:
+        """Average, clip and step by gradients that are there already; the norm."""
+        if self.scaler is None and optimizer in self.flat:
+            return self.step_written(optimizer, max_grad_norm)
+        parameters = parameters_of(optimizer)
         average_gradients_(parameters)
-        scaler.unscale_(optimizer)
+        if self.scaler is not None:
+            self.scaler.unscale_(optimizer)
         norm = nn.utils.clip_grad_norm_(parameters, max_grad_norm)
-        scaler.step(optimizer)
-        scaler.update()
-        torch.clear_autocast_cache()
+        if self.scaler is None:
+            optimizer.step()
+            return norm
+        self.scaler.step(optimizer)
         return torch.where(norm.isfinite(), norm, 0.0)
 
     def set_learning_rate_(self, learning_rate: float) -> None:
@@ -154,3 +168,8 @@ class Optimizers:
         """Give back the configuration's options, which a checkpoint replaced by its own."""
         for group, options in zip(self.groups, self._options, strict=True):
             group |= options
+
+
+def parameters_of(optimizer: Optimizer) -> list[nn.Parameter]:
+    """What it steps: of a flat one the whole."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]

@@ -23,6 +23,7 @@ from modules.networks.heads import ValueHead, policy_head
 from modules.networks.mlp import MLP
 from modules.networks.normalize import RewardScaler, RunningNormalizer
 from modules.ppo_batch import PPOBatch, states_at
+from modules.ppo_written_out import WrittenOut, can_be_written_out
 from modules.ranks import averaged
 
 METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm", "explained_variance")
@@ -71,6 +72,8 @@ class PPO(Algorithm):
 
     Raises: UsageError for values that cannot be.
     """
+
+    written_out: WrittenOut | None = None
 
     def __init__(
         self,
@@ -197,8 +200,9 @@ class PPO(Algorithm):
         return next_values(rollout, values, value)
 
     def on_fit_start(self) -> None:
-        """Adds the clip range as a tensor, which a captured update reads."""
+        """Adds the clip range as a tensor, which a captured update reads; takes the shorter way where it is known."""
         self.clip_now = torch.tensor(self.clip, device=self.device)
+        self.written_out = WrittenOut(self) if type(self) is PPO and can_be_written_out(self) else None
         super().on_fit_start()
 
     def schedule_(self) -> None:
@@ -217,7 +221,8 @@ class PPO(Algorithm):
 
     def make_joints(self) -> dict[str, Joint[Any]]:
         """Prepare, and one pass of the update."""
-        update = Joint(self.run_pass, self.device, name="update", parts=[(self, "loss")], owned=self.owned_tensors)
+        parts = [(self, "loss")] if self.written_out is None else []
+        update = Joint(self.run_pass, self.device, name="update", parts=parts, owned=self.owned_tensors)
         return {"prepare": Joint(self.prepare, self.device, name="prepare"), "update": update}
 
     def update(self, batch: PPOBatch) -> Scalars:
@@ -245,8 +250,12 @@ class PPO(Algorithm):
 
     def learn(self, batch: PPOBatch) -> Tensor:
         """One optimizer step on one minibatch; its metrics, all of `METRICS` but the last."""
-        loss, measured = self.loss(batch)
-        norm = self.step(loss, self.raw_optimizers[0], self.max_grad_norm)
+        if self.written_out is None:
+            loss, measured = self.loss(batch)
+            norm = self.step(loss, self.raw_optimizers[0], self.max_grad_norm)
+        else:
+            measured = self.written_out.differentiate_(batch)
+            norm = self.optimization.step_written(self.raw_optimizers[0], self.max_grad_norm)
         return torch.cat([measured, norm.unsqueeze(0)])
 
     def features(self, batch: PPOBatch) -> tuple[Tensor, Tensor]:
@@ -263,21 +272,15 @@ class PPO(Algorithm):
         """The objective to descend, and policy loss, value loss, entropy, approximate KL and clip fraction, `[5]`."""
         features, value_features = self.features(batch)
         policy = self.actor(features, batch.mask)
-        now = policy.log_prob(batch.action), policy.entropy(), self.critic(value_features)
-        advantage, share = batch.normalised_advantage()
-        loss, measures = ppo_objective(
-            *now,
-            old_log_prob=batch.log_prob,
-            old_value=batch.value,
-            advantage=advantage,
-            target=batch.target,
-            clip=self.clip_now,
-            value_clip=self.value_clip,
-            value_weight=self.value_weight,
-            entropy_weight=self.entropy_weight,
-            valid=batch.valid,
-        )
+        log_prob, value = policy.log_prob(batch.action), self.critic(value_features)
+        stored, share = batch.stored()
+        loss, measures = ppo_objective(log_prob, policy.entropy(), value, **stored, **self.settings())
         return loss if share is None else loss * share, measures
+
+    def settings(self) -> dict[str, Any]:
+        """What the objective takes from the configuration."""
+        weights = {"value_weight": self.value_weight, "entropy_weight": self.entropy_weight}
+        return {"clip": self.clip_now, "value_clip": self.value_clip, **weights}
 
     def make_optimizers(self) -> list[Optimizer]:
         """One, over all parameters."""

@@ -1,7 +1,7 @@
 """What PPO learns from: transitions, or whole sequences of them where the network remembers."""
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -75,6 +75,12 @@ class PPOBatch(NamedTuple):
         total = Moments(*summed(torch.stack(moments(self.advantage, self.valid))).unbind())
         share = None if self.valid is None else self.valid.sum() * ranks() / total.number
         return normalised(self.advantage, self.valid, moments=total), share
+
+    def stored(self) -> tuple[dict[str, Any], Tensor | None]:
+        """What the objective takes from the batch, and a factor for it (see `normalised_advantage`)."""
+        advantage, share = self.normalised_advantage()
+        old = {"old_log_prob": self.log_prob, "old_value": self.value}
+        return {**old, "advantage": advantage, "target": self.target, "valid": self.valid}, share
 
 
 def states_at(states: State, index: Tensor) -> State:

@@ -19,7 +19,7 @@ from modules.networks.base import Network, features_of
 from modules.networks.heads import CategoricalHead
 from modules.networks.option_heads import Torso
 from modules.networks.squashed import SquashedGaussian, SquashedGaussianHead
-from modules.options.controller import Arrival, Controller
+from modules.options.controller import Arrival, Controller, Judged
 from modules.options.executed import Executed
 from modules.options.measures import measures, names
 from modules.options.policies import Policies, divergence, of_option, own_q, policies, shared_q
@@ -58,7 +58,7 @@ class SACOptions(SAC):
     Source: Bacon, Harb and Precup 2017, arXiv:1609.05140; Li et al. 2020, arXiv:2006.14363, for options with entropy.
     """
 
-    compiled = ("critics_loss", "actors_loss")
+    compiled = ("critics_loss", "policies_loss")
     statistics: OptionStatistics
 
     def __init__(
@@ -162,51 +162,62 @@ class SACOptions(SAC):
         return self.action_noise(shape, self.minibatch_generator) if self.continuous else None
 
     def descend(self, batch: SACBatch, next_noise: Tensor | None, noise: Tensor | None) -> tuple[Tensor, list[Tensor]]:
-        """One step of critics, actor, temperature, master, its temperature, terminations: errors `[N]` and metrics."""
-        executed, offers, by = Executed.of(batch.extras), batch.extras.get("option_mask"), self.by_name
-        alpha, control = self.log_alpha.detach().exp(), self.controller
-        weight = control.weight(batch.obs, offers, executed) * batch.weight.sign().unsqueeze(-1)
-        arrival = self.arrival(batch, executed, next_noise, alpha)
-        critic_loss, errors, q = self.critics_loss(batch, executed, arrival, weight)
-        norms = [self.step(critic_loss, by["critic"], self.max_grad_norm)]
-        actor_loss, value, entropy = self.actors_loss(batch, executed, noise, weight, alpha)
-        norms += [self.step(actor_loss, by["actor"], self.max_grad_norm) if control.learns_actor else actor_loss]
-        if self.tune_alpha and control.learns_actor:
-            self.step(self.alpha_loss(batch, entropy, weight), by["alpha"], UNBOUNDED)
-        master_loss, surplus, log_master = control.master_loss(batch.obs, offers, value)
-        self.step(master_loss, by["master"], self.max_grad_norm)
-        self.step(control.alpha_loss(surplus), by["alpha_option"], UNBOUNDED)
-        ending = control.termination_loss(batch.next_obs, executed, arrival, batch.terminated, weight)
-        if "ending" in by:
-            self.step(ending[0], by["ending"], self.max_grad_norm)
-        losses = [critic_loss, actor_loss, master_loss, ending[0], alpha, control.alpha, *norms]
-        apart = divergence(self.option_policies(batch.obs[:64], None, control.ages(executed)[:64]))
-        return errors, list(measures(losses, q, entropy, log_master, apart, *ending[1:]).unbind())
+        """One step of the critics, then one of all that act and choose: errors `[N]` and metrics."""
+        executed, alpha = Executed.of(batch.extras), self.log_alpha.detach().exp()
+        by, bound = self.by_name, self.max_grad_norm
+        critic_loss, errors, judged = self.critics_loss(batch, executed, next_noise, alpha)
+        critic_norm = self.step(critic_loss, by["critic"], bound)
+        loss, measured = self.policies_loss(batch, executed, noise, judged, alpha)
+        bounds = {by[name]: UNBOUNDED if "alpha" in name else bound for name in self.acting if name in by}
+        norms = self.optimization.step_each(loss, bounds)
+        actor_norm = norms[0] if self.controller.learns_actor else torch.zeros_like(critic_norm)
+        return errors, [*measured.unbind(), critic_norm, actor_norm]
+
+    @property
+    def acting(self) -> list[str]:
+        """What learns beside the critics, by the names of `by_name`."""
+        actor = ["actor", "alpha"] if self.controller.learns_actor else []
+        return [*actor, "master", "alpha_option", "ending"]
 
     @torch.no_grad()
     def arrival(self, batch: SACBatch, executed: Executed, noise: Tensor | None, alpha: Tensor) -> Arrival:
         """What arriving in s' is worth, by the target critics."""
         age, offers = self.controller.ages(executed), batch.next_masks.get("option_mask")
-        value, _ = self.option_values(self.target_critic, batch.next_obs, age, noise, batch.next_mask, alpha)
+        policy = self.option_policies(batch.next_obs, batch.next_mask, age)
+        value, _ = self.option_values(self.target_critic, policy, batch.next_obs, age, noise, alpha)
         return self.controller.arrival(batch.next_obs, offers, value, executed)
 
     def critics_loss(
-        self, batch: SACBatch, executed: Executed, arrival: Arrival, weight: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Squared errors of both critics of all options; absolute errors of those that acted `[N]`; Q `[N, K]`."""
+        self, batch: SACBatch, executed: Executed, noise: Tensor | None, alpha: Tensor
+    ) -> tuple[Tensor, Tensor, Judged]:
+        """Squared errors of both critics of all options; absolute errors of those that acted `[N]`; what they know."""
+        arrival = self.arrival(batch, executed, noise, alpha)
+        weight = self.controller.weight(batch.obs, batch.extras.get("option_mask"), executed)
+        weight = weight * batch.weight.sign().unsqueeze(-1)
         target = option_target(batch.return_, arrival.upon_arrival, batch.terminated, discount=batch.discount)
         q = shared_q(self.critic, batch.obs, batch.action, self.options)
         loss = (weight * batch.weight.unsqueeze(-1) * (q - target).square()).sum(-1).sum(0).mean()
-        return loss, of_option((q - target).detach().abs().mean(0), executed.option), q.detach().amin(0)
+        errors = of_option((q - target).detach().abs().mean(0), executed.option)
+        return loss, errors, Judged(loss.detach(), weight, arrival, q.detach().amin(0))
 
-    def actors_loss(
-        self, batch: SACBatch, executed: Executed, noise: Tensor | None, weight: Tensor, alpha: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Minus the soft values under the critics; these, and the entropies, `[N, K]` without gradient."""
+    def policies_loss(
+        self, batch: SACBatch, executed: Executed, noise: Tensor | None, judged: Judged, alpha: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """The sum of what actor, master, terminations and temperatures descend, a network each; and `measures`."""
+        control, offers = self.controller, batch.extras.get("option_mask")
         age = (executed.age - 1).unsqueeze(-1).expand(-1, self.options)
-        value, entropy = self.option_values(self.critic, batch.obs, age, noise, batch.mask, alpha)
-        loss = -(weight * self.controller.learned * value).sum(-1).mean()
-        return loss, value.detach(), entropy.detach()
+        policy = self.option_policies(batch.obs, batch.mask, age)
+        value, entropy = self.option_values(self.critic, policy, batch.obs, age, noise, alpha)
+        actor = -(judged.weight * control.learned * value).sum(-1).mean()
+        entropy = entropy.detach()
+        master, surplus, log_master = control.master_loss(batch.obs, offers, value)
+        ending = control.termination_loss(batch.next_obs, executed, judged.arrival, batch.terminated, judged.weight)
+        temperatures = control.alpha_loss(surplus)
+        if self.tune_alpha:
+            temperatures = temperatures + self.alpha_loss(batch, entropy, judged.weight)
+        scalars = [judged.loss, actor, master, ending[0], alpha, control.alpha]
+        measured = measures(scalars, judged.q, entropy, log_master, divergence(policy), *ending[1:])
+        return actor + master + ending[0] + temperatures, measured
 
     def alpha_loss(self, batch: SACBatch, entropy: Tensor, weight: Tensor) -> Tensor:
         """Of the actions' temperature, over the options that learn."""
@@ -215,10 +226,9 @@ class SACOptions(SAC):
         return temperature_loss(self.log_alpha, (weight * self.controller.learned * surplus).sum(-1), 0.0)
 
     def option_values(
-        self, critic: nn.Module, obs: Tensor, age: Tensor, noise: Tensor | None, mask: Tensor | None, alpha: Tensor
+        self, critic: nn.Module, policy: Policies, obs: Tensor, age: Tensor, noise: Tensor | None, alpha: Tensor
     ) -> tuple[Tensor, Tensor]:
         """V(s, w) = E[min_i Q_i(s, w, a) - alpha log pi(a | s, w)] and the entropies or estimates of them, `[N, K]`."""
-        policy = self.option_policies(obs, mask, age)
         if isinstance(policy, SquashedGaussian):
             action, log_prob = policy.sample_with_log_prob(cast(Tensor, noise))
             if self.controller.scripted is not None:

@@ -5,67 +5,23 @@ same order need neither, so weights are those of `SAC.descend` to the last bit, 
 """
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from modules.functional.returns import td_target
 from modules.functional.soft import reparametrised_log_prob, soft_value
 from modules.networks.mlp import MLP
 from modules.networks.squashed import LOG_STD_HIGH, LOG_STD_LOW
-from modules.networks.twin import TwinLinear, TwinMLP
+from modules.networks.twin import TwinMLP
 from modules.sac_batch import SACBatch
+from modules.written_out import Layers, as_features, as_rows, plain, steps_plainly
 
 if TYPE_CHECKING:
     from modules.sac import SAC
 
 aten = torch.ops.aten
-
-
-class Layers:
-    """A ReLU network, or two side by side as one batched product.
-
-    Args:
-        parameters: weight `[in, out]` or `[2, in, out]` and bias of every layer, in turn.
-        gradients: where those of the parameters are written, in the same order; None for layers that do not learn.
-    """
-
-    def __init__(self, parameters: list[Tensor], gradients: list[Tensor] | None = None):
-        self.weights, self.biases = parameters[::2], parameters[1::2]
-        self.gradients = gradients
-        alone = parameters[0].dim() == 2
-        self.affine: Callable[..., Tensor] = torch.addmm if alone else torch.baddbmm
-        self.product: Callable[..., Tensor] = torch.mm if alone else torch.bmm
-
-    def __call__(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
-        """The outputs, and what every layer saw."""
-        seen: list[Tensor] = []
-        for weight, bias in zip(self.weights, self.biases, strict=True):
-            seen.append(x.relu_() if seen else x)
-            x = self.affine(bias, seen[-1], weight)
-        return x, seen
-
-    def learn_(self, seen: list[Tensor], by_output: Tensor) -> None:
-        """Write the gradients of all parameters."""
-        assert self.gradients is not None
-        for layer in reversed(range(len(seen))):
-            self.product(seen[layer].mT, by_output, out=self.gradients[2 * layer])
-            torch.sum(by_output, -2, keepdim=True, out=self.gradients[2 * layer + 1])
-            by_output = self.through(layer, seen, by_output) if layer else by_output
-
-    def by_input(self, seen: list[Tensor], by_output: Tensor) -> Tensor:
-        """The gradient of what the first layer saw."""
-        for layer in reversed(range(1, len(seen))):
-            by_output = self.through(layer, seen, by_output)
-        return self.product(by_output, self.weights[0].mT)
-
-    def through(self, layer: int, seen: list[Tensor], by_output: Tensor) -> Tensor:
-        """The gradient before the activation under a layer; a product with one column needs no matrix product."""
-        weight = self.weights[layer].mT
-        below = by_output * weight if by_output.shape[-1] == 1 else self.product(by_output, weight)
-        return aten.threshold_backward.grad_input(below, seen[layer], 0, grad_input=below)
 
 
 class Sample(NamedTuple):
@@ -154,31 +110,8 @@ class WrittenOut:
         return q.squeeze(-1), seen
 
 
-def as_features(obs: Tensor) -> Tensor:
-    """Observations as the first layer takes them; integers are cast, as networks do it."""
-    return obs.flatten(1).float()
-
-
-def as_rows(parameter: Tensor) -> Tensor:
-    """A weight of `nn.Linear` as `[in, out]`, a bias as `[1, out]`."""
-    return parameter.t() if parameter.dim() == 2 else parameter.unsqueeze(0)
-
-
 def can_be_written_out(model: "SAC") -> bool:
-    """Whether all of it is what `WrittenOut` knows: boxes, plain ReLU networks, float32, optimizers that are flat."""
+    """Whether all of it is what `WrittenOut` knows: boxes, plain ReLU networks, and steps that are plain."""
     known = type(model.network) is MLP and type(model.critic) is TwinMLP and model.network.scale == 1
-    flat = all(optimizer in model.optimization.flat for optimizer in model.raw_optimizers)
-    float32 = str(model.trainer.precision) == "32-true" and model.device.type == "cpu"
-    return model.continuous and known and flat and float32 and all(map(plain, leaves(model)))
-
-
-def leaves(model: "SAC") -> list[nn.Module]:
-    """The layers of actor's torso and critics."""
-    layers = [*model.network.modules(), *model.critic.modules()]
-    return [layer for layer in layers if not list(layer.children())]
-
-
-def plain(layer: nn.Module) -> bool:
-    """Whether it is a layer of a ReLU network that nobody listens to."""
-    hooked = layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks
-    return isinstance(layer, nn.Flatten | nn.Linear | TwinLinear | nn.ReLU) and not hooked
+    known = known and plain(model.network) and plain(model.critic)
+    return model.continuous and known and steps_plainly(model.optimization, model)

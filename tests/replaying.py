@@ -19,9 +19,9 @@ def replay_data(**changes: Any) -> ReplayData:
     return ReplayData(**{**snake, **sizes, **run, **changes})
 
 
-def small_dqn(data: ReplayData, **changes: Any) -> DQN:
+def small_dqn(data: ReplayData, kind: type[DQN] = DQN, **changes: Any) -> DQN:
     """A network of the default kind that explores until the end."""
-    return DQN(data.spaces, **{"learning_rate": 1e-3, "target_interval": 4, "epsilon_steps": 500, **changes})
+    return kind(data.spaces, **{"learning_rate": 1e-3, "target_interval": 4, "epsilon_steps": 500, **changes})
 
 
 def fitted_dqn(

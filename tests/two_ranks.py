@@ -20,12 +20,13 @@ class Witness(Callback):
 
     def __init__(self, folder: Path):
         self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
         self.lines: list[dict[str, Any]] = []
 
     def on_train_batch_end(self, trainer: lightning.Trainer, pl_module: Any, *_: Any) -> None:
         storage = trainer.datamodule.collector.storage
         seen = {"actions": storage["action"].flatten().tolist(), "obs": float(storage["obs"].sum())}
-        counters = {"global_step": trainer.global_step, "env_steps": pl_module.env_steps}
+        counters = {name: getattr(pl_module, name) for name in ("global_step", "env_steps", "updates")}
         self.lines.append({**seen, **counters, "weights": weights_hash(pl_module), "latest": dict(pl_module.latest)})
         (self.folder / f"rank{trainer.global_rank}.json").write_text(json.dumps(self.lines))
 

@@ -1,17 +1,19 @@
 """The older system's agent on Leyden's networks: deep Q-learning, one transition at a time."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
-from checkpoint import named_alike, read_checkpoint
-from torch import Tensor, nn
-from torch.nn.functional import linear
+from checkpoint import apart, laid_out, named_alike, read_checkpoint
+from torch import Tensor
 
+from modules.flat import FlatParameters, flattened
 from modules.functional.q_learning import huber
 from modules.functional.returns import td_target
 from modules.networks.mlp import MLP
+from modules.networks.q_heads import QHead, QNetwork
+from modules.written_out import layers_of
 
 HIDDEN = (256, 256, 128)
 
@@ -46,43 +48,10 @@ class Memory:
         return [torch.from_numpy(column[rows]).to(device) for column in columns]
 
 
-class QNetwork(nn.Module):
-    """Values of all actions, `[B, actions]`, from states `[B, state_size]`: Leyden's MLP, with a backward pass by hand.
-
-    Autograd costs a sixth of the old loop's steps per second; here the gradients are views of one tensor, `gradient`
-    `[weights]`, written in place.
-    """
-
-    def __init__(self, state_size: int, action_size: int) -> None:
-        super().__init__()
-        torso = MLP((state_size,), HIDDEN, activation="relu")
-        hidden = [layer for layer in torso.body.children() if isinstance(layer, nn.Linear)]
-        self.layers = [*hidden, nn.Linear(torso.features, action_size)]
-        self.sequence = nn.ModuleList(self.layers)
-        weights = list(self.parameters())
-        self.gradient = torch.zeros(sum(weight.numel() for weight in weights))
-        for weight, piece in zip(weights, self.gradient.split([weight.numel() for weight in weights]), strict=True):
-            weight.grad = piece.view_as(weight)
-
-    def inputs(self, states: Tensor) -> list[Tensor]:
-        """What each layer reads, `[B, width]`."""
-        seen = [states]
-        for layer in self.layers[:-1]:
-            seen.append(linear(seen[-1], layer.weight, layer.bias).relu_())
-        return seen
-
-    def forward(self, states: Tensor) -> Tensor:
-        """Values of the actions."""
-        return self.layers[-1](self.inputs(states)[-1])
-
-    def backward_(self, inputs: list[Tensor], slope: Tensor) -> None:
-        """Gradients of every layer, from what each read and the loss's slope by the values, `[B, actions]`."""
-        for index in reversed(range(len(inputs))):
-            layer = self.layers[index]
-            torch.mm(slope.t(), inputs[index], out=layer.weight.grad)
-            torch.sum(slope, 0, out=layer.bias.grad)
-            if index:
-                slope = slope.mm(layer.weight).mul_(inputs[index] > 0)
+def q_network(state_size: int, action_size: int) -> QNetwork:
+    """Values of all actions, `[B, actions, 1]`, from states `[B, state_size]`: Leyden's."""
+    torso = MLP((state_size,), HIDDEN, activation="relu")
+    return QNetwork(torso, QHead(torso.features, action_size))
 
 
 class DQNAgent:
@@ -126,18 +95,20 @@ class DQNAgent:
         self.memory = Memory(capacity, state_size)
         with torch.random.fork_rng(), self.device:
             torch.manual_seed(seed)
-            self.network, self.target = (QNetwork(state_size, action_size) for _ in range(2))
+            self.network, self.target = (q_network(state_size, action_size) for _ in range(2))
         self.target.load_state_dict(self.network.state_dict())
         self.parameters = list(self.network.parameters())
         self.optimizer = torch.optim.Adam(self.parameters, learning_rate, fused=True)
+        self.flat = cast(FlatParameters, flattened(self.optimizer))
+        self.layers, self.target_layers = map(layers_of, (self.flat, FlatParameters([*self.target.parameters()])))
 
     def act(self, state: Any, greedy: bool = False) -> int:
         """An action: the best, or with probability `epsilon`, unless greedy, any."""
         if not greedy and self.random.random() < self.epsilon:
             return int(self.random.integers(self.action_size))
         with torch.inference_mode():
-            values = self.network(torch.from_numpy(np.asarray(state, np.float32).reshape(1, -1)).to(self.device))
-            return int(values.argmax())
+            states = torch.from_numpy(np.asarray(state, np.float32).reshape(1, -1)).to(self.device)
+            return int(self.layers(states)[0].argmax())
 
     def remember(self, state: Any, action: int, reward: float, next_state: Any, done: bool) -> None:
         """Keep a transition to learn from."""
@@ -148,28 +119,25 @@ class DQNAgent:
         """One step of learning from a random batch; the Huber loss, 0-d."""
         rows = self.random.integers(len(self.memory), size=self.batch_size)
         states, actions, rewards, next_states, goes_on = self.memory.sample(rows, self.device)
-        target = td_target(rewards, self.target(next_states).amax(1), self.gamma * goes_on)
-        inputs = self.network.inputs(states)
-        values = self.network.layers[-1](inputs[-1])
-        chosen = values.gather(1, actions[:, None]).squeeze(1)
-        huber_slope = (chosen - target).clamp(-1, 1) / self.batch_size
-        slope = torch.zeros_like(values).scatter_(1, actions[:, None], huber_slope[:, None])
-        self.network.backward_(inputs, slope)
-        gradient = self.network.gradient
-        gradient.mul_((self.max_grad_norm / gradient.norm()).clamp_(max=1))
-        self.optimizer.step()
+        target = td_target(rewards, self.target_layers(next_states)[0].amax(1), self.gamma * goes_on)
+        values, seen = self.layers(states)
+        error = values.gather(1, actions[:, None]).squeeze(1) - target
+        huber_slope = error.clamp(-1, 1) / self.batch_size
+        self.layers.learn_(seen, torch.zeros_like(values).scatter_(1, actions[:, None], huber_slope[:, None]))
+        self.flat.clip_(self.max_grad_norm)
+        self.flat.step_(self.optimizer)
         self.updates += 1
         if self.updates % self.target_interval == 0:
             self.target.load_state_dict(self.network.state_dict())
         self.epsilon = max(self.epsilon_min, self.epsilon * self.epsilon_decay)
-        return huber(chosen - target).mean()
+        return huber(error).mean()
 
     def save(self, path: str | Path) -> None:
         """Write a checkpoint under the old system's keys; the memory is not part of it."""
         checkpoint = {
             "model_state_dict": self.network.state_dict(),
             "target_model_state_dict": self.target.state_dict(),
-            "optimizer_state_dict": self.optimizer.state_dict(),
+            "optimizer_state_dict": apart(self.optimizer.state_dict(), self.parameters),
             "epsilon": self.epsilon,
             "step_count": self.updates,
         }
@@ -180,7 +148,5 @@ class DQNAgent:
         checkpoint = read_checkpoint(path)
         self.network.load_state_dict(named_alike(self.network, checkpoint["model_state_dict"]))
         self.target.load_state_dict(named_alike(self.target, checkpoint["target_model_state_dict"]))
-        self.optimizer.load_state_dict(checkpoint["optimizer_state_dict"])
-        for group in self.optimizer.param_groups:
-            group["fused"], group["foreach"] = True, None  # an old choice would be taken over, and is slower
+        self.optimizer.load_state_dict(laid_out(checkpoint["optimizer_state_dict"], self.optimizer.state_dict()))
         self.epsilon, self.updates = float(checkpoint["epsilon"]), int(checkpoint["step_count"])

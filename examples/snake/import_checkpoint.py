@@ -15,11 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from checkpoint import named_alike, read_checkpoint
+from checkpoint import laid_out, named_alike, read_checkpoint
 from lightning.pytorch import Callback, Trainer
-from torch import Tensor
-from torch.nn.functional import pad
 
 from app.__main__ import with_configs
 from app.cli import TRAINER_DEFAULTS, LeydenCLI
@@ -28,9 +25,6 @@ from app.measurement import QUIET
 from datamodules.types import UsageError
 from modules.dqn import DQN
 from modules.exploring import EpsilonGreedy
-from modules.flat import ALIGNED
-
-MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class Described(LeydenCLI):
@@ -62,8 +56,8 @@ class Import(Callback):
         pl_module.online.load_state_dict(named_alike(pl_module.online, old["model_state_dict"]))
         pl_module.target.load_state_dict(named_alike(pl_module.target, old["target_model_state_dict"]))
         optimizer = pl_module.raw_optimizers[0]
-        state = {0: laid_out(old["optimizer_state_dict"]["state"])}
-        optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
+        own = optimizer.state_dict()
+        optimizer.load_state_dict(own | {"state": laid_out(old["optimizer_state_dict"], own)["state"]})
         pl_module.updates = pl_module.copied = int(old["step_count"])
         pl_module.env_steps = steps_at(float(old["epsilon"]), pl_module.explore)
         data.learning_starts = max(data.learning_starts, data.steps_per_iteration + 1)
@@ -72,18 +66,6 @@ class Import(Callback):
         """Save; the steps of this one iteration taught nothing."""
         trainer.save_checkpoint(self.path)
         trainer.should_stop = True
-
-
-def laid_out(states: dict[int, dict[str, Tensor]]) -> dict[str, Tensor]:
-    """Adam's state of one flat tensor (see `modules.flat`) from its states of many, by number; {} before a step."""
-
-    def joined(name: str) -> Tensor:
-        flat = (states[number][name].flatten() for number in sorted(states))
-        return torch.cat([pad(piece, (0, -piece.numel() % ALIGNED)) for piece in flat])
-
-    if not states:
-        return {}
-    return {"step": torch.as_tensor(states[0]["step"]).float(), **{name: joined(name) for name in MOMENTS}}
 
 
 def steps_at(epsilon: float, explore: EpsilonGreedy) -> int:

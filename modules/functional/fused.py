@@ -4,6 +4,7 @@ It equals the composition of the readable functions in `policy` and `value`, and
 gradient alike.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -52,46 +53,85 @@ def ppo_objective(
 
     Source: Schulman et al. 2017, arXiv:1707.06347, eq. 9, negated.
     """
-    entries = [log_prob, entropy, value, old_log_prob, old_value, advantage, target]
-    if valid is not None:
-        entries = [torch.where(valid, x, 0.0) for x in entries]
+    entries = counted((log_prob, entropy, value, old_log_prob, old_value, advantage, target), valid)
     settings = (clip, value_clip, value_weight, entropy_weight, valid)
     return Objective(*_PPO.apply(*entries, *settings))  # type: ignore[no-untyped-call]
 
 
+class Gradients(NamedTuple):
+    """The loss and `Objective.measures`, and the loss's gradients, `[*N]` each; None where it has no entropy."""
+
+    loss: Tensor
+    measures: Tensor
+    by_log_prob: Tensor
+    by_value: Tensor
+    by_entropy: Tensor | None
+
+
+def ppo_gradients(
+    log_prob: Entries,
+    entropy: Entries,
+    value: Entries,
+    *,
+    old_log_prob: Entries,
+    old_value: Entries,
+    advantage: Entries,
+    target: Entries,
+    clip: float | Tensor,
+    value_clip: float | None = None,
+    value_weight: float = 1.0,
+    entropy_weight: float = 0.0,
+    valid: Valid | None = None,
+) -> Gradients:
+    """`ppo_objective` and its gradients by what learns; arguments as there. Nothing of it remembers a graph."""
+    entries = counted((log_prob, entropy, value, old_log_prob, old_value, advantage, target), valid)
+    arguments: tuple[Any, ...] = (*entries, clip, value_clip, value_weight, entropy_weight, valid)
+    return _gradients(*arguments)
+
+
+def counted(entries: Sequence[Tensor], valid: Tensor | None) -> Sequence[Tensor]:
+    """The entries with 0 where they do not count."""
+    return entries if valid is None else [torch.where(valid, x, 0.0) for x in entries]
+
+
+def _gradients(
+    log_prob: Tensor,
+    entropy: Tensor,
+    value: Tensor,
+    old_log_prob: Tensor,
+    old_value: Tensor,
+    advantage: Tensor,
+    target: Tensor,
+    clip: float | Tensor,
+    value_clip: float | None,
+    value_weight: float,
+    entropy_weight: float,
+    valid: Tensor | None,
+) -> Gradients:
+    """Entries that do not count hold 0 everywhere, so only their entropy's gradient matters."""
+    share = 1 / entropy.numel() if valid is None else valid.sum().clamp(min=1).reciprocal()
+    log_ratio = log_prob - old_log_prob
+    excess = log_ratio.expm1()  # the ratio less 1
+    trusted = torch.clamp(excess, -clip, clip)  # type: ignore[arg-type]  # float or tensor, not a mixture
+    free, held = (torch.addcmul(advantage, each, advantage) for each in (excess, trusted))
+    error, squared = _regression(value, old_value, target, value_clip)
+    terms = (-torch.minimum(free, held), 0.5 * squared, entropy, excess - log_ratio, excess != trusted)
+    measures = torch.stack(terms).flatten(1).sum(1) * share
+    policy_loss, value_loss, mean_entropy, *_ = measures.unbind()
+    loss = torch.add(policy_loss, value_loss, alpha=value_weight).sub(mean_entropy, alpha=entropy_weight)
+    by_entropy = None
+    if entropy_weight:
+        by_entropy = (torch.ones_like(entropy) if valid is None else valid) * (-entropy_weight * share)
+    return Gradients(loss, measures, (free <= held) * free * -share, error * (value_weight * share), by_entropy)
+
+
 class _PPO(torch.autograd.Function):
-    """Forward makes the gradients too. Entries that do not count hold 0 everywhere, so only their entropy's matters."""
+    """Forward makes the gradients too."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        log_prob: Tensor,
-        entropy: Tensor,
-        value: Tensor,
-        old_log_prob: Tensor,
-        old_value: Tensor,
-        advantage: Tensor,
-        target: Tensor,
-        clip: float | Tensor,
-        value_clip: float | None,
-        value_weight: float,
-        entropy_weight: float,
-        valid: Tensor | None,
-    ) -> tuple[Tensor, Tensor]:
-        share = 1 / entropy.numel() if valid is None else valid.sum().clamp(min=1).reciprocal()
-        log_ratio = log_prob - old_log_prob
-        excess = log_ratio.expm1()  # the ratio less 1
-        trusted = torch.clamp(excess, -clip, clip)  # type: ignore[arg-type]  # float or tensor, not a mixture
-        free, held = (torch.addcmul(advantage, each, advantage) for each in (excess, trusted))
-        error, squared = _regression(value, old_value, target, value_clip)
-        terms = (-torch.minimum(free, held), 0.5 * squared, entropy, excess - log_ratio, excess != trusted)
-        measures = torch.stack(terms).flatten(1).sum(1) * share
-        policy_loss, value_loss, mean_entropy, *_ = measures.unbind()
-        loss = torch.add(policy_loss, value_loss, alpha=value_weight).sub(mean_entropy, alpha=entropy_weight)
-        gradients = [(free <= held) * free * -share, error * (value_weight * share)]
-        if entropy_weight:
-            gradients.append((torch.ones_like(entropy) if valid is None else valid) * (-entropy_weight * share))
-        ctx.save_for_backward(*gradients)
+    def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
+        loss, measures, *gradients = _gradients(*arguments)
+        ctx.save_for_backward(*(gradient for gradient in gradients if gradient is not None))
         ctx.mark_non_differentiable(measures)
         return loss, measures
 

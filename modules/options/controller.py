@@ -29,6 +29,7 @@ from modules.networks.mlp import MLP
 from modules.networks.option_heads import OnTorso, OptionHead, Torso
 from modules.options.executed import Executed
 from modules.options.scripted import OptionPolicy, ScriptedOptions, check_durations
+from modules.ranks import averaged
 
 FIRST_ENDING = 0.12
 """Terminations begin here: options of about 8 steps."""
@@ -54,6 +55,19 @@ class Arrival(NamedTuple):
     log_master: Tensor
     upon_arrival: Tensor
     free: Tensor
+
+
+class Judged(NamedTuple):
+    """What a step of the critics leaves to those that act, without gradient, `[N, K]` each but for the loss.
+
+    loss: of the critics, 0-d.   weight: how much every option learns from each step.   arrival: in s'.
+    q: the lower estimate of what was done.
+    """
+
+    loss: Tensor
+    weight: Tensor
+    arrival: Arrival
+    q: Tensor
 
 
 class Controller(nn.Module):
@@ -267,5 +281,6 @@ class Controller(nn.Module):
 
 
 def _follow(mean: Tensor, value: Tensor, rate: float) -> None:
-    """Move a running mean in place; the first value is taken whole."""
+    """Move a running mean in place, by what all ranks saw; the first value is taken whole."""
+    value = averaged(value)
     mean.copy_(torch.where(mean == 0, value, torch.lerp(mean, value.to(mean.dtype), rate)))

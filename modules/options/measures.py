@@ -12,8 +12,6 @@ FIXED = (
     "termination_loss",
     "alpha_action",
     "alpha_option",
-    "critic_grad_norm",
-    "actor_grad_norm",
     "q_mean",
     "q_min",
     "entropy",
@@ -28,9 +26,9 @@ FIXED = (
 
 
 def names(options: int) -> tuple[str, ...]:
-    """`FIXED`, and for every option the mean of its beta and of its Q."""
-    each = range(options)
-    return (*FIXED, *(f"option/beta_{option}" for option in each), *(f"option/q_{option}" for option in each))
+    """`FIXED`, for every option the mean of its beta and of its Q, and the norms of the gradients."""
+    each = [f"option/{name}_{option}" for name in ("beta", "q") for option in range(options)]
+    return (*FIXED, *each, "critic_grad_norm", "actor_grad_norm")
 
 
 def measures(
@@ -42,12 +40,12 @@ def measures(
     beta: Tensor,
     advantage: Tensor,
 ) -> Tensor:
-    """One update's numbers, in the order of `names`; nothing of it takes a gradient.
+    """One update's numbers, in the order of `names` but for the norms; nothing of it takes a gradient.
 
     The mutual information of state and option, H(mean mu) - mean H(mu), is that of the states of one minibatch.
 
     Args:
-        scalars: the first eight of `FIXED`.   q, entropy, advantage, log_master, beta: `[N, K]`.
+        scalars: the first six of `FIXED`.   q, entropy, advantage, log_master, beta: `[N, K]`.
     """
     conditional, usage = master_entropy(log_master).mean(), log_master.exp().mean(0)
     marginal = -torch.special.xlogy(usage, usage).sum()

@@ -1,23 +1,30 @@
 """Compile: every mode takes, what cannot be falls back aloud, and the results stay the same."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import lightning
 import pytest
 import torch
+from lightning.pytorch import Callback
 
 from callbacks.compile import Compile
+from callbacks.summary import in_force
 from datamodules.rollout import RolloutData
+from modules.networks import MLP
 from modules.ppo import PPO
 from tests.training import cartpole_data, small_ppo, snake_data, trainer
 
+ELU = partial(MLP, activation="elu")
+"""A network whose gradients autograd makes, so that the update has a part to compile."""
 
-def run(root: Path, callback: Compile, data: RolloutData | None = None, **changes: Any) -> PPO:
+
+def run(root: Path, *callbacks: Callback, data: RolloutData | None = None, network: Any = ELU) -> PPO:
     lightning.seed_everything(1, verbose=False)
     data = data or snake_data(total_env_steps=512)
-    model = small_ppo(data)
-    trainer(root, callback, **changes).fit(model, datamodule=data)
+    model = small_ppo(data, network=network)
+    trainer(root, *callbacks).fit(model, datamodule=data)
     return model
 
 
@@ -33,9 +40,36 @@ def test_a_compiled_run_equals_an_eager_one(tmp_path: Path) -> None:
     assert difference(eager, compiled) < 1e-4
 
 
+class Told(Callback):
+    """Notes what is in force at the end."""
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        self.forms = in_force(trainer, pl_module)
+
+
+def test_a_cpu_compiles_neither_written_out_gradients_nor_acting_for_environments_that_are_not_tensors(
+    tmp_path: Path,
+) -> None:
+    told = Told()
+    model = run(tmp_path, Compile("default"), told, data=cartpole_data(total_env_steps=128), network=MLP)
+    assert model.written_out is not None
+    assert told.forms["joints"] == "collect eager, prepare eager, update eager"
+    assert told.forms["acting"] == "4 rows a policy call, eager"
+
+
+class CompileActing(Callback):
+    """Compiles the halves' acting, as `Compile` does on a GPU."""
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        for each in trainer.datamodule.collector.acting:
+            each.joint.mode = "default"
+
+
 def test_a_compiled_pool_of_more_steps_than_may_be_compiled_anew_equals_an_eager_one(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"backend": "pool", "num_envs": 4, "horizon": 16, "total_env_steps": 128}
-    eager, compiled = (run(tmp_path, Compile(mode), cartpole_data(**settings)) for mode in ("off", "default"))
+    eager, compiled = (
+        run(tmp_path, each, data=cartpole_data(**settings), network=MLP) for each in (Compile("off"), CompileActing())
+    )
     assert difference(eager, compiled) < 1e-5
 
 

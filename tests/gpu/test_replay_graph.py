@@ -39,6 +39,7 @@ def test_captured_runs_equal_eager_ones(
     assert (eager.env_steps, eager.updates) == (graph.env_steps, graph.updates)
 
 
-def test_a_replay_on_the_cpu_learns_on_the_gpu(tmp_path: Path) -> None:
-    model = run(tmp_path, "off", {"storage": "cpu"})
+@pytest.mark.parametrize("storage", ["cpu", "disk"])
+def test_a_replay_that_does_not_lie_on_the_gpu_is_learned_from_there(tmp_path: Path, storage: str) -> None:
+    model = run(tmp_path, "off", {"storage": storage})
     assert model.updates > 0

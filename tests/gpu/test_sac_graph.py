@@ -1,6 +1,7 @@
 """On a GPU: captured and compiled updates of soft actor-critic equal eager ones."""
 
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import pytest
 import torch
 
 from callbacks.compile import Compile
+from modules.curiosity import Curiosity
 from modules.sac import SAC
+from modules.sac_options import SACOptions
 from tests.soft import box_data, choice_data, small_sac
 from tests.training import trainer
 
@@ -38,3 +41,18 @@ def test_compiled_and_captured_runs_equal_eager_ones(tmp_path: Path, mode: str, 
     assert max(float((a - b).abs().max().detach()) for a, b in pairs) < 1e-3
     assert (eager.env_steps, eager.updates) == (fast.env_steps, fast.updates)
     assert "graph" in fast.joints["update"].in_force or mode == "default"
+
+
+@pytest.mark.parametrize(("kind", "make"), [(SAC, box_data), (SAC, choice_data), (SACOptions, box_data)])
+def test_captured_runs_with_curiosity_equal_eager_ones(tmp_path: Path, kind: type[SAC], make: Any) -> None:
+    """The reward is added in `prepare`, its scale falls between two replays, its models learn in `update`."""
+    settings = {"kind": kind, "normalize_obs": True, "curiosity": partial(Curiosity, scale=1.0, anneal_env_steps=240)}
+    single = partial(make, n_step=1, priority_alpha=0.0, total_env_steps=160)
+
+    eager, graph = (run(tmp_path, mode, single, **settings) for mode in ("off", "graph"))
+
+    pairs = zip(eager.parameters(), graph.parameters(), strict=True)
+    assert max(float((one - other).abs().max().detach()) for one, other in pairs) < 1e-3
+    assert eager.updates == graph.updates > 0
+    assert eager.latest["curiosity/scale"] == graph.latest["curiosity/scale"] < 1
+    assert all("graph" in graph.joints[name].in_force for name in ("prepare", "update"))

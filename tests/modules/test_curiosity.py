@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.testing import assert_close
 
 from callbacks.checkpoint import Checkpoint
@@ -32,6 +32,8 @@ BOX = Spaces(
 )
 CHOICES: Spaces = {**BOX, "action_kind": "discrete", "action_sizes": [3], "action_low": [], "action_high": []}
 
+COLUMNS = ("obs", "action", "next_obs")
+
 
 def world(spaces: Spaces, rows: int = 256, shift: float = 0.0) -> SACBatch:
     """Transitions in which every action pushes its own way."""
@@ -53,7 +55,7 @@ def learned(spaces: Spaces, batch: SACBatch, updates: int = 300, **settings: Any
     curiosity = Curiosity(spaces, **settings)
     optimizer, errors = torch.optim.Adam(curiosity.parameters(), lr=curiosity.rates[0]), []
     for _ in range(updates):
-        loss, (_, _, *both) = curiosity.loss(batch)
+        loss, (_, *both) = curiosity.loss(batch)
         errors.append(torch.stack(both))
         optimizer.zero_grad()
         loss.backward()
@@ -66,28 +68,46 @@ def reward(curiosity: Curiosity, batch: SACBatch) -> Tensor:
 
 
 @pytest.mark.parametrize("spaces", [BOX, CHOICES], ids=["box", "choices"])
-def test_what_is_seen_often_rewards_less_and_less_than_what_is_new(spaces: Spaces) -> None:
+def test_what_is_new_rewards_more_than_what_is_seen_often(spaces: Spaces) -> None:
     seen, new = world(spaces), world(spaces, shift=4.0)
-    fresh, _ = learned(spaces, seen, updates=1)
-    used, errors = learned(spaces, seen)
+    both = seen._replace(**{name: torch.cat([getattr(seen, name), getattr(new, name)]) for name in COLUMNS})
 
-    assert reward(used, seen).mean() < 0.5 * reward(fresh, seen).mean()
-    assert reward(used, seen).mean() < 0.2 * reward(used, new).mean()
+    used, errors = learned(spaces, seen)
+    familiar, strange = reward(used, both._replace(weight=torch.ones(512), return_=torch.ones(512))).split(256)
+
+    assert familiar.mean() < 0.2 * strange.mean()
+    assert errors[-1, 0] < 0.5 * errors[0, 0], "the forward model learns what follows"
     assert errors[-1, 1] < 0.5 * errors[0, 1], "the inverse model learns to tell actions apart"
 
 
-def test_the_reward_is_the_scale_times_the_error_of_the_forward_model() -> None:
+def test_the_reward_goes_by_the_error_of_the_forward_model_and_its_mean_is_the_scale() -> None:
     batch, curiosity = world(BOX), Curiosity(BOX, scale=0.5)
-    forward, inverse = curiosity.errors(batch.obs, batch.action, batch.next_obs)
+    forward, inverse = (error.detach() for error in curiosity.errors(batch.obs, batch.action, batch.next_obs))
 
     loss, measured = curiosity.loss(batch)
 
-    assert_close(reward(curiosity, batch), 0.5 * forward.detach())
-    assert_close(loss, 0.2 * forward.mean() + 0.8 * inverse.mean())
-    assert_close(
-        torch.stack(measured),
-        torch.stack([0.5 * forward.mean(), torch.tensor(0.5), *(each.mean() for each in (forward, inverse))]).detach(),
-    )
+    assert_close(reward(curiosity, batch), 0.5 * forward / forward.mean(), rtol=1e-3, atol=1e-5)
+    assert_close(loss.detach(), 0.2 * forward.mean() + 0.8 * inverse.mean())
+    assert_close(torch.stack(measured), torch.stack([torch.tensor(0.5), forward.mean(), inverse.mean()]))
+
+
+@pytest.mark.parametrize("unit", [1e-2, 1.0, 1e2])
+def test_the_reward_does_not_depend_on_units_nor_on_how_much_was_learned(unit: float) -> None:
+    batch = world(BOX)
+    small = batch._replace(obs=unit * batch.obs, next_obs=unit * batch.next_obs)
+
+    for updates in (1, 100):
+        curiosity, _ = learned(BOX, small, updates, scale=0.5)
+
+        assert_close(reward(curiosity, small).mean(), torch.tensor(0.5), rtol=1e-3, atol=0.0)
+
+
+def test_a_world_that_is_foreseen_rewards_nothing() -> None:
+    batch, curiosity = world(BOX), Curiosity(BOX)
+    for each in (*curiosity.network.parameters(), *curiosity.ahead.parameters()):
+        nn.init.zeros_(each)
+
+    assert not reward(curiosity, batch).any()
 
 
 def test_the_scale_falls_on_a_line_to_nothing() -> None:
@@ -117,6 +137,7 @@ def test_entries_of_no_weight_teach_nothing() -> None:
     absurd = half._replace(next_obs=half.next_obs.index_fill(0, torch.arange(128, 256), 1e3))
 
     assert curiosity.loss(half)[0] == curiosity.loss(absurd)[0]
+    assert torch.equal(reward(curiosity, half)[:128], reward(curiosity, absurd)[:128])
 
 
 @pytest.mark.parametrize("data", [box_data, choice_data])
@@ -151,7 +172,7 @@ def test_options_may_be_curious_too(tmp_path: Path) -> None:
         tmp_path, box_data(n_step=1), kind=SACOptions, curiosity=Curiosity, learning_rate_schedule="constant"
     )
 
-    assert {"curiosity/reward_mean", "option/switch_rate"} <= {*model.latest}
+    assert {"curiosity/forward_loss", "option/switch_rate"} <= {*model.latest}
     assert [*model.by_name] == ["actor", "critic", "alpha", "curiosity", "master", "alpha_option", "ending"]  # type: ignore[attr-defined]
 
 

@@ -1,10 +1,12 @@
 """The optimizers step raw: rates, options and captures are theirs, and an overflow costs a step only."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
 from torch.amp import GradScaler
-from torch.optim import Adam, NAdam, Optimizer
+from torch.optim import Adam, Adamax, NAdam, Optimizer
 
 from modules.optimizers import Optimizers
 
@@ -76,3 +78,22 @@ def test_a_step_without_a_finite_gradient_is_taken_back_with_its_momentum(groups
     assert torch.equal(layer.weight, same.weight) and norms[0 if first else 1] == 0
     assert norms[-1] == expected[-1] > 0
     assert all(torch.equal(a, b) for a, b in zip(optimizers.tensors, others.tensors, strict=True))
+
+
+@pytest.mark.parametrize("scaled", [True, False])
+@pytest.mark.parametrize("kind", [Adam, Adamax])
+def test_a_step_of_each_equals_steps_one_by_one(kind: type[Optimizer], scaled: bool):
+    results = []
+    for together in (False, True):
+        torch.manual_seed(0)
+        layers = [nn.Linear(2, width) for width in (1, 2)]
+        optimizers = Optimizers([kind(layer.parameters(), lr=0.1) for layer in layers])
+        optimizers.scaler = GradScaler("cpu", init_scale=1024.0) if scaled else None
+        losses = [layer(torch.ones(3, 2)).square().sum() for layer in layers]
+        bounds = dict(zip(optimizers.each, (0.5, math.inf), strict=True))
+        if together:
+            norms = optimizers.step_each(sum(losses), bounds)
+        else:
+            norms = [optimizers.step(loss, *pair) for loss, pair in zip(losses, bounds.items(), strict=True)]
+        results.append([*norms, *(weight.detach() for layer in layers for weight in layer.parameters())])
+    torch.testing.assert_close(*results, rtol=0, atol=0)

@@ -1,3 +1,5 @@
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -28,18 +30,18 @@ def test_the_memory_keeps_the_newest():
     assert goes_on.tolist() == [0.0 if reward == 6 else 1.0 for reward in rewards]
 
 
-def test_the_backward_pass_is_autograds():
-    agent, states, actions, target = make(), torch.rand(8, 6), torch.randint(4, (8,)), torch.randn(8) * 3
-    network = agent.network
-    values = network(states).gather(1, actions[:, None]).squeeze(1)
+def test_a_replay_descends_the_gradient_of_autograd():
+    agent = make(batch_size=8, max_grad_norm=float("inf"))
+    remember(agent, 64, reward=3.0, done=False)
+    rows = copy.deepcopy(agent.random).integers(64, size=8)
+    states, actions, rewards, next_states, _ = agent.memory.sample(rows, agent.device)
+    target = rewards + 0.99 * agent.target(next_states).squeeze(-1).amax(1)
+    values = agent.network(states).squeeze(-1).gather(1, actions[:, None]).squeeze(1)
     expected = torch.autograd.grad(smooth_l1_loss(values, target), agent.parameters)
-    with torch.no_grad():
-        slope = torch.zeros(8, 4).scatter_(1, actions[:, None], (values - target).clamp(-1, 1)[:, None] / 8)
-        network.backward_(network.inputs(states), slope)
-    assert all(
-        torch.allclose(weight.grad, gradient, atol=1e-6)
-        for weight, gradient in zip(agent.parameters, expected, strict=True)
-    )
+
+    agent.replay()
+
+    assert all(torch.allclose(*pair, atol=1e-6) for pair in zip(agent.flat.views, expected, strict=True))
 
 
 def test_replaying_learns_what_was_paid():
@@ -55,7 +57,7 @@ def test_the_target_is_copied_every_so_many_replays_and_epsilon_falls():
     copies = []
     for _ in range(4):
         agent.replay()
-        copies.append(torch.equal(agent.target.layers[0].weight, agent.network.layers[0].weight))
+        copies.append(torch.equal(agent.target.head.linear.weight, agent.network.head.linear.weight))
     assert copies == [False, True, False, True] and agent.epsilon == 0.2
 
 
@@ -63,7 +65,7 @@ def test_a_gradient_is_clipped():
     agent = make(max_grad_norm=0.01)
     remember(agent, 64, reward=1000.0)
     agent.replay()
-    assert agent.network.gradient.norm() == pytest.approx(0.01, rel=1e-4)
+    assert agent.flat.gradient.norm() == pytest.approx(0.01, rel=1e-4)
 
 
 def test_acting_is_greedy_when_asked_and_random_by_epsilon():

@@ -1,0 +1,168 @@
+"""PPO's gradients written out, for plain networks that choose one action among a few, on a CPU.
+
+Autograd takes fresh memory for every product of a minibatch, which a CPU fills with zeros page by page, and its graph
+costs as much as a small product. What is written here keeps its room from minibatch to minibatch and passes over it
+once. The gradients are those of `PPO.loss` but for the order in which sums are taken, and tests hold them to that.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from modules.functional.choices import MASKED
+from modules.functional.fused import ppo_gradients
+from modules.networks.heads import CategoricalHead
+from modules.networks.mlp import MLP
+from modules.ppo_batch import PPOBatch
+
+if TYPE_CHECKING:
+    from modules.ppo import PPO
+
+aten = torch.ops.aten
+
+
+class Activation(NamedTuple):
+    """An activation that overwrites its input, and what turns a gradient by its output `y` into one by its input."""
+
+    forward_: Callable[[Tensor], Tensor]
+    backward_: Callable[[Tensor, Tensor], Tensor]
+
+
+ACTIVATIONS: dict[type[nn.Module], Activation] = {
+    nn.ReLU: Activation(torch.relu_, lambda by, y: aten.threshold_backward.grad_input(by, y, 0, grad_input=by)),
+    nn.Tanh: Activation(torch.tanh_, lambda by, y: aten.tanh_backward.grad_input(by, y, grad_input=by)),
+}
+
+
+class Branch:
+    """A torso and the heads on it, stacked: their outputs stand in rows, where passing over many of them is fast.
+
+    Args:
+        torso: the network, of the layers that `known` knows.
+        heads: the linear layers that read its features.
+        gradients: where the gradient of each parameter is written.
+    """
+
+    def __init__(self, torso: nn.Module, heads: Sequence[nn.Linear], gradients: Mapping[Tensor, Tensor]):
+        body = [*torso.modules()]
+        self.layers = [layer for layer in body if isinstance(layer, nn.Linear)]
+        self.activation = next(ACTIVATIONS[type(layer)] for layer in body if type(layer) in ACTIVATIONS)
+        self.weights = [layer.weight.detach() for layer in self.layers]
+        self.biases = [layer.bias.detach() for layer in self.layers]
+        self.by_weight = [gradients[layer.weight] for layer in self.layers]
+        self.by_bias = [gradients[layer.bias] for layer in self.layers]
+        self.head_weights = [head.weight.detach() for head in heads]
+        self.head_biases = [head.bias.detach() for head in heads]
+        self.by_heads = [gradients[each] for head in heads for each in (head.weight, head.bias)]
+        self.sizes = [head.out_features for head in heads]
+        self.outputs = sum(self.sizes)
+        self.seen: list[Tensor] = []
+        self.by_seen: list[Tensor] = []
+
+    def __call__(self, obs: Tensor, out: Tensor) -> None:
+        """Write the outputs of all heads `[outputs, N]` for observations `[N, ...]`."""
+        if not self.seen or len(self.seen[0]) != len(obs):
+            self.seen, self.by_seen = (
+                [obs.new_empty(len(obs), layer.out_features) for layer in self.layers] for _ in range(2)
+            )
+        self.obs = x = obs
+        for weight, bias, seen in zip(self.weights, self.biases, self.seen, strict=True):
+            x = self.activation.forward_(torch.addmm(bias, x, weight.t(), out=seen))
+        self.stacked = torch.cat(self.head_weights)
+        torch.addmm(torch.cat(self.head_biases).unsqueeze(1), self.stacked, x.t(), out=out)
+
+    def learn_(self, by_output: Tensor) -> None:
+        """Write the gradients of all parameters, from that of the outputs `[outputs, N]`."""
+        by_weights = torch.mm(by_output, self.seen[-1]).split(self.sizes)
+        by_biases = by_output.sum(1).split(self.sizes)
+        torch._foreach_copy_(self.by_heads, [each for pair in zip(by_weights, by_biases, strict=True) for each in pair])
+        torch.mm(by_output.t(), self.stacked, out=self.by_seen[-1])
+        for layer in reversed(range(len(self.layers))):
+            by = self.activation.backward_(self.by_seen[layer], self.seen[layer])
+            torch.mm(by.t(), self.seen[layer - 1] if layer else self.obs, out=self.by_weight[layer])
+            torch.sum(by, 0, out=self.by_bias[layer])
+            if layer:
+                torch.mm(by, self.weights[layer], out=self.by_seen[layer - 1])
+
+
+class WrittenOut:
+    """The gradient of `PPO.loss` without autograd."""
+
+    def __init__(self, model: "PPO"):
+        flat = model.optimization.flat[model.raw_optimizers[0]]
+        gradients: dict[Tensor, Tensor] = dict(zip(flat.parameters, flat.views, strict=True))
+        actor, critic = model.actor.linear, model.critic.linear
+        if model.value_network is None:
+            self.branches = [Branch(model.network, [actor, critic], gradients)]
+        else:
+            self.branches = [
+                Branch(model.network, [actor], gradients),
+                Branch(model.value_network, [critic], gradients),
+            ]
+        self.model, self.sizes = model, [branch.outputs for branch in self.branches]
+        self.room = torch.empty(2, sum(self.sizes), 0)
+
+    @torch.no_grad()
+    def differentiate_(self, batch: PPOBatch) -> Tensor:
+        """Write the gradient of the loss into the optimizer's flat one; the loss's measures `[5]`."""
+        if self.room.shape[2] != batch.size:
+            self.room = torch.empty(2, sum(self.sizes), batch.size)
+        output, by_output = self.room.unbind()
+        obs = self.features(batch.obs)
+        for branch, out in zip(self.branches, output.split(self.sizes), strict=True):
+            branch(obs, out)
+        measures = self.by_output_(batch, output, by_output)
+        for branch, by in zip(self.branches, by_output.split(self.sizes), strict=True):
+            branch.learn_(by)
+        return measures
+
+    def features(self, obs: Tensor) -> Tensor:
+        """Observations as the first layers take them, `[N, inputs]`."""
+        obs, scale = self.model.normalized(obs).flatten(1).float(), cast(MLP, self.model.network).scale
+        return obs if scale == 1.0 else obs * scale
+
+    def by_output_(self, batch: PPOBatch, output: Tensor, by_output: Tensor) -> Tensor:
+        """Write the loss's gradient by logits and value, the rows of `output`; the loss's measures."""
+        logits, action = output[:-1], batch.action.unsqueeze(0)
+        if batch.mask is not None:
+            logits.masked_fill_(~batch.mask.t(), MASKED)
+        log_probs = torch.log_softmax(logits, 0)
+        probs = log_probs.exp()
+        entropy = -(probs * log_probs).sum(0)
+        stored, share = batch.stored()
+        chosen = log_probs.gather(0, action).squeeze(0)
+        found = ppo_gradients(chosen, entropy, output[-1], **stored, **self.model.settings())
+        slope = found.by_log_prob
+        if found.by_entropy is not None:
+            slope = torch.addcmul(slope, found.by_entropy, log_probs + entropy)
+        torch.mul(probs, -slope, out=by_output[:-1]).scatter_add_(0, action, found.by_log_prob.unsqueeze(0))
+        by_output[-1] = found.by_value
+        if share is not None:
+            by_output.mul_(share)
+        return found.measures
+
+
+def can_be_written_out(model: "PPO") -> bool:
+    """Whether all of it is what `WrittenOut` knows: one choice, plain networks, float32 on a CPU, a flat optimizer."""
+    torsos = [model.network] if model.value_network is None else [model.network, model.value_network]
+    plain = type(model.actor) is CategoricalHead and all(type(torso) is MLP and known(torso) for torso in torsos)
+    float32 = str(model.trainer.precision) == "32-true" and model.device.type == "cpu"
+    return plain and float32 and model.raw_optimizers[0] in model.optimization.flat and not heard(model)
+
+
+def known(torso: nn.Module) -> bool:
+    """Whether its layers are linear ones with a bias and one kind of activation that is known here."""
+    layers = [layer for layer in torso.modules() if not list(layer.children())]
+    linear = [layer for layer in layers if type(layer) is nn.Linear and layer.bias is not None]
+    others = {type(layer) for layer in layers if layer not in linear} - {nn.Flatten}
+    return len(others) == 1 and others <= set(ACTIVATIONS)
+
+
+def heard(model: nn.Module) -> bool:
+    """Whether somebody listens to one of its layers."""
+    return any(
+        layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks
+        for layer in model.modules()
+    )

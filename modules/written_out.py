@@ -1,0 +1,96 @@
+"""Plain ReLU networks with their gradients written out, for updates that need no autograd on a CPU.
+
+Autograd costs the graph, and tensors that are read once; a small network feels both. What an algorithm adds to this
+stands in `modules.sac_written_out` and `modules.dqn_written_out`.
+"""
+
+from collections.abc import Callable
+
+import torch
+from lightning.pytorch import LightningModule
+from torch import Tensor, nn
+
+from modules.flat import FlatParameters
+from modules.networks.twin import TwinLinear
+from modules.optimizers import Optimizers
+
+relu_backward = torch.ops.aten.threshold_backward.grad_input
+
+PLAIN = (nn.Flatten, nn.Linear, TwinLinear, nn.ReLU)
+"""The layers that `Layers` stands for."""
+
+
+class Layers:
+    """A ReLU network, or two side by side as one batched product.
+
+    Args:
+        parameters: weight `[in, out]` or `[2, in, out]` and bias of every layer, in turn.
+        gradients: where those of the parameters are written, in the same order; None for layers that do not learn.
+    """
+
+    def __init__(self, parameters: list[Tensor], gradients: list[Tensor] | None = None):
+        self.weights, self.biases = parameters[::2], parameters[1::2]
+        self.gradients = gradients
+        alone = parameters[0].dim() == 2
+        self.affine: Callable[..., Tensor] = torch.addmm if alone else torch.baddbmm
+        self.product: Callable[..., Tensor] = torch.mm if alone else torch.bmm
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
+        """The outputs, and what every layer saw."""
+        seen: list[Tensor] = []
+        for weight, bias in zip(self.weights, self.biases, strict=True):
+            seen.append(x.relu_() if seen else x)
+            x = self.affine(bias, seen[-1], weight)
+        return x, seen
+
+    def learn_(self, seen: list[Tensor], by_output: Tensor) -> None:
+        """Write the gradients of all parameters."""
+        assert self.gradients is not None
+        for layer in reversed(range(len(seen))):
+            self.product(seen[layer].mT, by_output, out=self.gradients[2 * layer])
+            torch.sum(by_output, -2, keepdim=True, out=self.gradients[2 * layer + 1])
+            by_output = self.through(layer, seen, by_output) if layer else by_output
+
+    def by_input(self, seen: list[Tensor], by_output: Tensor) -> Tensor:
+        """The gradient of what the first layer saw."""
+        for layer in reversed(range(1, len(seen))):
+            by_output = self.through(layer, seen, by_output)
+        return self.product(by_output, self.weights[0].mT)
+
+    def through(self, layer: int, seen: list[Tensor], by_output: Tensor) -> Tensor:
+        """The gradient before the activation under a layer; a product with one column needs no matrix product."""
+        weight = self.weights[layer].mT
+        below = by_output * weight if by_output.shape[-1] == 1 else self.product(by_output, weight)
+        return relu_backward(below, seen[layer], 0, grad_input=below)
+
+
+def layers_of(flat: FlatParameters) -> Layers:
+    """The layers of a network whose parameters lie flat, which write their gradients there."""
+    return Layers(*([as_rows(each.detach()) for each in part] for part in (flat.parameters, flat.views)))
+
+
+def as_features(obs: Tensor) -> Tensor:
+    """Observations as the first layer takes them; integers are cast, as networks do it."""
+    return obs.flatten(1).float()
+
+
+def as_rows(parameter: Tensor) -> Tensor:
+    """A weight of `nn.Linear` as `[in, out]`, a bias as `[1, out]`."""
+    return parameter.t() if parameter.dim() == 2 else parameter.unsqueeze(0)
+
+
+def plain(network: nn.Module) -> bool:
+    """Whether all its layers are those of a ReLU network, and nobody listens to any of them, or to a whole of them."""
+    layers = [layer for layer in network.modules() if not list(layer.children())]
+    return all(type(layer) in PLAIN for layer in layers) and not any(map(heard, network.modules()))
+
+
+def heard(module: nn.Module) -> bool:
+    """Whether somebody listens to it."""
+    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
+
+
+def steps_plainly(optimizers: Optimizers, model: LightningModule) -> bool:
+    """Whether they step flat tensors of float32 on a CPU."""
+    flat = len(optimizers.flat) == len(optimizers.each)
+    return flat and str(model.trainer.precision) == "32-true" and model.device.type == "cpu"
