@@ -89,7 +89,7 @@ class Bumps(nn.Module):
     def step(self, z: Tensor, u: Tensor) -> Tensor:
         return z + self.dt * (self.field(z) + u)
 
-    def jacobian(self, z: Tensor) -> Tensor:
+    def jacobian(self, z: Tensor, u: Tensor) -> Tensor:
         slopes = -(z.unsqueeze(-2) - self.centres) * self.features(z)[..., :-1].unsqueeze(-1)
         return torch.eye(2) + self.dt * torch.einsum("...pd,po->...od", slopes, self.weight[:-1])
 

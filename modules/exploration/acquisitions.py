@@ -132,7 +132,7 @@ class Fisher(Weighted):
         features = paths.features * dynamics.gain
         eye = torch.eye(dimensions, dtype=features.dtype, device=features.device)
         by_weights = (eye[:, :, None] * features[..., None, None, :]).flatten(-2)
-        rows = rows_of(knowledge, paths, dynamics.jacobian(state), by_weights)
+        rows = rows_of(knowledge, paths, dynamics.jacobian(state, paths.control), by_weights)
         return self.optimality(rows, knowledge.covariance, steps=state.shape[-2])
 
 
@@ -157,7 +157,7 @@ class EmbeddingGain(Weighted):
         by_value = jacfwd(lambda new: functional_call(step, {name: new}, (state, paths.control)))(value)
         by_value = by_value.flatten(state.dim())
         prior = self.prior * torch.eye(by_value.shape[-1], dtype=state.dtype, device=state.device)
-        rows = rows_of(knowledge, paths, dynamics.jacobian(state), by_value)
+        rows = rows_of(knowledge, paths, dynamics.jacobian(state, paths.control), by_value)
         return d_optimality(rows, prior, steps=state.shape[-2])
 
 

@@ -46,7 +46,7 @@ def linear_model(horizon: int = 1, encoder: nn.Module | None = None) -> LatentMo
 def prior(model: LatentModel, control: Tensor) -> tuple[Tensor, Tensor]:
     """Mean `[R]` and covariance `[R, R]` of all states, R = rows x D: what follows from z_1 and the noise, stacked."""
     zero, dynamics = torch.zeros(SIZE, dtype=torch.float64), model.dynamics
-    forward = dynamics.jacobian(zero)
+    forward = dynamics.jacobian(zero, zero)
     means, maps = [zero], [torch.eye(SIZE, ROWS * SIZE, dtype=torch.float64)]
     for t in range(STEPS):
         means.append(dynamics.step(means[-1], control[t, 0]))

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import jacrev, vmap
 
 from modules.networks.latent.layers import silu_layers
 
@@ -84,7 +85,7 @@ class Unchanged(nn.Module):
 class StateDependent(nn.Module):
     """Dynamics whose input depends on where they are: z' = z + dt (f(z) + B(z) u), B a network; use with `Unchanged`.
 
-    It is a `modules.networks.latent.dynamics.Dynamics`. Its `jacobian` is that of f alone, without input.
+    It is a `modules.networks.latent.dynamics.Dynamics`; its `field` is f, without input.
 
     Args:
         dynamics: f.   actions: A.   hidden: widths of B's layers; none leaves B linear in the state.
@@ -125,9 +126,11 @@ class StateDependent(nn.Module):
         """What f is linear in."""
         return self.dynamics.features(z)
 
-    def jacobian(self, z: Tensor) -> Tensor:
-        """Derivative of an undriven step."""
-        return self.dynamics.jacobian(z)
+    def jacobian(self, z: Tensor, u: Tensor) -> Tensor:
+        """Derivative of `step` by z, `[..., D, D]`: f's, and dt d(B(z) u) / dz."""
+        rows, drive = z.reshape(-1, self.dimensions), u.expand(*z.shape[:-1], self.actions).reshape(-1, self.actions)
+        slope = vmap(jacrev(self.input))(rows, drive).view(*z.shape, self.dimensions)
+        return self.dynamics.jacobian(z, self.input(z, u)) + self.dt * slope
 
     def members(self, z: Tensor, u: Tensor) -> Tensor:
         """Next states of every model."""

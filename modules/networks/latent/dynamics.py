@@ -46,7 +46,7 @@ class Dynamics(Protocol):
         """What f is linear in, `[..., P]`: f is their product with `weight`."""
         ...
 
-    def jacobian(self, z: Tensor) -> Tensor:
+    def jacobian(self, z: Tensor, u: Tensor) -> Tensor:
         """Derivative of `step` by z, `[..., D, D]`: the row is what changes, the column what it changes with."""
         ...
 
@@ -102,8 +102,8 @@ class LastLayer(nn.Module):
             return torch.add(z, self.field(z) + u, alpha=self.dt)
         return torch.add(self.field(z), u, alpha=self.dt)
 
-    def jacobian(self, z: Tensor) -> Tensor:
-        """Derivative of `step` by z, `[..., D, D]`."""
+    def jacobian(self, z: Tensor, u: Tensor) -> Tensor:
+        """Derivative of `step` by z, `[..., D, D]`; the input is added, so it does not matter."""
         slope = vmap(jacrev(self.field))(z.reshape(-1, self.dimensions)).view(*z.shape, self.dimensions)
         return self._with_identity(slope)
 
@@ -169,7 +169,7 @@ class RBF(LastLayer):
         square = scaled.square().sum(-1, keepdim=True)
         return torch.exp(torch.cat([scaled, square, torch.ones_like(square)], -1) @ self.exponents)
 
-    def jacobian(self, z: Tensor) -> Tensor:
+    def jacobian(self, z: Tensor, u: Tensor) -> Tensor:
         """Derivative of `step` by z in closed form: d phi_j / d z = -phi_j (z - c_j) / h^2."""
         bumps = self.features(z)[..., :-1]
         weighted = bumps.unsqueeze(-2) * self.weight[:-1].T
@@ -291,6 +291,6 @@ class Ensemble(nn.Module):
         """Those of all members side by side, `[..., E (hidden + 1)]`, over E: f is the mean of the members'."""
         return torch.cat([each.features(z) for each in self.models], -1) / len(self.each)
 
-    def jacobian(self, z: Tensor) -> Tensor:
+    def jacobian(self, z: Tensor, u: Tensor) -> Tensor:
         """The members' mean derivative of `step` by z."""
-        return torch.stack([each.jacobian(z) for each in self.models]).mean(0)
+        return torch.stack([each.jacobian(z, u) for each in self.models]).mean(0)

@@ -79,13 +79,25 @@ def test_what_an_action_does_can_depend_on_where_it_is_done(dynamics: type, resi
     torch.testing.assert_close(model.members(z, u).mean(0), model.step(z, u))
 
 
+@pytest.mark.parametrize("dynamics", [RBF, MLPDynamics, Ensemble])
+@pytest.mark.parametrize("residual", [True, False])
+def test_the_jacobian_knows_that_what_an_action_does_changes_with_the_state(dynamics: type, residual: bool) -> None:
+    torch.manual_seed(0)
+    model = StateDependent(dynamics(residual=residual, dt=0.1), 3).double()
+    z, u, small = torch.randn(2, 5, 2).double(), torch.randn(2, 5, 3).double(), 1e-5
+
+    for column, axis in enumerate(small * torch.eye(2).double()):
+        difference = (model.step(z + axis, u) - model.step(z - axis, u)) / (2 * small)
+        torch.testing.assert_close(model.jacobian(z, u)[..., column], difference, rtol=1e-6, atol=1e-8)
+
+
 def test_state_dependent_inputs_leave_the_rest_of_the_dynamics_alone() -> None:
     free = RBF()
     nn.init.normal_(free.weight)
     model, z = StateDependent(free, 3), torch.randn(5, 2)
 
     assert (model.dimensions, model.dt, model.gain, model.residual) == (2, free.dt, free.gain, True)
-    for name in ("field", "features", "jacobian"):
+    for name in ("field", "features"):
         assert torch.equal(getattr(model, name)(z), getattr(free, name)(z))
     assert torch.equal(model.variance, free.variance)
 

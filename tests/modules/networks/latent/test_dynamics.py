@@ -43,7 +43,7 @@ def test_the_jacobian_is_the_derivative_of_a_step(kind: type, residual: bool) ->
         [torch.autograd.functional.jacobian(lambda x: model.step(x, u[0, 0]), row) for row in z.view(-1, 2)]
     )
 
-    torch.testing.assert_close(model.jacobian(z), right.view(3, 6, 2, 2))
+    torch.testing.assert_close(model.jacobian(z, u), right.view(3, 6, 2, 2))
 
 
 @every
