@@ -11,7 +11,6 @@ from datamodules.joint import Joint
 from datamodules.types import Decision, Experience, Rollout, Scalars, Spaces, State
 from modules.algorithm import Algorithm, Collected
 from modules.checks import check_memoryless, check_one_choice, check_values
-from modules.dqn_written_out import WrittenOut, can_be_written_out
 from modules.exploring import EpsilonGreedy
 from modules.functional.choices import MASKED
 from modules.functional.policy import masked_mean
@@ -22,6 +21,7 @@ from modules.hparams import keep_hyperparameters
 from modules.networks.base import Network
 from modules.networks.mlp import MLP
 from modules.networks.q_heads import QHead, QNetwork
+from modules.written_out.dqn import WrittenOut, can_be_written_out
 
 METRICS = ("td_loss", "q_mean", "td_error", "grad_norm")
 

@@ -23,8 +23,8 @@ from modules.networks.heads import ValueHead, policy_head
 from modules.networks.mlp import MLP
 from modules.networks.normalize import RewardScaler, RunningNormalizer
 from modules.ppo_batch import PPOBatch, states_at
-from modules.ppo_written_out import WrittenOut, can_be_written_out
 from modules.ranks import averaged
+from modules.written_out.ppo import WrittenOut, can_be_written_out
 
 METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm", "explained_variance")
 

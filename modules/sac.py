@@ -26,7 +26,7 @@ from modules.networks.normalize import RunningNormalizer
 from modules.networks.squashed import SquashedGaussian, SquashedGaussianHead
 from modules.networks.twin import TwinMLP
 from modules.sac_batch import SACBatch, sac_batch
-from modules.sac_written_out import WrittenOut, can_be_written_out
+from modules.written_out.sac import WrittenOut, can_be_written_out
 
 Policy = SquashedGaussian | Categorical
 

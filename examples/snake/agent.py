@@ -13,7 +13,7 @@ from modules.functional.q_learning import huber
 from modules.functional.returns import td_target
 from modules.networks.mlp import MLP
 from modules.networks.q_heads import QHead, QNetwork
-from modules.written_out import layers_of
+from modules.written_out.layers import layers_of
 
 HIDDEN = (256, 256, 128)
 

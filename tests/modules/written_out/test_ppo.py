@@ -16,7 +16,7 @@ from modules.networks import MLP
 from modules.optimizers import Optimizers
 from modules.ppo import PPO
 from modules.ppo_batch import PPOBatch
-from modules.ppo_written_out import WrittenOut
+from modules.written_out.ppo import WrittenOut
 from tests.training import cartpole_data, small_ppo, snake_data, trainer
 
 RELU = partial(MLP, hidden=(33, 17), activation="relu")
@@ -50,7 +50,7 @@ def gradients(model: PPO, batch: PPOBatch, written_out: bool) -> tuple[Tensor, T
     if written_out:
         return WrittenOut(model).differentiate_(batch), flat.gradient.clone()
     loss, measures = model.loss(batch)
-    flat.differentiate_(loss)
+    flat.receive_(torch.autograd.grad(loss, flat.parameters))
     return measures, flat.gradient.clone()
 
 

@@ -8,7 +8,7 @@ from torch.optim import Adam
 from modules.flat import flattened
 from modules.networks.mlp import MLP
 from modules.networks.q_heads import QHead, QNetwork
-from modules.written_out import as_features, layers_of, plain
+from modules.written_out.layers import as_features, layers_of, plain
 
 
 def network(**settings: object) -> QNetwork:

@@ -14,7 +14,7 @@ from modules.functional.policy import masked_mean
 from modules.functional.q_learning import huber
 from modules.networks.mlp import MLP
 from modules.networks.q_heads import QHead
-from modules.written_out import Layers, as_features, layers_of, plain, steps_plainly
+from modules.written_out.layers import Layers, as_features, layers_of, plain, steps_plainly
 
 if TYPE_CHECKING:
     from modules.dqn import DQN, DQNBatch

@@ -16,7 +16,7 @@ from modules.networks.mlp import MLP
 from modules.networks.squashed import LOG_STD_HIGH, LOG_STD_LOW
 from modules.networks.twin import TwinMLP
 from modules.sac_batch import SACBatch
-from modules.written_out import Layers, as_features, as_rows, plain, steps_plainly
+from modules.written_out.layers import Layers, as_features, as_rows, plain, steps_plainly
 
 if TYPE_CHECKING:
     from modules.sac import SAC

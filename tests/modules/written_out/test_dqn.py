@@ -13,10 +13,10 @@ from torch.testing import assert_close
 
 from datamodules.types import Spaces
 from modules.dqn import DQN, DQNBatch
-from modules.dqn_written_out import WrittenOut
 from modules.networks.mlp import MLP
 from modules.networks.q_heads import C51Head, QHead
 from modules.optimizers import Optimizers
+from modules.written_out.dqn import WrittenOut
 from tests.replaying import fitted_dqn, replay_data, small_dqn
 from tests.training import trainer, weights_hash
 
@@ -84,7 +84,7 @@ def test_many_rows_are_asked_about_in_pieces(monkeypatch: pytest.MonkeyPatch) ->
     written_out = WrittenOut(model)
     whole = written_out.online(obs)
 
-    monkeypatch.setattr("modules.dqn_written_out.ROWS", 16)
+    monkeypatch.setattr("modules.written_out.dqn.ROWS", 16)
 
     assert_close(written_out.online(obs), whole)
     assert_close(written_out.target(obs), model.target(obs))

@@ -14,7 +14,7 @@ from modules.networks.twin import TwinMLP
 from modules.optimizers import Optimizers
 from modules.sac import SAC
 from modules.sac_batch import SACBatch
-from modules.sac_written_out import WrittenOut
+from modules.written_out.sac import WrittenOut
 from tests.soft import box_data, choice_data, fitted_sac, small_sac
 from tests.training import trainer, weights_hash
 

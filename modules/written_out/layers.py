@@ -1,7 +1,7 @@
 """Plain ReLU networks with their gradients written out, for updates that need no autograd on a CPU.
 
 Autograd costs the graph, and tensors that are read once; a small network feels both. What an algorithm adds to this
-stands in `modules.sac_written_out` and `modules.dqn_written_out`.
+stands in `modules.written_out.sac` and `modules.written_out.dqn`.
 """
 
 from collections.abc import Callable
