@@ -1,7 +1,7 @@
 """Plain ReLU networks with their gradients written out, for updates that need no autograd on a CPU.
 
-Autograd costs the graph, and tensors that are read once; a small network feels both. What an algorithm adds to this
-stands in `modules.written_out.sac` and `modules.written_out.dqn`.
+Autograd costs the graph, and tensors that are read once; a small network feels both. What soft actor-critic and deep
+Q-learning add to this stands beside it; PPO, whose networks may be of tanh too, shares only the conditions.
 """
 
 from collections.abc import Callable
@@ -87,7 +87,8 @@ def plain(network: nn.Module) -> bool:
 
 def heard(module: nn.Module) -> bool:
     """Whether somebody listens to it."""
-    return bool(module._forward_hooks or module._forward_pre_hooks or module._backward_hooks)
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return any(hooks)
 
 
 def steps_plainly(optimizers: Optimizers, model: LightningModule) -> bool:

@@ -16,6 +16,7 @@ from modules.functional.fused import ppo_gradients
 from modules.networks.heads import CategoricalHead
 from modules.networks.mlp import MLP
 from modules.ppo_batch import PPOBatch
+from modules.written_out.layers import as_features, heard, steps_plainly
 
 if TYPE_CHECKING:
     from modules.ppo import PPO
@@ -120,7 +121,7 @@ class WrittenOut:
 
     def features(self, obs: Tensor) -> Tensor:
         """Observations as the first layers take them, `[N, inputs]`."""
-        obs, scale = self.model.normalized(obs).flatten(1).float(), cast(MLP, self.model.network).scale
+        obs, scale = as_features(self.model.normalized(obs)), cast(MLP, self.model.network).scale
         return obs if scale == 1.0 else obs * scale
 
     def by_output_(self, batch: PPOBatch, output: Tensor, by_output: Tensor) -> Tensor:
@@ -148,8 +149,7 @@ def can_be_written_out(model: "PPO") -> bool:
     """Whether all of it is what `WrittenOut` knows: one choice, plain networks, float32 on a CPU, a flat optimizer."""
     torsos = [model.network] if model.value_network is None else [model.network, model.value_network]
     plain = type(model.actor) is CategoricalHead and all(type(torso) is MLP and known(torso) for torso in torsos)
-    float32 = str(model.trainer.precision) == "32-true" and model.device.type == "cpu"
-    return plain and float32 and model.raw_optimizers[0] in model.optimization.flat and not heard(model)
+    return plain and steps_plainly(model.optimization, model) and not any(map(heard, model.modules()))
 
 
 def known(torso: nn.Module) -> bool:
@@ -158,11 +158,3 @@ def known(torso: nn.Module) -> bool:
     linear = [layer for layer in layers if type(layer) is nn.Linear and layer.bias is not None]
     others = {type(layer) for layer in layers if layer not in linear} - {nn.Flatten}
     return len(others) == 1 and others <= set(ACTIVATIONS)
-
-
-def heard(model: nn.Module) -> bool:
-    """Whether somebody listens to one of its layers."""
-    return any(
-        layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks
-        for layer in model.modules()
-    )
