@@ -7,6 +7,7 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.utilities import rank_zero_info
 
 from callbacks.throughput import joints
+from datamodules.joint import Joint
 
 
 class Compile(Callback):
@@ -27,6 +28,7 @@ class Compile(Callback):
     ) -> None:
         self.mode, self.float32_matmul_precision = mode, float32_matmul_precision
         self._stream: torch.cuda.Stream | None = None
+        self._joints: list[Joint[Any]] = []
 
     def setup(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
         """Set the precision of float32 products."""
@@ -41,7 +43,9 @@ class Compile(Callback):
         self._stream = stream
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Go back to the default stream."""
+        """Release the graphs, and go back to the default stream."""
+        for joint in self._joints:
+            joint.release()
         if self._stream is not None:
             default = torch.cuda.default_stream(self._stream.device)
             default.wait_stream(self._stream)
@@ -49,7 +53,7 @@ class Compile(Callback):
             self._stream = None
 
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
-        """Go back to the default stream."""
+        """What the end of training does."""
         self.on_train_end(trainer, pl_module)
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
@@ -64,7 +68,8 @@ class Compile(Callback):
             self._leave_default_stream(trainer.strategy.root_device)
         collector = trainer.datamodule.collector
         acting = [each.joint for each in collector.acting] if collector is not None and on_cuda else []
-        for joint in (*joints(trainer, pl_module).values(), *acting):
+        self._joints = [*joints(trainer, pl_module).values(), *acting]
+        for joint in self._joints:
             joint.mode = mode
 
     def on_validation_start(self, trainer: Trainer, pl_module: Any) -> None:

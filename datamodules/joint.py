@@ -59,6 +59,7 @@ class Joint(Generic[Result]):
         self.compiled = False
         self.first_call_seconds = 0.0
         self._graph: torch.cuda.CUDAGraph | None = None
+        self._inputs: list[Tensor] = []
         self._results: Result | None = None
         self._ready = False
         self._seconds = 0.0
@@ -100,6 +101,16 @@ class Joint(Generic[Result]):
         spent, self._seconds = self._seconds, 0.0
         return spent
 
+    def release(self) -> None:
+        """Let go of the CUDA graph: the next call takes its form anew.
+
+        A graph holds the communicator that its work between ranks goes through, which cannot be closed before.
+        """
+        if self._graph is not None:
+            torch.cuda.synchronize(self.device)
+            self._ready, self._inputs = False, []
+            self._forget()
+
     def _add_up(self) -> None:
         """The time of the calls that have ended, in place of their events."""
         while self._events and self._events[0][1].query():
@@ -134,7 +145,7 @@ class Joint(Generic[Result]):
                 for part in parts:
                     part.settle()
                 break
-            self._give_up(complaint, compiled, captured)
+            self._give_up(complaint, captured)
             if not done:
                 _put_back(saved, self.owned())
         result = done[0] if done else self._run(args)
@@ -179,11 +190,13 @@ class Joint(Generic[Result]):
         log.debug("%s fell back", self.name, exc_info=root)
         return f"{type(root).__name__}: {root}".strip().split("\n")[0]
 
-    def _give_up(self, complaint: str, compiled: bool, captured: bool) -> None:
+    def _forget(self) -> None:
         self._graph, self._results, self.compiled = None, None, False
-        if compiled:
-            for owner, attribute in self.parts:
-                owner.__dict__.pop(attribute, None)
+        for owner, attribute in self.parts:
+            owner.__dict__.pop(attribute, None)
+
+    def _give_up(self, complaint: str, captured: bool) -> None:
+        self._forget()
         what = "captured as a CUDA graph" if captured else "compiled"
         rank_zero_warn(f"{self.name} cannot be {what} ({complaint}): it goes on without, which costs speed only.")
 

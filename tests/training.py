@@ -7,6 +7,7 @@ from typing import Any
 import lightning
 from lightning.pytorch.callbacks import Callback
 
+from callbacks.summary import in_force
 from datamodules.data import EnvironmentData
 from datamodules.rollout import RolloutData
 from modules.algorithm import Algorithm
@@ -34,6 +35,13 @@ def small_ppo(data: EnvironmentData, **changes: Any) -> PPO:
     """Two passes of four minibatches, everything that has state switched on."""
     settings: dict[str, Any] = {"passes": 2, "minibatches": 4, "learning_rate": 1e-3, "normalize_obs": True}
     return PPO(data.spaces, **{**settings, "normalize_reward": True, "learning_rate_schedule": "linear", **changes})
+
+
+class Told(Callback):
+    """Notes what is in force in the last iteration."""
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+        self.forms = in_force(trainer, pl_module)
 
 
 def trainer(root: Path, *callbacks: Callback, **changes: Any) -> lightning.Trainer:

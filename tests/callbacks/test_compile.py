@@ -10,11 +10,10 @@ import torch
 from lightning.pytorch import Callback
 
 from callbacks.compile import Compile
-from callbacks.summary import in_force
 from datamodules.rollout import RolloutData
 from modules.networks import MLP
 from modules.ppo import PPO
-from tests.training import cartpole_data, small_ppo, snake_data, trainer
+from tests.training import Told, cartpole_data, small_ppo, snake_data, trainer
 
 ELU = partial(MLP, activation="elu")
 """A network whose gradients autograd makes, so that the update has a part to compile."""
@@ -38,13 +37,6 @@ def test_a_compiled_run_equals_an_eager_one(tmp_path: Path) -> None:
     assert compiled.joints["update"].in_force == "compiled"
     assert eager.joints["update"].in_force == "eager"
     assert difference(eager, compiled) < 1e-4
-
-
-class Told(Callback):
-    """Notes what is in force at the end."""
-
-    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        self.forms = in_force(trainer, pl_module)
 
 
 def test_a_cpu_compiles_neither_written_out_gradients_nor_acting_for_environments_that_are_not_tensors(

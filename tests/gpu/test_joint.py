@@ -46,3 +46,19 @@ def test_after_a_capture_that_failed_another_may_draw() -> None:
         first, second = draws(x).clone(), draws(x).clone()
         assert not torch.equal(first, second)
     assert draws.in_force == "one CUDA graph"
+
+
+def test_a_released_joint_captures_anew() -> None:
+    kept = torch.zeros(4, device="cuda")
+    joint = Joint(kept.add_, kept.device, name="adds", owned=lambda: [kept])
+    joint.mode = "graph"
+    torch.cuda.synchronize()
+
+    with torch.cuda.stream(torch.cuda.Stream()):
+        joint(torch.ones(4, device="cuda"))
+        joint.release()
+        assert joint.in_force == "eager"
+        joint(torch.ones(4, device="cuda"))
+        torch.cuda.synchronize()
+
+    assert joint.in_force == "one CUDA graph" and kept.tolist() == [2.0] * 4
