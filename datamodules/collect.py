@@ -1,12 +1,14 @@
 """The Collector: the only code that steps an environment to learn from it."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, cast
+from functools import partial
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from datamodules.acting import Acting
+from datamodules.columns import Live, Row, column_of, of, under
 from datamodules.joint import Joint
 from datamodules.masks import informed, masks_of
 from datamodules.nested import mapped
@@ -15,35 +17,6 @@ from datamodules.types import Actor, Decision, PureVectorEnv, Rollout, Scalars, 
 
 TOGETHER = 2
 """Steps that are compiled as one on a CPU, where calling them costs as much as a step; on a GPU a capture does that."""
-
-
-class Live(NamedTuple):
-    """What goes on from one step to the next, every leaf `[B, ...]`.
-
-    obs, masks: what to act on.   actor: the policy's state.   envs: the environments', where they are made of tensors.
-    reset: rows where an episode begins.   return_, length: of running episodes, as far as earlier rollouts saw them.
-    """
-
-    obs: Tensor
-    masks: State
-    actor: State
-    envs: State
-    reset: Tensor
-    return_: Tensor
-    length: Tensor
-
-
-class Row(NamedTuple):
-    """Where one step is written: views of the rollout's columns, obs being the one that the step leads to."""
-
-    obs: Tensor
-    action: Tensor
-    reward: Tensor
-    terminated: Tensor
-    truncated: Tensor
-    valid: Tensor
-    extras: dict[str, Tensor]
-    episode: dict[str, Tensor]
 
 
 class Collector:
@@ -75,8 +48,10 @@ class Collector:
         self.together = TOGETHER if envs.device.type == "cpu" and horizon % TOGETHER == 0 else 1
         self.joint = Joint(self.roll, envs.device, name="collect", parts=parts, capturable=envs.pure)
         self.acting = [Acting(actor, envs.device)]
+        self.acting_apart = self.pure is None and envs.device.type != "cpu"
         self.storage: dict[str, Tensor] = {}
         self.steps = torch.arange(horizon, device=envs.device).unbind()
+        self._counts = torch.arange(1, horizon + 1, device=envs.device).unsqueeze(1)
         self._written: list[Row] = []
         self._slots: State = {}
         self._final_obs: Tensor | None = None
@@ -130,12 +105,14 @@ class Collector:
 
     def advance(self, live: Live, noise: Tensor, env_noise: Tensor, t: Tensor, row: Row, slots: State) -> Live:
         """One step, written into `row`; truncated rows leave their last state in `slots`."""
-        decision, actor = self.decide(live, noise, row, self.actor.act if self.pure else self.acting[0])
+        ask = self.acting[0] if self.acting_apart else self.actor.act
+        decision, actor = self.decide(live, noise, row, ask)
         if self.pure:
             envs, step, last = self.pure.advance(live.envs, decision.action, env_noise)
             self._keep_state(t, step, last, slots)
         else:
-            envs, step = live.envs, self.envs.step(decision.action)
+            assert row.step is not None
+            envs, step = live.envs, row.step(decision.action)
             self.keep_obs(t, step)
         masks, reset = self.record(step, row)
         obs = step.obs if self.pure else row.obs
@@ -154,16 +131,17 @@ class Collector:
 
     def record(self, step: Step, row: Row) -> tuple[State, Tensor]:
         """Write what the environments answered: the masks of the next observation, and where it is a first one."""
-        row.obs.copy_(step.obs)
-        row.reward.copy_(step.reward)
-        row.terminated.copy_(step.terminated)
-        row.truncated.copy_(step.truncated)
-        if self.envs.phantoms:
-            row.valid.copy_(step.valid)
+        if not row.answered:
+            row.obs.copy_(step.obs)
+            row.reward.copy_(step.reward)
+            row.terminated.copy_(step.terminated)
+            row.truncated.copy_(step.truncated)
+            if self.envs.phantoms:
+                row.valid.copy_(step.valid)
         for name, column in row.episode.items():
             column.copy_(step.info[name])
         reset = step.terminated | step.truncated
-        return masks_of(step.info), reset | ~step.valid if self.envs.phantoms else reset
+        return masks_of(step.info), reset >= step.valid if self.envs.phantoms else reset  # or not valid
 
     def _keep_state(self, t: Tensor, step: Step, last: State, slots: State) -> None:
         """One slot a row: the horizon is at most the shortest truncation."""
@@ -198,25 +176,33 @@ class Collector:
         decision, _ = self.actor.act(live.obs, state, live.reset, mask=mask, noise=noise[0])
         columns = {"reset": live.reset, "action": decision.action, "reward": torch.zeros(self.rows, device=device)}
         columns |= dict.fromkeys(("terminated", "truncated", "valid"), live.reset)
-        columns |= _under("extras/", decision.extras | live.masks)
+        columns |= under("extras/", decision.extras | live.masks)
         if self.pure:
             info = self.pure.info(live.envs)
-            columns |= _under("episode/", {key: info[key] for key in self.envs.episode_keys})
+            columns |= under("episode/", {key: info[key] for key in self.envs.episode_keys})
             self._slots = {name: leaf.clone() for name, leaf in live.envs.items()}
             self._final_obs = torch.zeros_like(live.obs).unsqueeze(0)
-        self.storage = {name: _column(self.horizon, value) for name, value in columns.items()}
+        self.storage = {name: column_of(self.horizon, value) for name, value in columns.items()}
         self.storage |= {"state/" + name: torch.empty_like(leaf) for name, leaf in live.actor.items()}
-        self.storage["obs"] = _column(self.horizon + 1, live.obs)
+        self.storage["obs"] = column_of(self.horizon + 1, live.obs)
         self.storage["valid"].fill_(True)
         self._written = [self._cut_row(t) for t in range(self.horizon)]
 
     def _cut_row(self, t: int) -> Row:
         """Views of step t in every column: the observation that the step leads to comes one place later."""
-        plain = {name: self.storage[name][t] for name in ("action", "reward", "terminated", "truncated", "valid")}
+        answer: dict[str, Any] = {
+            name: self.storage[name][t] for name in ("reward", "terminated", "truncated", "valid")
+        }
+        answer["obs"] = self.storage["obs"][t + 1]
         extras, episode = (
             {name: column[t] for name, column in of(group, self.storage).items()} for group in ("extras/", "episode/")
         )
-        return Row(self.storage["obs"][t + 1], **plain, extras=extras, episode=episode)
+        envs: Any = self.envs
+        by_itself = envs.device.type == "cpu" and hasattr(envs, "place")
+        step = partial(envs.step, place=envs.place(**answer)) if by_itself else envs.step
+        return Row(
+            action=self.storage["action"][t], **answer, extras=extras, episode=episode, step=step, answered=by_itself
+        )
 
     def _rollout(self, episodes: Tensor) -> Rollout:
         storage = self.storage
@@ -245,7 +231,7 @@ class Collector:
         if self.envs.device.type == "cpu" and not ended.any():
             running = live._replace(return_=live.return_ + reward[-1], length=live.length + length[-1])
             return running, live.return_.new_zeros(3 + len(self.envs.episode_keys))
-        last = (ended * torch.stack(self.steps).add(1).unsqueeze(1)).amax(0)
+        last = (ended * self._counts).amax(0)
         index = (last - 1).clamp(min=0).unsqueeze(0)
         reward_last, length_last = reward.gather(0, index)[0], length.gather(0, index)[0]
         totals = [
@@ -278,19 +264,6 @@ class Collector:
         live = mapped(_on(self.envs.device), state["live"])
         self.live = Live(**live, envs=self.pure.state if self.pure else {})
         return True
-
-
-def _under(prefix: str, values: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {prefix + name: value for name, value in values.items()}
-
-
-def of(prefix: str, values: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Those under a prefix, without it."""
-    return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
-
-
-def _column(length: int, value: Tensor) -> Tensor:
-    return torch.empty((length, *value.shape), dtype=value.dtype, device=value.device)
 
 
 def _on(device: torch.device) -> Callable[[Tensor], Tensor]:

@@ -25,6 +25,14 @@ class _Buffers(NamedTuple):
     action_mask: Array
 
 
+class Place(NamedTuple):
+    """Where a step is written: arrays, and the tensors that share their memory, with last observations and without."""
+
+    arrays: _Buffers
+    step: Step
+    without_final: Step
+
+
 class GymnasiumEnv:
     """Steps a `gymnasium.vector.VectorEnv` with tensors.
 
@@ -55,8 +63,8 @@ class GymnasiumEnv:
         self._write_action = action_writer(envs.single_action_space)
         self._first_seed: int | None = seed
         self._masked = False
-        self._ended = np.zeros(self.num_envs, dtype=np.bool_)
-        self._buffers = self._allocated()
+        self._ended, self._any_ended = np.zeros(self.num_envs, dtype=np.bool_), False
+        self._own = _place(self._allocated(), masked=False)
 
     def reset(self, seed: int | None = None) -> tuple[Tensor, dict[str, Tensor]]:
         """Start every environment anew; seeded the first time and whenever a seed is given.
@@ -66,28 +74,39 @@ class GymnasiumEnv:
         seed, self._first_seed = self._first_seed if seed is None else seed, None
         # Gymnasium's own vector environments take a list, which the signature of their base class does not say.
         obs, infos = self.envs.reset(seed=None if seed is None else self._seeds(seed))  # type: ignore[arg-type]
-        self._ended[...] = False
+        self._any_ended, self._ended[...] = False, False
         self._masked = "action_mask" in infos
-        self._buffers.obs[...] = self._read_obs(obs)
+        self._own = _place(self._own.arrays, self._masked)
+        self._own.arrays.obs[...] = self._read_obs(obs)
         if self._masked:
-            self._buffers.action_mask[...] = infos["action_mask"]
-        self._tensors = _tensors(self._buffers, self._masked)
-        self._without_final = self._tensors._replace(final_obs=None)
-        step = self._sent(any_lost=False)
+            self._own.arrays.action_mask[...] = infos["action_mask"]
+        step = self._sent(self._own.without_final)
         return step.obs, step.info
 
     def noise(self, steps: int) -> None:
         """None: Gymnasium environments draw their own randomness."""
 
-    def step(self, action: Tensor, noise: Tensor | None = None) -> Step:
+    def place(self, **columns: Tensor) -> Place:
+        """Where `step` may be told to write, in place of memory of its own.
+
+        Args:
+            columns: `obs`, `reward`, `terminated`, `truncated` and `valid` of a step, `[B, ...]` each, on the host; the
+                last is all True, and written only where there are `phantoms`.
+        """
+        arrays = {name: column.numpy() for name, column in columns.items()}
+        return _place(self._own.arrays._replace(**arrays), self._masked)
+
+    def step(self, action: Tensor, noise: Tensor | None = None, place: Place | None = None) -> Step:
         """Advance every environment by one step.
 
         Args:
             action: `[B]` or `[B, parts]`, 0-based and unclipped, on any device.
             noise: not used.
+            place: where the step is written.
         """
-        obs, reward, terminated, truncated, infos = self.envs.step(self._write_action(action.numpy(force=True)))
-        own = self._buffers
+        obs, reward, terminated, truncated, infos = self.envs.step(self._write_action(action.cpu().numpy()))
+        place = place or self._own
+        own = place.arrays
         own.obs[...] = self._read_obs(obs)
         own.reward[...] = reward
         own.terminated[...] = terminated
@@ -95,13 +114,14 @@ class GymnasiumEnv:
         if self._masked:
             own.action_mask[...] = infos.get("action_mask", True)
         if self.phantoms:
-            self._silence_phantoms()
+            self._silence_phantoms(own)
         np.logical_or(own.terminated, own.truncated, out=self._ended)
+        self._any_ended = bool(np.count_nonzero(self._ended))
+        if not self._any_ended:
+            return self._sent(place.without_final)
         lost = self._ended if self.every_final else own.truncated
-        any_lost = bool(np.count_nonzero(lost))
-        if np.count_nonzero(self._ended):
-            self._end_episodes(infos, lost)
-        return self._sent(any_lost)
+        self._end_episodes(own, infos, lost)
+        return self._sent(place.step if lost.any() else place.without_final)
 
     def state_dict(self) -> dict[str, object]:
         """Empty: a Gymnasium environment cannot be saved in general, so a resumed run begins new episodes."""
@@ -114,18 +134,18 @@ class GymnasiumEnv:
         """Release processes and windows."""
         self.envs.close()
 
-    def _silence_phantoms(self) -> None:
+    def _silence_phantoms(self, own: _Buffers) -> None:
         """The step after an end only brings the next episode's first observation: not valid, no reward, no end."""
-        own, phantom = self._buffers, self._ended
+        phantom = self._ended
         np.logical_not(phantom, out=own.valid)
-        if np.count_nonzero(phantom):
+        if self._any_ended:
             own.reward[phantom] = 0.0
             own.terminated[phantom] = False
             own.truncated[phantom] = False
 
-    def _end_episodes(self, infos: dict[str, Any], lost: np.ndarray) -> None:
+    def _end_episodes(self, own: _Buffers, infos: dict[str, Any], lost: np.ndarray) -> None:
         """Keep the last observations that are asked for, and reset ended rows where the environment leaves it to us."""
-        own, ended = self._buffers, self._ended
+        ended = self._ended
         own.final_obs[...] = own.obs
         if self.mode is AutoresetMode.SAME_STEP and lost.any():
             own.final_obs[lost] = self._read_obs(np.stack(infos["final_obs"][lost]))
@@ -135,9 +155,8 @@ class GymnasiumEnv:
             if self._masked:
                 own.action_mask[ended] = infos["action_mask"][ended]
 
-    def _sent(self, any_lost: bool) -> Step:
-        """The buffers as tensors on the device; the same tensors every time on a CPU."""
-        step = self._tensors if any_lost else self._without_final
+    def _sent(self, step: Step) -> Step:
+        """A step on the device; on a CPU as it is, in the same memory every time."""
         if self.device.type == "cpu":
             return step
         moved = {name: part.to(self.device) for name, part in step._asdict().items() if isinstance(part, Tensor)}
@@ -163,8 +182,8 @@ class GymnasiumEnv:
         return seeds.tolist() if each else int(seeds[0])
 
 
-def _tensors(buffers: _Buffers, masked: bool) -> Step:
-    """The buffers as tensors that share their memory."""
-    *parts, mask = map(torch.from_numpy, buffers)
+def _place(arrays: _Buffers, masked: bool) -> Place:
+    *parts, mask = map(torch.from_numpy, arrays)
     obs, reward, terminated, truncated, final_obs, valid = parts
-    return Step(obs, reward, terminated, truncated, final_obs, valid, {"action_mask": mask} if masked else {})
+    step = Step(obs, reward, terminated, truncated, final_obs, valid, {"action_mask": mask} if masked else {})
+    return Place(arrays, step, step._replace(final_obs=None))

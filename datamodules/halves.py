@@ -1,11 +1,12 @@
 """Collecting from a worker pool: one half of the rows steps while the actor decides for the other."""
 
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
-from datamodules.collect import Collector, Live, Row, of
+from datamodules.collect import Collector
+from datamodules.columns import Live, Row, of
 from datamodules.joint import Joint
 from datamodules.masks import masks_of
 from datamodules.nested import mapped
@@ -161,6 +162,8 @@ def _place(storage: dict[str, Tensor], t: int | Tensor, before: int | Tensor) ->
             return column[min(number, len(column) - 1)]
         return cast(Tensor, _Slot(column, number))
 
-    answer = {name: at(storage[name], before) for name in ("reward", "terminated", "truncated", "valid")}
+    answer: dict[str, Any] = {
+        name: at(storage[name], before) for name in ("reward", "terminated", "truncated", "valid")
+    }
     extras = {name: at(column, t) for name, column in of("extras/", storage).items()}
     return Row(at(storage["obs"], t), at(storage["action"], t), **answer, extras=extras, episode={})

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.utils.data import IterableDataset
 
-BATCH_SECONDS = 0.008
+BATCH_SECONDS = 0.03
 """What a Trainer batch should last, at least: the Trainer and its callbacks cost about 0.2 ms a batch."""
 
 

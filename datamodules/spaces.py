@@ -96,4 +96,6 @@ def action_writer(space: gym.Space) -> Callable[[Array], Array]:
         low, high = space.low, space.high
         return lambda array: np.minimum(np.maximum(array.reshape(-1, *shape), low), high).astype(dtype, copy=False)
     start = np.asarray(getattr(space, "start", 0), dtype=np.int64)
+    if not start.any():
+        return lambda array: array.reshape(-1, *shape).astype(dtype)
     return lambda array: (array.reshape(-1, *shape) + start).astype(dtype, copy=False)

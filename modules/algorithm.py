@@ -38,6 +38,7 @@ class Algorithm(LightningModule):
         latest: the values logged last, by tag, for whoever displays them.
         joints: `prepare` and `update`, which can be compiled and know their running times, while fitting.
         optimization: steps the optimizers in `update`, while fitting.
+        written_out: the same by fewer calls (`modules.written_out`), while fitting, where that is known; else None.
         minibatch_generator: this rank's source of permutations, while fitting.
     """
 
@@ -54,6 +55,7 @@ class Algorithm(LightningModule):
         self.latest: dict[str, float] = {}
         self.training_log = TrainingLog()
         self.evaluation_episodes = EvaluationEpisodes()
+        self.written_out: Any = None
         self._rank_state: dict[str, Any] | None = None
 
     def initial_state(self, batch: int) -> State:
@@ -92,6 +94,10 @@ class Algorithm(LightningModule):
     def make_joints(self) -> dict[str, Joint[Any]]:
         """`prepare`, and under `update` what `update` calls for the work itself."""
         raise NotImplementedError
+
+    def write_out(self) -> Any:
+        """What is to be `written_out`, made before the joints; None where nothing is known."""
+        return None
 
     def schedule_(self) -> None:
         """Set what changes with `progress`, before an update."""
@@ -233,13 +239,15 @@ class Algorithm(LightningModule):
     def on_fit_start(self) -> None:
         """Make the joints, and what each rank draws for itself, on the module's device."""
         self.optimization.take_scaler_(self.trainer.precision_plugin)
+        self.written_out = self.write_out()
         self.joints = self.make_joints()
         self.minibatch_generator = stream_generator(run_seed(), self.global_rank, "minibatch", self.device)
         if self._rank_state is not None:
             self.load_rank_state(self._rank_state)
 
     def on_fit_end(self) -> None:
-        """Give the precision its scaler back."""
+        """Give the precision its scaler back; whatever comes next may change the networks."""
+        self.written_out = None
         if self.joints:
             self.optimization.give_scaler_back_(self.trainer.precision_plugin)
 

@@ -18,7 +18,7 @@ from modules.functional.returns import window_return
 from modules.functional.schedule import Schedule, scheduled
 from modules.functional.soft import follow_
 from modules.hparams import keep_hyperparameters
-from modules.networks.base import Network
+from modules.networks.base import Network, applied
 from modules.networks.mlp import MLP
 from modules.networks.q_heads import QHead, QNetwork
 from modules.written_out.dqn import WrittenOut, can_be_written_out
@@ -111,7 +111,6 @@ class DQN(Algorithm):
         self.target_interval, self.tau = target_interval, tau
         self.explore = EpsilonGreedy(spaces["action_sizes"][0], epsilon_start, epsilon, epsilon_steps)
         self.copied = 0
-        self.written_out: WrittenOut | None = None
         self.online, self.target = (self.make_network(network, head) for _ in range(2))
         self.target.load_state_dict(self.online.state_dict())
         self.target.requires_grad_(False)
@@ -145,7 +144,7 @@ class DQN(Algorithm):
         best = self.best(self.networks.online(obs), mask)
         if greedy or noise is None:
             return Decision(best, {}), state
-        return Decision(self.explore(best, noise, mask), {}), state
+        return Decision(applied(self.explore, best, noise, mask), {}), state
 
     @property
     def networks(self) -> Any:
@@ -183,7 +182,7 @@ class DQN(Algorithm):
 
     def learn_all(self, batch: DQNBatch) -> tuple[Tensor, Tensor]:
         """All updates of an iteration: means of `METRICS`, and absolute errors `[U, N]`."""
-        if self.written_out is not None and not self.joints["update"].compiled:
+        if self.written_out is not None:
             return self.written_out.learn_all(batch)
         steps = [self.learn(minibatch) for minibatch in batch.minibatches()]
         loss, numbers, error, norm = (torch.stack(each) for each in zip(*steps, strict=True))
@@ -243,18 +242,13 @@ class DQN(Algorithm):
 
     def make_joints(self) -> dict[str, Joint[Any]]:
         """Prepare, and all updates of an iteration."""
-        update = Joint(self.learn_all, self.device, name="update", parts=[(self, "loss")], owned=self.owned_tensors)
+        parts = [(self, "loss")] if self.written_out is None else []
+        update = Joint(self.learn_all, self.device, name="update", parts=parts, owned=self.owned_tensors)
         return {"prepare": Joint(self.prepare, self.device, name="prepare"), "update": update}
 
-    def on_fit_start(self) -> None:
-        """Take the shorter way where it leads to the same."""
-        super().on_fit_start()
-        self.written_out = WrittenOut(self) if type(self) is DQN and can_be_written_out(self) else None
-
-    def on_fit_end(self) -> None:
-        """Whatever comes next may change the networks."""
-        super().on_fit_end()
-        self.written_out = None
+    def write_out(self) -> WrittenOut | None:
+        """The networks and all updates, for plain ones on a CPU."""
+        return WrittenOut(self) if type(self) is DQN and can_be_written_out(self) else None
 
     def on_train_start(self) -> None:
         """Explore as much as the env steps so far say."""

@@ -38,8 +38,7 @@ class PPO(Algorithm):
     2. Orthogonal initialisation: sqrt 2, the policy head 0.01, the value head 1; biases 0.
     3. Adam with eps 1e-5.   4. `learning_rate_schedule`, stepped once an iteration.
     5. GAE; a truncated step bootstraps from the value of the true last observation.
-    6. Minibatches: a fresh permutation every pass, without replacement.
-    7. Advantages normalised per minibatch, over the rows of all ranks.
+    6. Minibatches: a new permutation every pass.   7. Advantages normalised per minibatch, over all ranks.
     8. Clipped ratio (`clip`, `clip_schedule`).   9. `value_clip`, off by default: it helps little and has a unit.
     10. Loss = policy + value_weight x value - entropy_weight x entropy; the value loss carries its 1/2.
     11. Gradients clipped by their global norm (`max_grad_norm`).
@@ -72,8 +71,6 @@ class PPO(Algorithm):
 
     Raises: UsageError for values that cannot be.
     """
-
-    written_out: WrittenOut | None = None
 
     def __init__(
         self,
@@ -150,14 +147,16 @@ class PPO(Algorithm):
         greedy: bool = False,
     ) -> tuple[Decision, State]:
         """The policy's mode if greedy, else a sample, the policy itself, and from a shared torso the value."""
-        features, state = applied(self.network, self.normalized(obs), state, reset)
-        policy = applied(self.actor, features, mask)
+        if self.written_out is not None and not torch.compiler.is_compiling():
+            policy, value = self.written_out.decide(obs, mask)
+        else:
+            features, state = applied(self.network, self.normalized(obs), state, reset)
+            policy = applied(self.actor, features, mask)
+            value = self.critic(features) if self.value_network is None and not self.recurrent else None
         if greedy:
             return Decision(policy.mode, {}), state
-        extras = {"policy": policy.parameters}
-        if self.value_network is None and not self.recurrent:
-            extras["value"] = self.critic(features)
-        return Decision(policy.sample(noise), extras), state
+        extras = {"policy": policy.parameters} | ({} if value is None else {"value": value})
+        return Decision(policy.sample(cast(Tensor, noise)), extras), state
 
     def normalized(self, obs: Tensor) -> Tensor:
         """Observations as the networks see them."""
@@ -174,7 +173,8 @@ class PPO(Algorithm):
         if "value" in rollout.extras:
             return torch.cat([rollout.extras["value"], self.value(rollout.obs[-1]).unsqueeze(0)]), {}
         if not self.recurrent:
-            return self.value(rollout.obs.flatten(0, 1)).view(rollout.obs.shape[:2]), {}
+            value = self.value if self.written_out is None else self.written_out.values
+            return value(rollout.obs.flatten(0, 1)).view(rollout.obs.shape[:2]), {}
         reset = torch.cat([rollout.reset, rollout.terminated[-1:] | rollout.truncated[-1:]])
         obs = self.normalized(rollout.obs)
         features, states = cast(RecurrentNetwork, self.network).trace(obs, rollout.state, reset)
@@ -200,10 +200,13 @@ class PPO(Algorithm):
         return next_values(rollout, values, value)
 
     def on_fit_start(self) -> None:
-        """Adds the clip range as a tensor, which a captured update reads; takes the shorter way where it is known."""
+        """Adds the clip range as a tensor, which a captured update reads."""
         self.clip_now = torch.tensor(self.clip, device=self.device)
-        self.written_out = WrittenOut(self) if type(self) is PPO and can_be_written_out(self) else None
         super().on_fit_start()
+
+    def write_out(self) -> WrittenOut | None:
+        """Deciding and the gradient, for plain networks on a CPU."""
+        return WrittenOut(self) if type(self) is PPO and can_be_written_out(self) else None
 
     def schedule_(self) -> None:
         """Learning rate and clip range for the iteration that begins."""
@@ -238,9 +241,8 @@ class PPO(Algorithm):
 
     def shuffled(self, parts: int) -> Tensor | None:
         """A fresh permutation; None where minibatches need none."""
-        if self.minibatches == 1 or self.minibatch_order == "strided":
-            return None
-        return torch.randperm(parts, generator=self.minibatch_generator, device=self.device)
+        still = self.minibatches == 1 or self.minibatch_order == "strided"
+        return None if still else torch.randperm(parts, generator=self.minibatch_generator, device=self.device)
 
     def run_pass(self, batch: PPOBatch, order: Tensor | None) -> Tensor:
         """One optimizer step on each minibatch; means of the metrics in the order of `METRICS`."""

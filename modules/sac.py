@@ -109,7 +109,6 @@ class SAC(Algorithm):
         self.continuous = spaces["action_kind"] == "continuous"
         self.obs_normalizer = RunningNormalizer(spaces["obs_shape"]) if normalize_obs else None
         self.log_alpha = nn.Parameter(torch.tensor(math.log(alpha)), requires_grad=tune_alpha)
-        self.written_out: WrittenOut | None = None
         self.register_buffer("exploring", torch.tensor(False), persistent=False)
         self.make_networks(network, critic)
         self.curiosity = Incurious() if curiosity is None else curiosity(spaces)
@@ -206,8 +205,8 @@ class SAC(Algorithm):
 
     def descend(self, batch: SACBatch, next_noise: Tensor | None, noise: Tensor | None) -> tuple[Tensor, list[Tensor]]:
         """One step of critics, actor and temperature: the critics' absolute errors, and the metrics."""
-        if self.written_out is not None and not self.joints["update"].compiled:
-            return self.written_out.descend(batch, cast(Tensor, next_noise), cast(Tensor, noise))
+        if self.written_out is not None:
+            return self.written_out.descend(batch, next_noise, noise)
         actor, critic, *temperature = self.raw_optimizers[: self.curious_at]
         alpha = self.log_alpha.detach().exp()
         critic_loss, errors, q_mean = self.critic_loss(batch, next_noise, alpha)
@@ -257,16 +256,18 @@ class SAC(Algorithm):
             return self.target_entropy
         if self.continuous:
             return -float(len(self.scale))
-        if mask is None:
-            return self.target_entropy_share * math.log(self.spaces["action_sizes"][0])
-        return self.target_entropy_share * mask.sum(-1).log()
+        entropy = math.log(self.spaces["action_sizes"][0]) if mask is None else mask.sum(-1).log()
+        return self.target_entropy_share * entropy
 
     def on_fit_start(self) -> None:
-        """Explore uniformly until something was learned; take the shorter way where it leads to the same."""
+        """Explore uniformly until something was learned."""
         super().on_fit_start()
         self.curiosity.check(self.data)
-        self.written_out = WrittenOut(self) if type(self) is SAC and can_be_written_out(self) else None
         self.exploring.fill_(self.updates == 0)
+
+    def write_out(self) -> WrittenOut | None:
+        """An update, for plain networks on a CPU."""
+        return WrittenOut(self) if type(self) is SAC and can_be_written_out(self) else None
 
     def schedule_(self) -> None:
         """Learning rates, and the scale of curiosity, for the iteration that begins."""
@@ -280,20 +281,19 @@ class SAC(Algorithm):
 
     def absorb_(self, experience: Experience) -> None:
         """Merge the new steps into the statistics; tell the replay how wrong the critics were."""
-        rollout, transitions = experience.rollout, experience.transitions
         if self.obs_normalizer is not None:
-            self.obs_normalizer.update_(rollout.obs[:-1], rollout.valid)
-        if transitions is not None:
-            experience.replay.reprioritize_(transitions.entry, self.errors)
+            self.obs_normalizer.update_(experience.rollout.obs[:-1], experience.rollout.valid)
+        if experience.transitions is not None:
+            experience.replay.reprioritize_(experience.transitions.entry, self.errors)
 
     def make_joints(self) -> dict[str, Joint[Any]]:
         """Prepare, and all updates of an iteration."""
-        parts = [(self, name) for name in self.compiled]
+        parts = [(self, name) for name in self.compiled] if self.written_out is None else []
         update = Joint(self.run_updates, self.device, name="update", parts=parts, owned=self.owned_tensors)
         return {"prepare": Joint(self.prepare, self.device, name="prepare"), "update": update}
 
     def make_optimizers(self) -> list[Optimizer]:
         """Of the actor, the critics and, where there are any that learn, temperature and curiosity."""
         actor, critic = [*self.network.parameters(), *self.head.parameters()], [*self.critic.parameters()]
-        groups = [actor, critic, *[[self.log_alpha]] * self.tune_alpha, *self.curiosity.groups]
+        groups = (actor, critic, *[[self.log_alpha]] * self.tune_alpha, *self.curiosity.groups)
         return [self.optimizer(each) for each in groups]

@@ -38,10 +38,10 @@ def small_ppo(data: EnvironmentData, **changes: Any) -> PPO:
 
 
 class Told(Callback):
-    """Notes what is in force in the last iteration."""
+    """Notes what is in force in the last iteration, and whether the algorithm goes the short way."""
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
-        self.forms = in_force(trainer, pl_module)
+        self.forms, self.written_out = in_force(trainer, pl_module), pl_module.written_out is not None
 
 
 def trainer(root: Path, *callbacks: Callback, **changes: Any) -> lightning.Trainer:

@@ -46,7 +46,7 @@ def main() -> None:
     lightning.seed_everything(1, verbose=False)
     data = snake_data(total_env_steps=2560)
     callbacks = [Witness(folder), Interrupt(), *([Interrupted()] if interrupt else [])]
-    run = trainer(folder, *callbacks, strategy="ddp", devices=2, val_check_interval=4)
+    run = trainer(folder, *callbacks, strategy="ddp", devices=2, val_check_interval=4, log_every_n_steps=1)
     run.fit(small_ppo(data, target_kl=0.01), datamodule=data)
     run.save_checkpoint(folder / "end.ckpt")
     torch.distributed.destroy_process_group()

@@ -39,7 +39,7 @@ def fit(root: Path, kind: str, *callbacks: Callback, ckpt_path: Path | None = No
     make_data, make_model = KINDS[kind]
     data = make_data()
     model = make_model(data)
-    run = trainer(root, *callbacks, strategy="ddp", devices=2, **changes)
+    run = trainer(root, *callbacks, strategy="ddp", devices=2, log_every_n_steps=1, **changes)
     run.fit(model, datamodule=data, ckpt_path=ckpt_path, weights_only=True)
 
 

@@ -4,7 +4,6 @@ It equals the composition of the readable functions in `policy` and `value`, and
 gradient alike.
 """
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -53,7 +52,7 @@ def ppo_objective(
 
     Source: Schulman et al. 2017, arXiv:1707.06347, eq. 9, negated.
     """
-    entries = counted((log_prob, entropy, value, old_log_prob, old_value, advantage, target), valid)
+    entries = (log_prob, entropy, value, old_log_prob, old_value, advantage, target)
     settings = (clip, value_clip, value_weight, entropy_weight, valid)
     return Objective(*_PPO.apply(*entries, *settings))  # type: ignore[no-untyped-call]
 
@@ -84,14 +83,14 @@ def ppo_gradients(
     valid: Valid | None = None,
 ) -> Gradients:
     """`ppo_objective` and its gradients by what learns; arguments as there. Nothing of it remembers a graph."""
-    entries = counted((log_prob, entropy, value, old_log_prob, old_value, advantage, target), valid)
+    entries = (log_prob, entropy, value, old_log_prob, old_value, advantage, target)
     arguments: tuple[Any, ...] = (*entries, clip, value_clip, value_weight, entropy_weight, valid)
     return _gradients(*arguments)
 
 
-def counted(entries: Sequence[Tensor], valid: Tensor | None) -> Sequence[Tensor]:
-    """The entries with 0 where they do not count."""
-    return entries if valid is None else [torch.where(valid, x, 0.0) for x in entries]
+def counted(x: Tensor, valid: Tensor | None) -> Tensor:
+    """With 0 where an entry does not count, whatever it is."""
+    return x if valid is None else torch.where(valid, x, 0.0)
 
 
 def _gradients(
@@ -108,7 +107,7 @@ def _gradients(
     entropy_weight: float,
     valid: Tensor | None,
 ) -> Gradients:
-    """Entries that do not count hold 0 everywhere, so only their entropy's gradient matters."""
+    """Of the entries that do not count nothing is left in the sums, and no gradient."""
     share = 1 / entropy.numel() if valid is None else valid.sum().clamp(min=1).reciprocal()
     log_ratio = log_prob - old_log_prob
     excess = log_ratio.expm1()  # the ratio less 1
@@ -116,13 +115,14 @@ def _gradients(
     free, held = (torch.addcmul(advantage, each, advantage) for each in (excess, trusted))
     error, squared = _regression(value, old_value, target, value_clip)
     terms = (-torch.minimum(free, held), 0.5 * squared, entropy, excess - log_ratio, excess != trusted)
-    measures = torch.stack(terms).flatten(1).sum(1) * share
+    measures = counted(torch.stack(terms), valid).flatten(1).sum(1) * share
     policy_loss, value_loss, mean_entropy, *_ = measures.unbind()
     loss = torch.add(policy_loss, value_loss, alpha=value_weight).sub(mean_entropy, alpha=entropy_weight)
     by_entropy = None
     if entropy_weight:
         by_entropy = (torch.ones_like(entropy) if valid is None else valid) * (-entropy_weight * share)
-    return Gradients(loss, measures, (free <= held) * free * -share, error * (value_weight * share), by_entropy)
+    by_log_prob, by_value = (free <= held) * free * -share, error * (value_weight * share)
+    return Gradients(loss, measures, counted(by_log_prob, valid), counted(by_value, valid), by_entropy)
 
 
 class _PPO(torch.autograd.Function):

@@ -47,10 +47,12 @@ def explained_variance(value: Entries, target: Entries, valid: Valid | None = No
 
     1 is perfect, 0 no better than a constant, negative worse. A target that does not vary gives 0, never NaN.
     """
-    target_variance = _variance(target, valid)
-    unexplained = _variance(target - value, valid) / target_variance
-    return torch.where(target_variance > 0, 1 - unexplained, 0.0)
-
-
-def _variance(x: Entries, valid: Valid | None) -> Tensor:
-    return masked_mean((x - masked_mean(x, valid)).square(), valid)
+    both = torch.stack([target, target - value]).flatten(1)
+    if valid is None:
+        variance, unexplained = both.var(1, correction=0).unbind()
+    else:
+        counts = valid.flatten()
+        both, number = torch.where(counts, both, 0.0), counts.sum().clamp(min=1)
+        away = torch.where(counts, both - both.sum(1, keepdim=True) / number, 0.0)
+        variance, unexplained = (away.square().sum(1) / number).unbind()
+    return torch.where(variance > 0, 1 - unexplained / variance, 0.0)

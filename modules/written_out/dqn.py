@@ -79,8 +79,9 @@ class WrittenOut:
 
 def outputs(layers: Layers, x: Tensor) -> Tensor:
     """What layers make of `x` `[N, features]`."""
-    pieces = x.tensor_split(-(-len(x) // ROWS)) if len(x) > ROWS else (x,)
-    return torch.cat([layers(piece)[0] for piece in pieces])
+    if len(x) <= ROWS:
+        return layers(x)[0]
+    return torch.cat([layers(piece)[0] for piece in x.tensor_split(-(-len(x) // ROWS))])
 
 
 def can_be_written_out(model: "DQN") -> bool:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from modules.functional.choices import MASKED
 from modules.functional.fused import ppo_gradients
+from modules.networks.distributions import Categorical
 from modules.networks.heads import CategoricalHead
 from modules.networks.mlp import MLP
 from modules.ppo_batch import PPOBatch
@@ -50,12 +51,11 @@ class Branch:
         body = [*torso.modules()]
         self.layers = [layer for layer in body if isinstance(layer, nn.Linear)]
         self.activation = next(ACTIVATIONS[type(layer)] for layer in body if type(layer) in ACTIVATIONS)
-        self.weights = [layer.weight.detach() for layer in self.layers]
-        self.biases = [layer.bias.detach() for layer in self.layers]
+        self.affine, self.heads = (
+            [(of.bias.detach(), of.weight.detach().t()) for of in each] for each in (self.layers, heads)
+        )
         self.by_weight = [gradients[layer.weight] for layer in self.layers]
         self.by_bias = [gradients[layer.bias] for layer in self.layers]
-        self.head_weights = [head.weight.detach() for head in heads]
-        self.head_biases = [head.bias.detach() for head in heads]
         self.by_heads = [gradients[each] for head in heads for each in (head.weight, head.bias)]
         self.sizes = [head.out_features for head in heads]
         self.outputs = sum(self.sizes)
@@ -69,10 +69,17 @@ class Branch:
                 [obs.new_empty(len(obs), layer.out_features) for layer in self.layers] for _ in range(2)
             )
         self.obs = x = obs
-        for weight, bias, seen in zip(self.weights, self.biases, self.seen, strict=True):
-            x = self.activation.forward_(torch.addmm(bias, x, weight.t(), out=seen))
-        self.stacked = torch.cat(self.head_weights)
-        torch.addmm(torch.cat(self.head_biases).unsqueeze(1), self.stacked, x.t(), out=out)
+        for (bias, weight), seen in zip(self.affine, self.seen, strict=True):
+            x = self.activation.forward_(torch.addmm(bias, x, weight, out=seen))
+        self.stacked = torch.cat([weight.t() for _, weight in self.heads])
+        torch.addmm(torch.cat([bias for bias, _ in self.heads]).unsqueeze(1), self.stacked, x.t(), out=out)
+
+    def each_head(self, obs: Tensor) -> list[Tensor]:
+        """The outputs `[N, ...]` of each head for observations `[N, inputs]`; nothing is kept for a gradient."""
+        x = obs
+        for bias, weight in self.affine:
+            x = self.activation.forward_(torch.addmm(bias, x, weight))
+        return [torch.addmm(bias, x, weight) for bias, weight in self.heads]
 
     def learn_(self, by_output: Tensor) -> None:
         """Write the gradients of all parameters, from that of the outputs `[outputs, N]`."""
@@ -82,14 +89,18 @@ class Branch:
         torch.mm(by_output.t(), self.stacked, out=self.by_seen[-1])
         for layer in reversed(range(len(self.layers))):
             by = self.activation.backward_(self.by_seen[layer], self.seen[layer])
-            torch.mm(by.t(), self.seen[layer - 1] if layer else self.obs, out=self.by_weight[layer])
+            seen = self.seen[layer - 1] if layer else self.obs
+            if seen.shape[1] < by.shape[1]:  # a product with few rows is faster than one with few columns
+                self.by_weight[layer].copy_(torch.mm(seen.t(), by).t())
+            else:
+                torch.mm(by.t(), seen, out=self.by_weight[layer])
             torch.sum(by, 0, out=self.by_bias[layer])
             if layer:
-                torch.mm(by, self.weights[layer], out=self.by_seen[layer - 1])
+                torch.mm(by, self.affine[layer][1].t(), out=self.by_seen[layer - 1])
 
 
 class WrittenOut:
-    """The gradient of `PPO.loss` without autograd."""
+    """What a `PPO` decides by few calls, and the gradient of its loss without autograd."""
 
     def __init__(self, model: "PPO"):
         flat = model.optimization.flat[model.raw_optimizers[0]]
@@ -102,8 +113,23 @@ class WrittenOut:
                 Branch(model.network, [actor], gradients),
                 Branch(model.value_network, [critic], gradients),
             ]
+        self.normalizer, self.scale = model.obs_normalizer, cast(MLP, model.network).scale
+        self.critic = Branch(model.value_network or model.network, [critic], gradients)
         self.model, self.sizes = model, [branch.outputs for branch in self.branches]
         self.room = torch.empty(2, sum(self.sizes), 0)
+
+    def decide(self, obs: Tensor, mask: Tensor | None) -> tuple[Categorical, Tensor | None]:
+        """The policy for observations `[N, *obs]` without gradient, and from a shared torso the value `[N]`."""
+        logits, *value = self.branches[0].each_head(self.features(obs))
+        if mask is not None:
+            logits.masked_fill_(~mask, MASKED)
+        return Categorical(logits), value[0].squeeze(-1) if value else None
+
+    def values(self, obs: Tensor) -> Tensor:
+        """v(s) of observations `[N, *obs]`, `[N]`, without gradient."""
+        value = torch.empty(1, len(obs))
+        self.critic(self.features(obs), value)
+        return value[0]
 
     @torch.no_grad()
     def differentiate_(self, batch: PPOBatch) -> Tensor:
@@ -115,14 +141,15 @@ class WrittenOut:
         for branch, out in zip(self.branches, output.split(self.sizes), strict=True):
             branch(obs, out)
         measures = self.by_output_(batch, output, by_output)
-        for branch, by in zip(self.branches, by_output.split(self.sizes), strict=True):
+        pairs = [*zip(self.branches, by_output.split(self.sizes), strict=True)]
+        for branch, by in reversed(pairs):  # what went forward last still lies in a cache
             branch.learn_(by)
         return measures
 
     def features(self, obs: Tensor) -> Tensor:
         """Observations as the first layers take them, `[N, inputs]`."""
-        obs, scale = as_features(self.model.normalized(obs)), cast(MLP, self.model.network).scale
-        return obs if scale == 1.0 else obs * scale
+        obs = as_features(obs if self.normalizer is None else self.normalizer(obs))
+        return obs if self.scale == 1.0 else obs * self.scale
 
     def by_output_(self, batch: PPOBatch, output: Tensor, by_output: Tensor) -> Tensor:
         """Write the loss's gradient by logits and value, the rows of `output`; the loss's measures."""

@@ -13,6 +13,8 @@ from tests.datamodules.counting import Counting, Masking, copied, transitions
 
 CPU = torch.device("cpu")
 MODES = list(AutoresetMode)
+ACTION = torch.zeros(2, dtype=torch.int64)
+PLACED = ("obs", "reward", "terminated", "truncated", "valid")
 
 
 def adapter(
@@ -202,6 +204,24 @@ def test_cartpole_s_own_vector_environment_agrees_on_what_is_valid():
         assert torch.equal(step.valid, ~ended)
         assert torch.equal(step.reward, step.valid.float())
         ended = step.terminated | step.truncated
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_steps_written_to_a_place_are_those_of_the_environments_own_memory(mode):
+    kept, placed = (adapter(mode, length=3, end="both") for _ in range(2))
+    for envs in (kept, placed):
+        envs.reset(0)
+    first = copied(kept.step(ACTION))
+    kept.reset(0)
+    rows = [{name: torch.ones_like(getattr(first, name)) for name in PLACED} for _ in range(8)]
+
+    places = [placed.place(**row) for row in rows]
+    steps = [(copied(kept.step(ACTION)), placed.step(ACTION, place=place)) for place in places]
+
+    for (step, answer), row in zip(steps, rows, strict=True):
+        assert all(torch.equal(row[name], getattr(step, name)) for name in PLACED)
+        assert answer.obs.data_ptr() == row["obs"].data_ptr()
+        assert (step.final_obs is None) == (answer.final_obs is None)
 
 
 def test_state_dict_is_empty_because_nothing_can_be_restored():

@@ -4,10 +4,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import lightning
 import pytest
 import torch
-from lightning.pytorch.callbacks import Callback
 from torch.optim import Adam
 from torch.testing import assert_close
 
@@ -18,7 +16,7 @@ from modules.networks.q_heads import C51Head, QHead
 from modules.optimizers import Optimizers
 from modules.written_out.dqn import WrittenOut
 from tests.replaying import fitted_dqn, replay_data, small_dqn
-from tests.training import trainer, weights_hash
+from tests.training import Told, trainer, weights_hash
 
 RELU = partial(MLP, hidden=(16, 8), activation="relu")
 
@@ -47,12 +45,6 @@ def minibatches(model: DQN, updates: int, rows: int) -> DQNBatch:
     return batch if model.online_chooses or model.tau is not None else batch._replace(target=model.targets(batch))
 
 
-class _Update:
-    """As the joint of a run that compiles nothing."""
-
-    compiled = False
-
-
 @pytest.mark.parametrize(
     ("rows", "obs_shape", "actions", "hidden", "settings"),
     [
@@ -69,7 +61,7 @@ def test_fifty_updates_are_those_of_autograd_to_the_last_bit(
     rows: int, obs_shape: tuple[int, ...], actions: int, hidden: tuple[int, ...], settings: dict[str, Any]
 ) -> None:
     graph, short = (made(obs_shape, actions, hidden, **settings) for _ in range(2))
-    short.written_out, short.joints = WrittenOut(short), {"update": _Update()}  # type: ignore[dict-item]
+    short.written_out = WrittenOut(short)
     batch = minibatches(graph, 50, rows)
 
     (measured, error), (short_measured, short_error) = (model.learn_all(batch) for model in (graph, short))
@@ -94,27 +86,18 @@ class Plain(DQN):
     """Another class, which may have another loss."""
 
 
-class Way(Callback):
-    """Notes whether a run took the short way."""
-
-    short = False
-
-    def on_train_end(self, trainer: lightning.Trainer, pl_module: Any) -> None:
-        self.short = pl_module.written_out is not None
-
-
 @pytest.mark.parametrize("settings", [{"head": partial(QHead, dueling=True)}, {"double": False}, {"tau": 0.1}], ids=str)
 def test_a_run_takes_the_short_way_and_ends_with_the_weights_of_the_long_one(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:
-    ways, settings = [Way(), Way()], settings | {"network": RELU}
+    told, settings = [Told(), Told()], settings | {"network": RELU}
 
     short, graph = (
-        fitted_dqn(tmp_path, replay_data(), way, kind=kind, **settings)
-        for way, kind in zip(ways, (DQN, Plain), strict=True)
+        fitted_dqn(tmp_path, replay_data(), each, kind=kind, **settings)
+        for each, kind in zip(told, (DQN, Plain), strict=True)
     )
 
-    assert [way.short for way in ways] == [True, False]
+    assert [each.written_out for each in told] == [True, False]
     assert weights_hash(short) == weights_hash(graph)
 
 
@@ -136,19 +119,19 @@ def test_networks_moved_after_a_run_act_with_what_they_are_then(tmp_path: Path) 
     ids=["tanh", "layer norm", "scaled", "a distribution", "groups of parameters"],
 )
 def test_what_it_does_not_know_goes_the_long_way(tmp_path: Path, settings: dict[str, Any]) -> None:
-    way = Way()
+    told = Told()
 
-    fitted_dqn(tmp_path, replay_data(total_env_steps=128), way, **settings)
+    fitted_dqn(tmp_path, replay_data(total_env_steps=128), told, **settings)
 
-    assert not way.short
+    assert not told.written_out
 
 
 @pytest.mark.parametrize("part", ["online.torso.body.1", "online.torso", "online"])
 def test_whoever_listens_hears_the_updates(tmp_path: Path, part: str) -> None:
     data, heard = replay_data(total_env_steps=128), list[str]()
-    model, way = small_dqn(data, network=RELU), Way()
+    model, told = small_dqn(data, network=RELU), Told()
     model.get_submodule(part).register_forward_hook(lambda *_: heard.append(part))
 
-    trainer(tmp_path, way).fit(model, datamodule=data)
+    trainer(tmp_path, told).fit(model, datamodule=data)
 
-    assert heard and not way.short
+    assert heard and not told.written_out

@@ -2,7 +2,8 @@
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import lightning
 import pytest
@@ -11,13 +12,13 @@ from torch import Tensor
 from torch.optim import Adam
 
 from datamodules.rollout import RolloutData
-from datamodules.types import Spaces
+from datamodules.types import Rollout, Spaces
 from modules.networks import MLP
 from modules.optimizers import Optimizers
 from modules.ppo import PPO
 from modules.ppo_batch import PPOBatch
 from modules.written_out.ppo import WrittenOut
-from tests.training import cartpole_data, small_ppo, snake_data, trainer
+from tests.training import Told, cartpole_data, small_ppo, snake_data, trainer
 
 RELU = partial(MLP, hidden=(33, 17), activation="relu")
 
@@ -93,22 +94,46 @@ def test_room_kept_for_one_size_of_minibatch_serves_another() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("settings", "mask"),
+    [({}, None), ({"shared": True, "network": RELU, "normalize_obs": True}, MASK)],
+    ids=["separate tanh", "shared relu, masked"],
+)
+def test_decisions_and_values_are_those_of_the_modules(settings: dict[str, Any], mask: Tensor | None) -> None:
+    model, obs = made(**settings), transitions().obs
+    noise, reset = torch.randn(50, 4), torch.zeros(50, dtype=torch.bool)
+    rollout = SimpleNamespace(obs=obs.unflatten(0, (10, 5)), extras={})
+
+    def found() -> list[Tensor]:
+        decision, _ = model.act(obs, {}, reset, mask=mask, noise=noise)
+        return [decision.action, *decision.extras.values(), model.values(cast(Rollout, rollout))[0]]
+
+    with torch.no_grad():
+        expected = found()
+        model.written_out = WrittenOut(model)
+        torch.testing.assert_close(found(), expected)
+
+
 class Plain(PPO):
     """Another class, which may have another loss."""
 
 
-def run(root: Path, data: RolloutData, kind: type[PPO] = PPO, **settings: Any) -> PPO:
+def run(root: Path, data: RolloutData, kind: type[PPO] = PPO, **settings: Any) -> tuple[PPO, bool]:
+    """What was trained, and whether by the short way."""
+    told = Told()
     lightning.seed_everything(1, verbose=False)
     model = kind(data.spaces, **{"passes": 2, "minibatches": 4, "learning_rate": 1e-3, **settings})
-    trainer(root).fit(model, datamodule=data)
-    return model
+    trainer(root, told).fit(model, datamodule=data)
+    return model, told.written_out
 
 
 @pytest.mark.parametrize("data", [snake_data, partial(cartpole_data, backend="vector", num_envs=16)])
 def test_a_run_takes_the_short_way_and_ends_with_the_weights_of_the_long_one(tmp_path: Path, data: Any) -> None:
-    short, graph = (run(tmp_path, data(), kind, normalize_obs=True, entropy_weight=0.01) for kind in (PPO, Plain))
+    settings = {"normalize_obs": True, "entropy_weight": 0.01}
 
-    assert short.written_out is not None and graph.written_out is None
+    (short, way), (graph, other) = (run(tmp_path, data(), kind, **settings) for kind in (PPO, Plain))
+
+    assert (way, other) == (True, False)
     torch.testing.assert_close([*short.parameters()], [*graph.parameters()], rtol=1e-4, atol=1e-5)
 
 
@@ -122,14 +147,16 @@ def test_a_run_takes_the_short_way_and_ends_with_the_weights_of_the_long_one(tmp
     ids=["elu", "layer norm", "groups of parameters"],
 )
 def test_what_it_does_not_know_goes_the_long_way(tmp_path: Path, settings: dict[str, Any]) -> None:
-    assert run(tmp_path, cartpole_data(total_env_steps=64), **settings).written_out is None
+    _, short = run(tmp_path, cartpole_data(total_env_steps=64), **settings)
+
+    assert not short
 
 
 def test_whoever_listens_to_a_layer_hears_the_updates(tmp_path: Path) -> None:
-    data, heard = cartpole_data(total_env_steps=64), list[int]()
+    told, data, heard = Told(), cartpole_data(total_env_steps=64), list[int]()
     model = small_ppo(data)
     model.critic.register_forward_hook(lambda _, inputs, output: heard.append(output.requires_grad))
 
-    trainer(tmp_path).fit(model, datamodule=data)
+    trainer(tmp_path, told).fit(model, datamodule=data)
 
-    assert model.written_out is None and any(heard)
+    assert any(heard) and not told.written_out

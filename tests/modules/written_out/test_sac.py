@@ -16,7 +16,7 @@ from modules.sac import SAC
 from modules.sac_batch import SACBatch
 from modules.written_out.sac import WrittenOut
 from tests.soft import box_data, choice_data, fitted_sac, small_sac
-from tests.training import trainer, weights_hash
+from tests.training import Told, trainer, weights_hash
 
 
 def made(obs_shape: tuple[int, ...], dims: int, hidden: tuple[int, ...], **settings: Any) -> SAC:
@@ -38,12 +38,6 @@ def minibatches(updates: int, rows: int, obs_shape: tuple[int, ...], dims: int) 
     return SACBatch(obs=obs[0], next_obs=obs[1], discount=discount, extras={}, next_masks={}, weight=weight, **columns)
 
 
-class _Update:
-    """As the joint of a run that compiles nothing."""
-
-    compiled = False
-
-
 @pytest.mark.parametrize(
     ("rows", "obs_shape", "dims", "hidden", "settings"),
     [
@@ -58,7 +52,7 @@ def test_fifty_updates_are_those_of_autograd_to_the_last_bit(
     rows: int, obs_shape: tuple[int, ...], dims: int, hidden: tuple[int, ...], settings: dict[str, Any]
 ) -> None:
     graph, short = (made(obs_shape, dims, hidden, **settings) for _ in range(2))
-    short.written_out, short.joints = WrittenOut(short), {"update": _Update()}  # type: ignore[dict-item]
+    short.written_out = WrittenOut(short)
     batch = minibatches(50, rows, obs_shape, dims)
     noise = torch.randn(50, 2, rows, dims)
 
@@ -87,9 +81,14 @@ class Plain(SAC):
 def test_a_run_takes_the_short_way_and_ends_with_the_weights_of_the_long_one(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"normalize_obs": True, "max_grad_norm": 1.0}
 
-    short, graph = (fitted_sac(tmp_path, box_data(), kind=kind, **settings) for kind in (SAC, Plain))
+    told = [Told(), Told()]
 
-    assert short.written_out is not None and graph.written_out is None
+    short, graph = (
+        fitted_sac(tmp_path, box_data(), each, kind=kind, **settings)
+        for each, kind in zip(told, (SAC, Plain), strict=True)
+    )
+
+    assert [each.written_out for each in told] == [True, False]
     assert weights_hash(short) == weights_hash(graph)
 
 
@@ -105,15 +104,17 @@ def test_a_run_takes_the_short_way_and_ends_with_the_weights_of_the_long_one(tmp
     ids=["choices", "tanh", "layer norm", "critics of silu", "groups of parameters"],
 )
 def test_what_it_does_not_know_goes_the_long_way(tmp_path: Path, data: Any, settings: dict[str, Any]) -> None:
-    model = fitted_sac(tmp_path, data(total_env_steps=48), **settings)
+    told = Told()
 
-    assert model.written_out is None
+    fitted_sac(tmp_path, data(total_env_steps=48), told, **settings)
+
+    assert not told.written_out
 
 
 def test_whoever_listens_to_a_layer_hears_the_updates(tmp_path: Path) -> None:
-    data, model, heard = box_data(total_env_steps=48), small_sac(box_data()), list[str]()
+    told, data, model, heard = Told(), box_data(total_env_steps=48), small_sac(box_data()), list[str]()
     cast(TwinMLP, model.critic).layers[0].register_forward_hook(lambda *_: heard.append("critic"))
 
-    trainer(tmp_path).fit(model, datamodule=data)
+    trainer(tmp_path, told).fit(model, datamodule=data)
 
-    assert model.written_out is None and heard
+    assert heard and not told.written_out
