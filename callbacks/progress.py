@@ -21,8 +21,9 @@ class Progress(ProgressBar):
 
     On a terminal one bar, redrawn in place; elsewhere (a file, a pipe, a batch system) a plain line now and then, and
     one at the end. Between two refreshes an iteration costs a look at the clock. The speed is that of the last ten
-    seconds, evaluation included; the time left assumes the average speed of this session. Steps that were made before
-    the run, by the agent of an imported checkpoint, count as done and as to do: the run itself is as long as ever.
+    seconds, at the end that of the whole session, evaluation included; the time left assumes the average speed of this
+    session. Steps that were made before the run, by the agent of an imported checkpoint, count as done and as to do:
+    the run itself is as long as ever.
 
     Args:
         refresh_every_s: seconds between redraws on a terminal.
@@ -53,7 +54,7 @@ class Progress(ProgressBar):
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Begin the line."""
         now = time.monotonic()
-        self._start = (now, trainer.global_step)
+        self._start = (now, trainer.global_step, pl_module.env_steps)
         self._total = total_env_steps(trainer) + steps_before(trainer, pl_module)
         self._recent.clear()
         self._recent.append((now, pl_module.env_steps))
@@ -94,15 +95,16 @@ class Progress(ProgressBar):
 
     def line(self, trainer: Trainer, pl_module: Any, now: float) -> str:
         """What there is to say at time `now` of the monotonic clock."""
-        (then, env_steps_then), started = self._recent[0], self._start
+        started, first, env_steps_first = self._start
+        done, to_do = trainer.global_step - first, iterations(trainer) - trainer.global_step
+        then, env_steps_then = self._recent[0] if to_do else (started, env_steps_first)
         speed = (pl_module.env_steps - env_steps_then) / max(now - then, 1e-9)
         parts = [f"{pl_module.env_steps:,} of {self._total:,} env steps", f"{speed:,.0f}/s"]
         parts += [f"{name} {pl_module.latest[tag]:.4g}" for name, tag in SHOWN.items() if tag in pl_module.latest]
-        done, to_do = trainer.global_step - started[1], iterations(trainer) - trainer.global_step
         if done and to_do:
-            parts.append(f"{tqdm.format_interval((now - started[0]) / done * to_do)} left")
+            parts.append(f"{tqdm.format_interval((now - started) / done * to_do)} left")
         else:
-            parts.append(f"{tqdm.format_interval(now - started[0])} in all")
+            parts.append(f"{tqdm.format_interval(now - started)} in all")
         return ", ".join(parts)
 
     def _close(self) -> None:

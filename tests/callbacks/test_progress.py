@@ -48,6 +48,16 @@ def test_a_short_run_prints_one_line_at_its_end(make_run: Any, capsys: pytest.Ca
     assert capsys.readouterr().out.count("env steps") == 1
 
 
+def test_the_last_line_tells_the_speed_of_the_whole_session(make_run: Any) -> None:
+    progress = Progress()
+    run = make_run(Experienced(), progress, iterations=4, enable_progress_bar=True)
+    run.fit()
+
+    line = progress.line(run.trainer, run.module, now=progress._start[0] + 64.0)
+
+    assert "env steps, 2/s" in line and line.endswith("01:04 in all")
+
+
 def test_on_a_terminal_one_bar_is_redrawn_in_place(make_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
