@@ -227,7 +227,7 @@ class Collector:
         over, valid = storage["terminated"] | storage["truncated"], storage["valid"]
         torch.logical_or(over[:-1], ~valid[:-1], out=storage["reset"][1:])
         ended = over & valid
-        reward, length = storage["reward"].to(torch.float64).cumsum(0), valid.cumsum(0)
+        reward, length = storage["reward"].cumsum(0, dtype=torch.float64), valid.cumsum(0)
         if self.envs.device.type == "cpu" and not ended.any():
             running = live._replace(return_=live.return_ + reward[-1], length=live.length + length[-1])
             return running, live.return_.new_zeros(3 + len(self.envs.episode_keys))

@@ -71,7 +71,7 @@ def layers_of(flat: FlatParameters) -> Layers:
 
 def as_features(obs: Tensor) -> Tensor:
     """Observations as the first layer takes them; integers are cast, as networks do it."""
-    return obs.flatten(1).float()
+    return obs if obs.dim() == 2 and obs.dtype == torch.float32 else obs.flatten(1).float()
 
 
 def as_rows(parameter: Tensor) -> Tensor:
