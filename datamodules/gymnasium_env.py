@@ -8,9 +8,10 @@ import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from torch import Tensor
 
+from datamodules.blame import breach, breaks_contract
 from datamodules.seeds import env_seeds
 from datamodules.spaces import Array, action_writer, observation_reader, spaces_of
-from datamodules.types import Spaces, Step
+from datamodules.types import Spaces, Step, UsageError
 
 
 class _Buffers(NamedTuple):
@@ -37,7 +38,7 @@ class GymnasiumEnv:
         seed: of the first `reset` that is given none.
         name: the environment, for messages.
 
-    Raises: UsageError for spaces that are not taken.
+    Raises: UsageError for spaces that are not taken, and from a reset or step whose results do not fit them.
     """
 
     episode_keys: tuple[str, ...] = ()
@@ -47,7 +48,7 @@ class GymnasiumEnv:
     every_final = False
 
     def __init__(self, envs: gym.vector.VectorEnv, *, device: torch.device, seed: int = 0, name: str = "environment"):
-        self.envs, self.device, self.num_envs = envs, device, envs.num_envs
+        self.envs, self.device, self.num_envs, self.name = envs, device, envs.num_envs, name
         self.spaces: Spaces = spaces_of(envs.single_observation_space, envs.single_action_space, name=name)
         self.mode = AutoresetMode(envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
         self.phantoms = self.mode is AutoresetMode.NEXT_STEP
@@ -64,13 +65,17 @@ class GymnasiumEnv:
         Returns: observations `[B, *obs]` and, where the environment brings one, `action_mask` `[B, n]` bool.
         """
         seed, self._first_seed = self._first_seed if seed is None else seed, None
-        # Gymnasium's own vector environments take a list, which the signature of their base class does not say.
-        obs, infos = self.envs.reset(seed=None if seed is None else self._seeds(seed))  # type: ignore[arg-type]
+        try:
+            # Gymnasium's own vector environments take a list, which the signature of their base class does not say.
+            obs, infos = self.envs.reset(seed=None if seed is None else self._seeds(seed))  # type: ignore[arg-type]
+            self._masked = "action_mask" in infos
+            self._buffers.obs[...] = self._read_obs(obs)
+            if self._masked:
+                self._buffers.action_mask[...] = infos["action_mask"]
+        except Exception as error:
+            self._require_own(error)
+            raise
         self._ended[...] = False
-        self._masked = "action_mask" in infos
-        self._buffers.obs[...] = self._read_obs(obs)
-        if self._masked:
-            self._buffers.action_mask[...] = infos["action_mask"]
         self._tensors = _tensors(self._buffers, self._masked)
         self._without_final = self._tensors._replace(final_obs=None)
         step = self._sent(any_lost=False)
@@ -86,21 +91,26 @@ class GymnasiumEnv:
             action: `[B]` or `[B, parts]`, 0-based and unclipped, on any device.
             noise: not used.
         """
-        obs, reward, terminated, truncated, infos = self.envs.step(self._write_action(action.numpy(force=True)))
-        own = self._buffers
-        own.obs[...] = self._read_obs(obs)
-        own.reward[...] = reward
-        own.terminated[...] = terminated
-        own.truncated[...] = truncated
-        if self._masked:
-            own.action_mask[...] = infos.get("action_mask", True)
-        if self.phantoms:
-            self._silence_phantoms()
-        np.logical_or(own.terminated, own.truncated, out=self._ended)
-        lost = self._ended if self.every_final else own.truncated
-        any_lost = bool(np.count_nonzero(lost))
-        if np.count_nonzero(self._ended):
-            self._end_episodes(infos, lost)
+        actions = self._write_action(action.numpy(force=True))
+        try:
+            obs, reward, terminated, truncated, infos = self.envs.step(actions)
+            own = self._buffers
+            own.obs[...] = self._read_obs(obs)
+            own.reward[...] = reward
+            own.terminated[...] = terminated
+            own.truncated[...] = truncated
+            if self._masked:
+                own.action_mask[...] = infos.get("action_mask", True)
+            if self.phantoms:
+                self._silence_phantoms()
+            np.logical_or(own.terminated, own.truncated, out=self._ended)
+            lost = self._ended if self.every_final else own.truncated
+            any_lost = bool(np.count_nonzero(lost))
+            if np.count_nonzero(self._ended):
+                self._end_episodes(infos, lost)
+        except Exception as error:
+            self._require_own(error)
+            raise
         return self._sent(any_lost)
 
     def state_dict(self) -> dict[str, object]:
@@ -113,6 +123,11 @@ class GymnasiumEnv:
     def close(self) -> None:
         """Release processes and windows."""
         self.envs.close()
+
+    def _require_own(self, error: Exception) -> None:
+        """Raises: UsageError unless the error is one of the environments' own."""
+        if breaks_contract(error):
+            raise UsageError(breach(self.name, self.spaces["obs_shape"], error)) from error
 
     def _silence_phantoms(self) -> None:
         """The step after an end only brings the next episode's first observation: not valid, no reward, no end."""
