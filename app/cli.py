@@ -180,7 +180,7 @@ class LeydenCLI(LightningCLI):
         return different_options(self.checkpoint, yaml.safe_load(settings)["model"].get("init_args", {}))
 
     def _run_subcommand(self, subcommand: str) -> None:
-        """Run the verb; a run that is refused before it logged anything takes its new folder away again.
+        """Run the verb; a run that ends in an error before it logged anything takes its new folder away again.
 
         Raises:
             UsageError: also for a checkpoint whose weights are not this model's, which Torch says in many lines.
@@ -189,7 +189,7 @@ class LeydenCLI(LightningCLI):
         try:
             with self._fitting_weights():
                 super()._run_subcommand(subcommand)
-        except UsageError:
+        except Exception:
             folder = getattr(self.trainer.logger, "log_dir", None)
             if folder and Path(folder) not in known and self.trainer.is_global_zero and not self.model.latest:
                 take_away(Path(folder))

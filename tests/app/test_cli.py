@@ -64,6 +64,13 @@ def test_a_run_that_is_refused_in_its_setup_leaves_no_folder(run: Run, folder: P
     assert not list((folder / "runs").iterdir())
 
 
+def test_a_run_that_crashes_before_it_logged_anything_leaves_no_folder(run: Run, folder: Path) -> None:
+    with pytest.raises(RuntimeError, match="a bug on the way"):
+        fit(run, "--model.passes", "14")
+
+    assert not list((folder / "runs").iterdir())
+
+
 @pytest.mark.parametrize("wanted", ["last", "best"])
 def test_an_evaluation_makes_no_run_folder(run: Run, folder: Path, wanted: str) -> None:
     fit(run)
