@@ -69,6 +69,9 @@ NOISE = (
     r"The number of training batches .* is smaller than the logging interval",  # the last iteration always logs
     r"Checkpoint directory .* exists and is not empty",
     r"\s*Online softmax is disabled on the fly",  # the compiler's own business
+    r"TensorFloat32 tensor cores for float32 matrix multiplication available but not",  # the summary says it
+    # DDP wraps parameters before a captured run moves to a stream of its own; nothing is accumulated in these nodes.
+    r"The AccumulateGrad node's stream does not match the stream of the node",
     r"You called `self.log\(.*no logger configured",  # an evaluation makes no run folder
 )
 """Warnings that tell the user nothing to act on."""
