@@ -239,7 +239,7 @@ def main() -> None:
         warnings.filterwarnings("ignore", message=message)
     logging.getLogger(RANK_ZERO).addFilter(lambda record: not CHATTER.search(record.getMessage()))
     restrict_imports()
-    OneSentenceParser.complaints.clear()
+    OneSentenceParser.begin()
     try:
         cli = LeydenCLI()
     except UsageError as error:

@@ -68,6 +68,13 @@ def test_a_mistake_in_a_file_names_file_and_line(run: Run, folder: Path, line: s
     assert outcome.err.count("\n") == 1
 
 
+def test_a_mistake_in_a_file_elsewhere_names_file_and_line(run: Run, folder: Path) -> None:
+    (folder / "far").mkdir()
+    (folder / "far" / "bad.yaml").write_text(EXPERIMENT.replace("    env:", "    num_envss: 3\n    env:"))
+
+    assert "`data.init_args.num_envss` (far/bad.yaml, line 9)" in run("fit", "--config", "far/bad.yaml").err
+
+
 @pytest.mark.parametrize("content", ["", "- 1\n", "just text\n"])
 def test_a_file_without_settings_is_named(run: Run, folder: Path, content: str) -> None:
     (folder / "bad.yaml").write_text(content)
