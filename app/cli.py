@@ -69,6 +69,9 @@ NOISE = (
     r"The number of training batches .* is smaller than the logging interval",  # the last iteration always logs
     r"Checkpoint directory .* exists and is not empty",
     r"\s*Online softmax is disabled on the fly",  # the compiler's own business
+    r"TensorFloat32 tensor cores for float32 matrix multiplication available but not",  # the summary says it
+    # DDP wraps parameters before a captured run moves to a stream of its own; nothing is accumulated in these nodes.
+    r"The AccumulateGrad node's stream does not match the stream of the node",
     r"You called `self.log\(.*no logger configured",  # an evaluation makes no run folder
 )
 """Warnings that tell the user nothing to act on."""
@@ -180,7 +183,7 @@ class LeydenCLI(LightningCLI):
         return different_options(self.checkpoint, yaml.safe_load(settings)["model"].get("init_args", {}))
 
     def _run_subcommand(self, subcommand: str) -> None:
-        """Run the verb; a run that is refused before it logged anything takes its new folder away again.
+        """Run the verb; a run that ends in an error before it logged anything takes its new folder away again.
 
         Raises:
             UsageError: also for a checkpoint whose weights are not this model's, which Torch says in many lines.
@@ -189,7 +192,7 @@ class LeydenCLI(LightningCLI):
         try:
             with self._fitting_weights():
                 super()._run_subcommand(subcommand)
-        except UsageError:
+        except Exception:
             folder = getattr(self.trainer.logger, "log_dir", None)
             if folder and Path(folder) not in known and self.trainer.is_global_zero and not self.model.latest:
                 take_away(Path(folder))
@@ -236,7 +239,7 @@ def main() -> None:
         warnings.filterwarnings("ignore", message=message)
     logging.getLogger(RANK_ZERO).addFilter(lambda record: not CHATTER.search(record.getMessage()))
     restrict_imports()
-    OneSentenceParser.complaints.clear()
+    OneSentenceParser.begin()
     try:
         cli = LeydenCLI()
     except UsageError as error:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,9 +23,13 @@ from app.children import child_environ
 from app.comparison import Band, Result, band, judged, table
 from app.curves import Curves
 from app.errors import PlainParser, nearest, refuse
+from app.runs import take_away
 
 FINISHED = "finished.json"
 """Says in a run's folder which command line it finished: the same comparison, started again, goes on from there."""
+
+REFUSED = 2
+"""The exit code of a run that bad input ended: its sentence is all there is to keep."""
 
 OUTSIDE_BRACKETS = re.compile(r",(?![^\[{(]*[\]})])")
 
@@ -41,11 +46,15 @@ class Entry(NamedTuple):
 def main() -> None:
     """Run what is missing, then show the comparison and write it beside the runs."""
     options = parsed(sys.argv[2:])
-    found = list(entries(options))
+    found, above = list(entries(options)), (options.folder, *options.folder.parents)
+    missing = [folder for folder in above if not folder.exists()]
     threads = max(1, (os.cpu_count() or 1) // options.jobs)
     with ThreadPoolExecutor(options.jobs) as pool:
         failures = [failure for failure in pool.map(lambda entry: finish(entry, threads), found) if failure]
     if failures:
+        for folder in missing:
+            with suppress(OSError):
+                folder.rmdir()
         refuse(failures[0])
     results = []
     for setting, group in itertools.groupby(found, key=lambda entry: entry.setting):
@@ -140,6 +149,9 @@ def finish(entry: Entry, threads: int) -> str | None:
         )
     if done.returncode:
         said = log.read_text(encoding="utf-8").strip().splitlines() or ["nothing"]
+        if done.returncode == REFUSED:
+            take_away(entry.folder)
+            return f"{entry.setting}, seed {entry.seed}: {said[-1]}"
         return (
             f"{entry.setting}, seed {entry.seed}, ended with code {done.returncode} and said: {said[-1]} (all: {log})"
         )

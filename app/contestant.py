@@ -80,7 +80,7 @@ def main() -> None:
     for message in NOISE:
         warnings.filterwarnings("ignore", message=message)
     restrict_imports()
-    OneSentenceParser.complaints.clear()
+    OneSentenceParser.begin()
     try:
         if who == "ours":
             Ours(pace)

@@ -116,6 +116,10 @@ def _unknown_key(key: str, parents: list[str], options: dict[str, Any], argv: Se
     key = key.lstrip("-").split("=")[0]
     written, place = _locate([*parents, key], None, argv)
     valid = [name for name in options if not name.endswith("help") and name != "print_config"]
+    if not valid:
+        owner = written.rpartition(".")[0]
+        cure = f"name a class there first, as in `--{owner} modules.networks.MLP`."
+        return f"`{written}` ({place}) is not a setting, because `{owner}` takes none as it is: {cure}"
     head, _, _ = key.rpartition(".")
     siblings = [name for name in valid if head and name.startswith(f"{head}.")]
     return f"`{written}` ({place}) is not a setting: {nearest(key, siblings or valid)}"

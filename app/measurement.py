@@ -143,7 +143,7 @@ def described(words: Sequence[str]) -> Diagnosed:
         UsageError, SystemExit: when the words are bad.
     """
     sys.argv[1:] = ["fit", *words]
-    OneSentenceParser.complaints.clear()
+    OneSentenceParser.begin()
     run = Diagnosed()
     run.datamodule.total_env_steps = FOREVER
     return run

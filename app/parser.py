@@ -5,6 +5,8 @@ import functools
 import re
 import sys
 from collections.abc import Callable
+from contextlib import chdir
+from pathlib import Path
 from typing import Any, ClassVar, NoReturn, get_args
 
 from lightning.pytorch.cli import LightningArgumentParser
@@ -21,8 +23,17 @@ class OneSentenceParser(LightningArgumentParser):
     complaints: ClassVar[list[Complaint]] = []
     """What this parser and the parsers of the classes inside said, innermost first."""
 
+    home: ClassVar[Path] = Path()
+    """Where the command line was given: while a config is read, its folder is the working directory."""
+
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, allow_abbrev=False, **kwargs)
+
+    @classmethod
+    def begin(cls) -> None:
+        """Forget the complaints of before; relative paths begin here."""
+        cls.complaints.clear()
+        cls.home = Path.cwd()
 
     def add_class_arguments(self, *args: Any, **kwargs: Any) -> list[str]:
         """Add the arguments of a class; those of whole numbers can be written as 1e6."""
@@ -38,7 +49,8 @@ class OneSentenceParser(LightningArgumentParser):
         options = {action.dest: getattr(action, "_typehint", action.type) for action in parser._actions}
         self.complaints.append(Complaint(options, message))
         if self.exit_on_error:
-            refuse(explain(self.complaints, sys.argv[1:]))
+            with chdir(self.home):
+                refuse(explain(self.complaints, sys.argv[1:]))
         raise argparse.ArgumentError(None, message) from ex
 
 

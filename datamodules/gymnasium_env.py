@@ -8,9 +8,10 @@ import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from torch import Tensor
 
+from datamodules.blame import breach, breaks_contract
 from datamodules.seeds import env_seeds
 from datamodules.spaces import Array, action_writer, observation_reader, spaces_of
-from datamodules.types import Spaces, Step
+from datamodules.types import Spaces, Step, UsageError
 
 
 class _Buffers(NamedTuple):
@@ -45,7 +46,7 @@ class GymnasiumEnv:
         seed: of the first `reset` that is given none.
         name: the environment, for messages.
 
-    Raises: UsageError for spaces that are not taken.
+    Raises: UsageError for spaces that are not taken, and from a reset or step whose results do not fit them.
     """
 
     episode_keys: tuple[str, ...] = ()
@@ -55,7 +56,7 @@ class GymnasiumEnv:
     every_final = False
 
     def __init__(self, envs: gym.vector.VectorEnv, *, device: torch.device, seed: int = 0, name: str = "environment"):
-        self.envs, self.device, self.num_envs = envs, device, envs.num_envs
+        self.envs, self.device, self.num_envs, self.name = envs, device, envs.num_envs, name
         self.spaces: Spaces = spaces_of(envs.single_observation_space, envs.single_action_space, name=name)
         self.mode = AutoresetMode(envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
         self.phantoms = self.mode is AutoresetMode.NEXT_STEP
@@ -72,14 +73,18 @@ class GymnasiumEnv:
         Returns: observations `[B, *obs]` and, where the environment brings one, `action_mask` `[B, n]` bool.
         """
         seed, self._first_seed = self._first_seed if seed is None else seed, None
-        # Gymnasium's own vector environments take a list, which the signature of their base class does not say.
-        obs, infos = self.envs.reset(seed=None if seed is None else self._seeds(seed))  # type: ignore[arg-type]
+        try:
+            # Gymnasium's own vector environments take a list, which the signature of their base class does not say.
+            obs, infos = self.envs.reset(seed=None if seed is None else self._seeds(seed))  # type: ignore[arg-type]
+            self._masked = "action_mask" in infos
+            self._own = _place(self._own.arrays, self._masked)
+            self._own.arrays.obs[...] = self._read_obs(obs)
+            if self._masked:
+                self._own.arrays.action_mask[...] = infos["action_mask"]
+        except Exception as error:
+            self._require_own(error)
+            raise
         self._any_ended, self._ended[...] = False, False
-        self._masked = "action_mask" in infos
-        self._own = _place(self._own.arrays, self._masked)
-        self._own.arrays.obs[...] = self._read_obs(obs)
-        if self._masked:
-            self._own.arrays.action_mask[...] = infos["action_mask"]
         step = self._sent(self._own.without_final)
         return step.obs, step.info
 
@@ -104,8 +109,32 @@ class GymnasiumEnv:
             noise: not used.
             place: where the step is written.
         """
-        obs, reward, terminated, truncated, infos = self.envs.step(self._write_action(action.cpu().numpy()))
-        place = place or self._own
+        actions = self._write_action(action.cpu().numpy())
+        try:
+            return self._sent(self._answer(actions, place or self._own))
+        except Exception as error:
+            self._require_own(error)
+            raise
+
+    def state_dict(self) -> dict[str, object]:
+        """Empty: a Gymnasium environment cannot be saved in general, so a resumed run begins new episodes."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, object]) -> None:
+        """Nothing to restore; the caller resets."""
+
+    def close(self) -> None:
+        """Release processes and windows."""
+        self.envs.close()
+
+    def _require_own(self, error: Exception) -> None:
+        """Raises: UsageError unless the error is one of the environments' own."""
+        if breaks_contract(error):
+            raise UsageError(breach(self.name, self.spaces["obs_shape"], error)) from error
+
+    def _answer(self, actions: Array, place: Place) -> Step:
+        """A step, written to its place."""
+        obs, reward, terminated, truncated, infos = self.envs.step(actions)
         own = place.arrays
         own.obs[...] = self._read_obs(obs)
         own.reward[...] = reward
@@ -118,21 +147,10 @@ class GymnasiumEnv:
         np.logical_or(own.terminated, own.truncated, out=self._ended)
         self._any_ended = bool(np.count_nonzero(self._ended))
         if not self._any_ended:
-            return self._sent(place.without_final)
+            return place.without_final
         lost = self._ended if self.every_final else own.truncated
         self._end_episodes(own, infos, lost)
-        return self._sent(place.step if lost.any() else place.without_final)
-
-    def state_dict(self) -> dict[str, object]:
-        """Empty: a Gymnasium environment cannot be saved in general, so a resumed run begins new episodes."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, object]) -> None:
-        """Nothing to restore; the caller resets."""
-
-    def close(self) -> None:
-        """Release processes and windows."""
-        self.envs.close()
+        return place.step if lost.any() else place.without_final
 
     def _silence_phantoms(self, own: _Buffers) -> None:
         """The step after an end only brings the next episode's first observation: not valid, no reward, no end."""

@@ -23,6 +23,14 @@ def free_bytes(device: torch.device) -> int:
     return available[0] if available else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
+def require_use(storage: str, folder: str | None) -> None:
+    """Raises: UsageError for a folder that nothing is put into, because the replay does not lie on the disk."""
+    if folder is not None and storage != "disk":
+        raise UsageError(
+            f"data.storage_folder is {folder}, but data.storage {storage} puts nothing there: add --data.storage disk."
+        )
+
+
 def storage_device(
     storage: str, device: torch.device, needed: int, capacity: int, folder: Path | None = None
 ) -> torch.device:

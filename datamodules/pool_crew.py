@@ -14,7 +14,20 @@ from typing import Any
 
 from gymnasium.vector.utils import CloudpickleWrapper
 
-from datamodules.pool_worker import LOOK, SLOTS, STOPS, Array, Layout, Seat, needed, shared_arrays, taken, work
+from datamodules.blame import breach
+from datamodules.pool_worker import (
+    LOOK,
+    SLOTS,
+    STOPS,
+    Array,
+    Complaint,
+    Layout,
+    Seat,
+    needed,
+    shared_arrays,
+    taken,
+    work,
+)
 from datamodules.types import UsageError
 from datamodules.workers import PATIENCE, MakeEnv
 
@@ -37,7 +50,8 @@ class Crew:
         layout: of what is shared.
         name: the environment, for messages.
 
-    Raises: UsageError if the makers cannot be sent to another process.
+    Raises: UsageError if the makers cannot be sent to another process; `wait` does if environments break Gymnasium's
+    contract.
     """
 
     def __init__(
@@ -117,8 +131,10 @@ class Crew:
         for seat, process, complaints in zip(self._seats, self.processes, self._complaints, strict=True):
             code = process.exitcode  # before the pipe is read: who complained and ended has complained first
             complaint = _received(complaints)
-            if complaint:
-                raise RuntimeError(f"{self._suspect(seat)} raised in its own process:\n{complaint}")
+            if complaint is not None and complaint.breach:
+                raise UsageError(breach(self.name, self.shared.obs.shape[1:], complaint.text))
+            if complaint is not None:
+                raise RuntimeError(f"{self._suspect(seat)} raised in its own process:\n{complaint.text}")
             if code is not None:
                 raise RuntimeError(
                     f"{self._suspect(seat)} of {self.name} died: its process ended with exit code {code} and no Python "
@@ -174,11 +190,11 @@ def _ends_on_error(crew: Crew) -> Iterator[None]:
         raise
 
 
-def _received(complaints: Connection) -> str:
+def _received(complaints: Connection) -> Complaint | None:
     with suppress(EOFError, OSError):
         if complaints.poll():
-            return complaints.recv_bytes().decode()
-    return ""
+            return complaints.recv()
+    return None
 
 
 def _ended(closing: Array, seats: list[Seat], processes: list[SpawnProcess], complaints: list[Connection]) -> None:

@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
+from datamodules.blame import breaks_contract
+
 Array = np.ndarray
 Layout = dict[str, tuple[tuple[int, ...], Any]]
 """Shape and dtype of every array that is shared."""
@@ -138,6 +140,16 @@ class Seat(NamedTuple):
         return [row for half in self.halves for row in range(half.start, half.stop)]
 
 
+class Complaint(NamedTuple):
+    """Why a worker ended.
+
+    breach: whether environments broke their contract.   text: the error, or the traceback of one of their own.
+    """
+
+    breach: bool
+    text: str
+
+
 def work(seat: Seat, payload: bytes, complaints: Connection) -> None:
     """Serve until the pool closes, the parent is gone or an environment raises; what it raised is sent as text.
 
@@ -156,8 +168,9 @@ def work(seat: Seat, payload: bytes, complaints: Connection) -> None:
             shared.current[seat.number] = row
             envs[row] = make()
         _Worker(seat, shared, envs, read_obs).serve()
-    except Exception:
-        complaints.send_bytes(traceback.format_exc().encode(errors="replace"))
+    except Exception as error:
+        breach = len(envs) == len(seat.rows) and breaks_contract(error)
+        complaints.send(Complaint(breach, str(error) if breach else traceback.format_exc()))
     finally:
         for env in envs.values():
             with suppress(Exception):

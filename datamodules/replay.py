@@ -13,7 +13,7 @@ from datamodules.collect import Collector
 from datamodules.data import Backend, EnvironmentData, require_positive
 from datamodules.iterations import IterationDataset
 from datamodules.joint import Joint
-from datamodules.memory import storage_device
+from datamodules.memory import require_use, storage_device
 from datamodules.priorities import Priorities
 from datamodules.ring import Ring, are_stacks, final_slots, ring_bytes
 from datamodules.seeds import restore_generator, run_seed, stream_generator
@@ -100,6 +100,7 @@ class ReplayData(EnvironmentData):
         for name in ("priority_alpha", "priority_beta"):
             if not 0 <= getattr(self, name) <= 1:
                 raise UsageError(f"data.{name} is {getattr(self, name)}; it must lie in [0, 1].")
+        require_use(self.storage, self.storage_folder)
         stack, rows = self.frame_stack, self.horizon + self.n_step + self.frame_stack
         if self.rows < rows:
             least = rows * self.num_envs * self.spaces["agents"]

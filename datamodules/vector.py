@@ -21,6 +21,9 @@ from datamodules.types import Spaces, TensorEnv, UsageError, VectorEnv
 from datamodules.workers import AsyncEnvs, SyncEnvs
 
 BACKENDS = ("auto", "device", "sync", "async", "vector", "pool")
+EXTRAS = ("box2d", "mujoco")
+"""Gymnasium's extras that are also the project's, with the releases that were tested."""
+
 VECTOR_FROM = 8
 """Fewest environments for which `auto` takes a vector entry point instead of `sync`.
 
@@ -197,8 +200,10 @@ def _refusals_in_one_sentence(env: str, backend: str, kwargs: dict[str, Any]) ->
     except UsageError:
         raise
     except (gym.error.DependencyNotInstalled, ImportError) as error:
-        extra = re.search(r"gymnasium\[[\w, -]+\]", str(error))
+        extra = re.search(r"gymnasium\[([\w, -]+)\]", str(error))
         cure = f"pip install '{extra[0]}'" if extra else str(error)
+        if extra and extra[1] in EXTRAS:
+            cure = f"pip install -e '.[{extra[1]}]' in the project's folder"
         raise UsageError(f"{env} needs a package that is not installed: {cure}.") from error
     except (TypeError, ValueError, gym.error.Error) as error:
         cause = error.__cause__ or error

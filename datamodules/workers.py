@@ -8,8 +8,11 @@ hand out their own observation array every time: read it before the next call.
 import signal
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from multiprocessing.util import Finalize
 from typing import Any
 
 import gymnasium as gym
@@ -18,6 +21,8 @@ import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.vector.async_vector_env import _async_worker
 from gymnasium.vector.utils import iterate
+
+from datamodules.blame import breaks_contract
 
 PATIENCE = 2.0
 """Seconds between two looks at the health of silent workers, and the grace they have to end by themselves."""
@@ -68,7 +73,8 @@ class AsyncEnvs(AsyncVectorEnv):
     """Environments in a process each, reset in the step that ends their episode.
 
     A worker that dies ends all of them and raises RuntimeError with the environment's number and the exit code, within
-    `PATIENCE`; a worker that raises does the same with its own traceback. Workers ignore Ctrl-C: the run decides.
+    `PATIENCE`; a worker that raises does the same with its own traceback. Workers ignore Ctrl-C and SIGTERM: the run
+    decides; a program that ends without closing them ends them.
 
     Args:
         name: the environment, for messages.
@@ -81,6 +87,7 @@ class AsyncEnvs(AsyncVectorEnv):
         self.parent_pipes, self.processes = [], []
         with self._ends_on_error():
             super().__init__(makers, copy=False, worker=_work, autoreset_mode=autoreset_mode)
+        self._end = Finalize(self, _ended, (self.parent_pipes, self.processes), exitpriority=10)
 
     def reset_async(self, *args: Any, **kwargs: Any) -> None:
         """Send the resets."""
@@ -106,21 +113,17 @@ class AsyncEnvs(AsyncVectorEnv):
 
     def close_extras(self, timeout: float | None = PATIENCE, terminate: bool = False) -> None:
         """Ask every worker to close and end those that have not after `timeout` seconds; at once if `terminate`."""
-        if not terminate:
-            for pipe in self.parent_pipes:
-                with suppress(OSError, AttributeError):
-                    pipe.send(("close", None))
-            _join(self.processes, PATIENCE if timeout is None else timeout)
-        for end in (lambda process: process.terminate(), lambda process: process.kill()):
-            for process in self.processes:
-                end(process)
-            _join(self.processes, PATIENCE)
-        for pipe in self.parent_pipes:
-            if pipe is not None:
-                pipe.close()
+        patience = PATIENCE if timeout is None else timeout
+        _ended(self.parent_pipes, self.processes, patience=0.0 if terminate else patience)
 
     def _add_info(self, vector_infos: Infos, env_info: Infos, env_num: int) -> Infos:
         return _add_kept(vector_infos, env_info, env_num, self.num_envs) if env_info else vector_infos
+
+    def _raise_if_errors(self, successes: Iterable[bool]) -> None:
+        """As Gymnasium's, which also prints the traceback of every worker."""
+        if not all(successes):
+            *_, error, _ = self.error_queue.get()
+            raise error
 
     def _wait_for_workers(self) -> None:
         for pipe, process in zip(self.parent_pipes, self.processes, strict=True):
@@ -157,8 +160,9 @@ class AsyncEnvs(AsyncVectorEnv):
 class _Worker(gym.Wrapper):
     """An environment in a process of its own.
 
-    What it raises becomes a RuntimeError that any process can read, with the traceback in it. The last observation of
-    an episode is copied, because the reset that follows may write into the same array.
+    What it raises becomes a RuntimeError that any process can read, with the traceback in it; an error over what it
+    returned stays what it is. The last observation of an episode is copied, because the reset that follows may write
+    into the same array.
     """
 
     def __init__(self, env: gym.Env, row: int):
@@ -168,24 +172,41 @@ class _Worker(gym.Wrapper):
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Infos]:
         try:
             obs, reward, terminated, truncated, info = self.env.step(action)
-        except Exception:
-            raise self._traced() from None
+        except Exception as error:
+            raise self._traced(error) from None
         return (np.array(obs) if terminated or truncated else obs), reward, terminated, truncated, info
 
     def reset(self, **kwargs: Any) -> tuple[Any, Infos]:
         try:
             return self.env.reset(**kwargs)
-        except Exception:
-            raise self._traced() from None
+        except Exception as error:
+            raise self._traced(error) from None
 
-    def _traced(self) -> RuntimeError:
+    def _traced(self, error: Exception) -> Exception:
+        if breaks_contract(error):
+            return error
         return RuntimeError(f"Environment {self.row} raised in its own process:\n{traceback.format_exc()}")
 
 
 def _work(row: int, make: MakeEnv, *args: Any) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for stop in (signal.SIGINT, signal.SIGTERM):  # a fork would inherit what the run does about them
+        signal.signal(stop, signal.SIG_IGN)
     torch.set_num_threads(1)
     _async_worker(row, lambda: _Worker(make(), row), *args)
+
+
+def _ended(pipes: Sequence[Connection | None], processes: Sequence[BaseProcess], patience: float = PATIENCE) -> None:
+    """Ask every worker to close, unless there is no patience, and kill those that have not after so many seconds."""
+    open_pipes = [pipe for pipe in pipes if pipe is not None]
+    for pipe in open_pipes if patience else ():
+        with suppress(OSError):
+            pipe.send(("close", None))
+    _join(processes, patience)
+    for process in processes:
+        process.kill()
+    _join(processes, PATIENCE)
+    for pipe in open_pipes:
+        pipe.close()
 
 
 def _join(processes: Sequence[Any], seconds: float) -> None:

@@ -176,14 +176,14 @@ class Trading:
         return torch.cat([torch.stack(own, 1).clamp(-LIMIT, LIMIT).float(), tables.features[index]], 1)
 
     def info(self, state: State) -> dict[str, Tensor]:
-        """Of the episode so far: log return, Sharpe ratio, turnover and exposure a year, drawdown and cost in log."""
+        """Of the episode so far, as `datamodules.market.performance.Performance` defines them."""
         steps = state["steps"].clamp(min=1)
         mean = state["gained"] / steps
         deviation = (state["square"] / steps - mean.square()).clamp(min=LEAST_DEVIATION**2).sqrt()
         info = {
             "log_return": state["log_equity"],
             "sharpe": mean / deviation * self.bars_per_year**0.5,
-            "drawdown": state["drawdown"],
+            "drawdown": -torch.expm1(-state["drawdown"]),
             "turnover": state["traded"] / steps * self.bars_per_year,
             "cost": state["cost"],
             "exposure": state["held"] / steps,

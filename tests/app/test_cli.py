@@ -1,4 +1,5 @@
 import logging
+import warnings
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,13 @@ def test_a_run_that_is_refused_in_its_setup_leaves_no_folder(run: Run, folder: P
     outcome = run("fit", "--config", "ppo_cartpole.yaml", "--model.minibatches", "7")
 
     assert outcome.code == 2 and "model.minibatches is 7" in outcome.err
+    assert not list((folder / "runs").iterdir())
+
+
+def test_a_run_that_crashes_before_it_logged_anything_leaves_no_folder(run: Run, folder: Path) -> None:
+    with pytest.raises(RuntimeError, match="a bug on the way"):
+        fit(run, "--model.passes", "14")
+
     assert not list((folder / "runs").iterdir())
 
 
@@ -137,6 +145,22 @@ def test_a_bad_value_is_one_sentence(run: Run, words: list[str], sentence: str) 
     assert outcome.code == 2
     assert sentence in outcome.err.splitlines()[-1]
     assert "Traceback" not in outcome.err
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        "The AccumulateGrad node's stream does not match the stream of the node that produced the incoming gradient.",
+        "TensorFloat32 tensor cores for float32 matrix multiplication available but not enabled. Consider setting",
+    ],
+)
+def test_warnings_of_captured_and_compiled_runs_that_nobody_can_act_on_are_not_shown(run: Run, message: str) -> None:
+    with warnings.catch_warnings(record=True) as shown:
+        run("fit", "--config", "small.yaml", "--print_config")
+        warnings.warn(message, stacklevel=1)
+        warnings.warn("worth a look", stacklevel=1)
+
+    assert [str(warning.message) for warning in shown] == ["worth a look"]
 
 
 def test_a_real_bug_keeps_its_traceback(run: Run) -> None:

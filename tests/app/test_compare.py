@@ -47,10 +47,13 @@ def test_settings_multiply_and_brackets_keep_their_commas() -> None:
         (("--with", "model.gamma"), "--with model.gamma is no setting"),
         (("--data.num_envs", "3"), "--data.num_envs is no option of compare: a setting of all runs follows `--with`"),
         (("--mode", "most"), "invalid choice: 'most'"),
-        (("--with", "model.gama=1", "--seeds", "1"), "ended with code 2 and said"),
+        (("--with", "model.gama=1", "--seeds", "1"), "ppo_cartpole, seed 1: `model.gama` (command line) is not a"),
     ],
 )
-def test_bad_input_is_refused_in_one_sentence(run: Run, words: tuple[str, ...], sentence: str) -> None:
+def test_bad_input_is_refused_in_one_sentence_and_leaves_nothing(
+    run: Run, folder: Path, words: tuple[str, ...], sentence: str
+) -> None:
     outcome = run("compare", *WORDS, *words)
 
     assert outcome.code == 2 and sentence in outcome.err and len(outcome.err.splitlines()) == 1
+    assert [path.name for path in folder.iterdir()] == ["small.yaml"]

@@ -38,6 +38,17 @@ def test_bad_input_is_one_sentence(run: Run, words: str, sentence: str) -> None:
     assert "Traceback" not in outcome.err + outcome.out
 
 
+def test_a_setting_of_a_default_that_takes_none_asks_for_a_class(run: Run) -> None:
+    data = ("--data", "datamodules.replay.ReplayData", "--data.env", "Pendulum-v1")
+
+    outcome = run("fit", "--model", "modules.sac.SAC", *data, "--model.network.hidden", "[64,64]")
+
+    assert outcome.code == 2
+    assert outcome.err.endswith(
+        "takes none as it is: name a class there first, as in `--model.network modules.networks.MLP`.\n"
+    )
+
+
 FILES = {
     "a misspelt key": ("num_envss: 3", "`data.init_args.num_envss` (bad.yaml, line 9)", "did you mean `num_envs`?"),
     "a wrong type": ("num_envs: many", "`data.init_args.num_envs` (bad.yaml, line 9)", "must be a whole number"),
@@ -55,6 +66,13 @@ def test_a_mistake_in_a_file_names_file_and_line(run: Run, folder: Path, line: s
     assert outcome.code == 2
     assert place in outcome.err and sentence in outcome.err
     assert outcome.err.count("\n") == 1
+
+
+def test_a_mistake_in_a_file_elsewhere_names_file_and_line(run: Run, folder: Path) -> None:
+    (folder / "far").mkdir()
+    (folder / "far" / "bad.yaml").write_text(EXPERIMENT.replace("    env:", "    num_envss: 3\n    env:"))
+
+    assert "`data.init_args.num_envss` (far/bad.yaml, line 9)" in run("fit", "--config", "far/bad.yaml").err
 
 
 @pytest.mark.parametrize("content", ["", "- 1\n", "just text\n"])

@@ -76,6 +76,22 @@ class Raising(Counting):
         return super().step(action)
 
 
+class Breaking(Counting):
+    """Returns something else from its second step, or from its second reset."""
+
+    def __init__(self, step: tuple = (), reset: tuple = ()):
+        super().__init__(length=3)
+        self.returns = {"step": step, "reset": reset}
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[np.ndarray, dict]:
+        right = super().reset(seed=seed)
+        return self.returns["reset"] if self.returns["reset"] and self.episode else right
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+        right = super().step(action)
+        return self.returns["step"] if self.returns["step"] and self.obs[1] == 2 else right
+
+
 class CountingTensors:
     """The same environment as functions of tensors: shows [step, a draw], allows the parity of the step."""
 

@@ -103,6 +103,11 @@ def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path: Path) -> None:
         storage_device("disk", CPU, needed=1, capacity=1, folder=tmp_path / "file" / "folder")
 
 
+def test_a_folder_for_a_replay_that_lies_in_memory_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"storage_folder is .*, but data.storage auto .* add --data.storage disk\.$"):
+        replay_data(storage_folder=str(tmp_path))
+
+
 def test_files_for_a_replay_on_a_gpu_are_refused(tmp_path: Path) -> None:
     rollout, masks = Writer().rollout(3)
 

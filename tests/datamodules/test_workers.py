@@ -72,10 +72,24 @@ def test_close_ends_a_worker_that_is_stuck():
     assert time.monotonic() - start < 5
 
 
-def test_workers_ignore_ctrl_c():
+def test_workers_ignore_ctrl_c_and_termination():
     envs = workers(Counting, Counting)
     envs.reset(0)
-    for process in envs.envs.processes:
-        os.kill(process.pid, signal.SIGINT)
+    for process, stop in zip(envs.envs.processes, (signal.SIGINT, signal.SIGTERM), strict=True):
+        os.kill(process.pid, stop)
     assert envs.step(NOTHING).reward.tolist() == [1, 1]
     envs.close()
+
+
+def test_a_program_that_crashes_with_its_environments_open_still_ends():
+    def crash():
+        signal.signal(signal.SIGTERM, lambda *_: None)  # which a forked worker would inherit
+        crash.envs = workers(Counting, Counting)
+        crash.envs.reset(0)
+
+    program = multiprocessing.get_context("fork").Process(target=crash)
+    program.start()
+    program.join(10)
+    code = program.exitcode
+    program.kill()
+    assert code == 0

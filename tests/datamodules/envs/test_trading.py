@@ -6,12 +6,14 @@ import gymnasium as gym
 import pytest
 import torch
 from gymnasium.utils.env_checker import check_env
+from pytest import approx
 from torch import Tensor
 
 import datamodules.envs  # noqa: F401  (registers the id)
 from datamodules.envs.trading import Trading
 from datamodules.market.account import account
 from datamodules.market.options import INDEX, SIX
+from datamodules.market.performance import performance
 from datamodules.market.synthetic import synthetic_prices
 from datamodules.types import State, UsageError
 from tests.datamodules.market.bars import changed_after, write_prices
@@ -85,6 +87,19 @@ def test_the_whole_path_at_once_agrees_with_its_steps() -> None:
 
     torch.testing.assert_close(done.factor.log().sum().view(1), last["log_equity"], rtol=1e-12, atol=1e-12)
     torch.testing.assert_close(done.traded.sum().view(1), last["traded"], rtol=1e-12, atol=1e-12)
+
+
+def test_an_episode_is_measured_as_the_report_measures_it() -> None:
+    env = Trading("AR1", split="val", **SMALL)
+    weights = torch.rand(env.length) * 2 - 1
+    gain = env.tables[torch.device("cpu")].gain[0, env.first : env.first + env.length]
+
+    done, info = account(weights.double(), gain, env.costs), env.info(played(env, weights)[0][-1])
+
+    series = (each.numpy() for each in (done.factor.log(), weights.double(), done.traded, done.cost))
+    report = performance(*series)._asdict()
+    assert report["drawdown"] > 0.01
+    assert {key: float(info[key]) for key in env.episode_keys} == approx({key: report[key] for key in env.episode_keys})
 
 
 def test_a_ruined_account_terminates(tmp_path: Path) -> None:

@@ -1,0 +1,82 @@
+import multiprocessing
+import sys
+from contextlib import closing
+from functools import partial
+
+import cloudpickle
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+
+from datamodules.gymnasium_env import GymnasiumEnv
+from datamodules.pool import PoolEnv
+from datamodules.types import UsageError
+from datamodules.workers import AsyncEnvs, SyncEnvs
+from tests.datamodules import counting
+from tests.datamodules.counting import Breaking, Counting
+
+CPU = torch.device("cpu")
+BACKENDS = ("sync", "async", "pool")
+ZEROS = np.zeros(3, np.float32)
+
+
+class Stumbling(Counting):
+    """Its own code raises what a breach of the contract would."""
+
+    def step(self, action):
+        obs, reward = super().step(action)
+        return obs, reward, False, False, {}
+
+
+def made(backend: str, make) -> GymnasiumEnv | PoolEnv:
+    if backend == "pool":
+        return PoolEnv([make] * 2, num_workers=1, device=CPU, name="mine.Env")
+    envs = SyncEnvs([make] * 2) if backend == "sync" else AsyncEnvs([make] * 2, name="mine.Env")
+    return GymnasiumEnv(envs, device=CPU, name="mine.Env")
+
+
+def played(backend: str, make, steps: int = 5) -> None:
+    with closing(made(backend, make)) as envs:
+        envs.reset(0)
+        for _ in range(steps):
+            envs.step(torch.zeros(2, dtype=torch.int64))
+
+
+@pytest.fixture(autouse=True)
+def sent_whole_and_no_orphans():
+    modules = (counting, sys.modules[__name__])
+    for module in modules:
+        cloudpickle.register_pickle_by_value(module)
+    yield
+    for module in modules:
+        cloudpickle.unregister_pickle_by_value(module)
+    assert multiprocessing.active_children() == []
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    ("returns", "what"),
+    [
+        ({"step": (np.zeros(4), 1.0, False, False, {})}, r"shape \(4,\) into shape \(3,\)"),
+        ({"step": ("left", 1.0, False, False, {})}, "'left'"),
+        ({"step": (ZEROS, 1.0, False, {})}, "expected 5, got 4"),
+        ({"reset": (ZEROS, {}, 1)}, "expected 2"),
+    ],
+)
+def test_a_breach_in_the_middle_of_a_run_is_told_in_one_sentence(backend, returns, what):
+    sentence = rf"^mine.Env stopped keeping .* \(.*{what}.*\): let .* step \(obs, reward, .* of shape \(3,\)\.$"
+    with pytest.raises(UsageError, match=sentence):
+        played(backend, partial(Breaking, **returns))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_same_error_from_the_environment_s_own_code_keeps_its_traceback(backend):
+    with pytest.raises((ValueError, RuntimeError), match=r"too many values to unpack \(expected 2\)") as caught:
+        played(backend, Stumbling)
+    assert not isinstance(caught.value, UsageError)
+
+
+def test_a_breach_inside_of_wrappers_is_the_environment_s():
+    with pytest.raises(UsageError, match="expected 5, got 4"):
+        played("sync", lambda: gym.wrappers.TimeLimit(Breaking(step=(ZEROS, 1.0, False, {})), 9))
