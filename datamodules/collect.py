@@ -131,17 +131,18 @@ class Collector:
 
     def record(self, step: Step, row: Row) -> tuple[State, Tensor]:
         """Write what the environments answered: the masks of the next observation, and where it is a first one."""
-        if not row.answered:
-            row.obs.copy_(step.obs)
-            row.reward.copy_(step.reward)
-            row.terminated.copy_(step.terminated)
-            row.truncated.copy_(step.truncated)
-            if self.envs.phantoms:
-                row.valid.copy_(step.valid)
+        if row.begins is not None:
+            return masks_of(step.info), row.begins
+        row.obs.copy_(step.obs)
+        row.reward.copy_(step.reward)
+        row.terminated.copy_(step.terminated)
+        row.truncated.copy_(step.truncated)
+        if self.envs.phantoms:
+            row.valid.copy_(step.valid)
         for name, column in row.episode.items():
             column.copy_(step.info[name])
         reset = step.terminated | step.truncated
-        return masks_of(step.info), reset >= step.valid if self.envs.phantoms else reset  # or not valid
+        return masks_of(step.info), reset | ~step.valid if self.envs.phantoms else reset
 
     def _keep_state(self, t: Tensor, step: Step, last: State, slots: State) -> None:
         """One slot a row: the horizon is at most the shortest truncation."""
@@ -198,11 +199,11 @@ class Collector:
             {name: column[t] for name, column in of(group, self.storage).items()} for group in ("extras/", "episode/")
         )
         envs: Any = self.envs
-        by_itself = envs.device.type == "cpu" and hasattr(envs, "place")
-        step = partial(envs.step, place=envs.place(**answer)) if by_itself else envs.step
-        return Row(
-            action=self.storage["action"][t], **answer, extras=extras, episode=episode, step=step, answered=by_itself
-        )
+        row = Row(action=self.storage["action"][t], **answer, extras=extras, episode=episode, step=envs.step)
+        if envs.device.type != "cpu" or not hasattr(envs, "place"):
+            return row
+        place = envs.place(**answer)
+        return row._replace(step=partial(envs.step, place=place), begins=place.begins)
 
     def _rollout(self, episodes: Tensor) -> Rollout:
         storage = self.storage

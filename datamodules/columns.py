@@ -29,7 +29,7 @@ class Row(NamedTuple):
     """Where one step is written: views of the rollout's columns, obs being the one that the step leads to.
 
     step: takes an action there, of environments that are not made of tensors.
-    answered: whether that writes the answer itself.
+    begins: where an episode begins afterwards, if that says so and writes the whole answer itself.
     """
 
     obs: Tensor
@@ -41,7 +41,7 @@ class Row(NamedTuple):
     extras: dict[str, Tensor]
     episode: dict[str, Tensor]
     step: Callable[[Tensor], Step] | None = None
-    answered: bool = False
+    begins: Tensor | None = None
 
 
 def under(prefix: str, values: dict[str, Tensor]) -> dict[str, Tensor]:

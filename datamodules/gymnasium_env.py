@@ -23,15 +23,20 @@ class _Buffers(NamedTuple):
     truncated: Array
     final_obs: Array
     valid: Array
+    begins: Array
     action_mask: Array
 
 
 class Place(NamedTuple):
-    """Where a step is written: arrays, and the tensors that share their memory, with last observations and without."""
+    """Where a step is written: arrays, and the tensors that share their memory, with last observations and without.
+
+    begins: rows whose observation is the first of an episode, or will be, where this one is a phantom's.
+    """
 
     arrays: _Buffers
     step: Step
     without_final: Step
+    begins: Tensor
 
 
 class GymnasiumEnv:
@@ -99,7 +104,7 @@ class GymnasiumEnv:
                 last is all True, and written only where there are `phantoms`.
         """
         arrays = {name: column.numpy() for name, column in columns.items()}
-        return _place(self._own.arrays._replace(**arrays), self._masked)
+        return _place(self._own.arrays._replace(**arrays, begins=np.zeros_like(self._ended)), self._masked)
 
     def step(self, action: Tensor, noise: Tensor | None = None, place: Place | None = None) -> Step:
         """Advance every environment by one step.
@@ -145,6 +150,7 @@ class GymnasiumEnv:
         if self.phantoms:
             self._silence_phantoms(own)
         np.logical_or(own.terminated, own.truncated, out=self._ended)
+        np.logical_or(self._ended, ~own.valid, out=own.begins)
         self._any_ended = bool(np.count_nonzero(self._ended))
         if not self._any_ended:
             return place.without_final
@@ -190,6 +196,7 @@ class GymnasiumEnv:
             truncated=np.zeros(rows, dtype=np.bool_),
             final_obs=np.zeros(obs_shape, dtype=obs_dtype),
             valid=np.ones(rows, dtype=np.bool_),
+            begins=np.ones(rows, dtype=np.bool_),
             action_mask=np.ones((rows, sum(spaces["action_sizes"])), dtype=np.bool_),
         )
 
@@ -202,6 +209,6 @@ class GymnasiumEnv:
 
 def _place(arrays: _Buffers, masked: bool) -> Place:
     *parts, mask = map(torch.from_numpy, arrays)
-    obs, reward, terminated, truncated, final_obs, valid = parts
+    obs, reward, terminated, truncated, final_obs, valid, begins = parts
     step = Step(obs, reward, terminated, truncated, final_obs, valid, {"action_mask": mask} if masked else {})
-    return Place(arrays, step, step._replace(final_obs=None))
+    return Place(arrays, step, step._replace(final_obs=None), begins)

@@ -222,6 +222,8 @@ def test_steps_written_to_a_place_are_those_of_the_environments_own_memory(mode)
         assert all(torch.equal(row[name], getattr(step, name)) for name in PLACED)
         assert answer.obs.data_ptr() == row["obs"].data_ptr()
         assert (step.final_obs is None) == (answer.final_obs is None)
+    begins = [step.terminated | step.truncated | ~step.valid for step, _ in steps]
+    assert [place.begins.tolist() for place in places] == torch.stack(begins).tolist()
 
 
 def test_state_dict_is_empty_because_nothing_can_be_restored():
