@@ -46,6 +46,10 @@ class Compile(Callback):
         """Release the graphs, and go back to the default stream."""
         for joint in self._joints:
             joint.release()
+        self._joints = []
+        self._return()
+
+    def _return(self) -> None:
         if self._stream is not None:
             default = torch.cuda.default_stream(self._stream.device)
             default.wait_stream(self._stream)
@@ -53,8 +57,8 @@ class Compile(Callback):
             self._stream = None
 
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
-        """What the end of training does."""
-        self.on_train_end(trainer, pl_module)
+        """Go back to the default stream; graphs are left alone, for a device that failed cannot be waited for."""
+        self._return()
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Tell the joints; where graphs are impossible say so and compile instead."""

@@ -73,35 +73,35 @@ class Progress(ProgressBar):
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Show where the run ended."""
-        self._show(trainer, pl_module, time.monotonic())
+        self._show(trainer, pl_module, time.monotonic(), ended=True)
         self._close()
 
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
         """Leave the line as it is."""
         self._close()
 
-    def _show(self, trainer: Trainer, pl_module: Any, now: float) -> None:
+    def _show(self, trainer: Trainer, pl_module: Any, now: float, ended: bool = False) -> None:
         if not self.is_enabled:
             return
         self._recent.append((now, pl_module.env_steps))
         while len(self._recent) > 2 and now - self._recent[0][0] > RECENT_SECONDS:
             self._recent.popleft()
-        text = self.line(trainer, pl_module, now)
+        text = self.line(trainer, pl_module, now, ended)
         if self._bar is None:
             self.print(f"{trainer.global_step / iterations(trainer):4.0%}  {text}")
             return
         self._bar.n = trainer.global_step
         self._bar.set_description_str(text)
 
-    def line(self, trainer: Trainer, pl_module: Any, now: float) -> str:
-        """What there is to say at time `now` of the monotonic clock."""
+    def line(self, trainer: Trainer, pl_module: Any, now: float, ended: bool = False) -> str:
+        """What there is to say at time `now` of the monotonic clock, in the middle of the session or at its end."""
         started, first, env_steps_first = self._start
         done, to_do = trainer.global_step - first, iterations(trainer) - trainer.global_step
-        then, env_steps_then = self._recent[0] if to_do else (started, env_steps_first)
+        then, env_steps_then = self._recent[0] if not ended else (started, env_steps_first)
         speed = (pl_module.env_steps - env_steps_then) / max(now - then, 1e-9)
         parts = [f"{pl_module.env_steps:,} of {self._total:,} env steps", f"{speed:,.0f}/s"]
         parts += [f"{name} {pl_module.latest[tag]:.4g}" for name, tag in SHOWN.items() if tag in pl_module.latest]
-        if done and to_do:
+        if done and to_do and not ended:
             parts.append(f"{tqdm.format_interval((now - started) / done * to_do)} left")
         else:
             parts.append(f"{tqdm.format_interval(now - started)} in all")

@@ -96,7 +96,10 @@ class Algorithm(LightningModule):
         raise NotImplementedError
 
     def write_out(self) -> Any:
-        """What is to be `written_out`, made before the joints; None where nothing is known."""
+        """What is to be `written_out`, made before the joints; None where nothing is known.
+
+        It reads the parameters' memory past their modules: whoever listens to these must be there when a fit begins.
+        """
         return None
 
     def schedule_(self) -> None:
@@ -250,6 +253,15 @@ class Algorithm(LightningModule):
         self.written_out = None
         if self.joints:
             self.optimization.give_scaler_back_(self.trainer.precision_plugin)
+
+    def _apply(self, *args: Any, **kwargs: Any) -> Any:
+        """Where parameters move or become others, what was written out no longer reads them."""
+        self.written_out = None
+        return super()._apply(*args, **kwargs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy decides by its own parameters."""
+        return super().__getstate__() | {"written_out": None}
 
     def rank_state(self) -> dict[str, Any]:
         """What this rank alone holds, as tensors and plain types."""

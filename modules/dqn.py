@@ -21,6 +21,7 @@ from modules.hparams import keep_hyperparameters
 from modules.networks.base import Network, applied
 from modules.networks.mlp import MLP
 from modules.networks.q_heads import QHead, QNetwork
+from modules.optimizers import learning
 from modules.written_out.dqn import WrittenOut, can_be_written_out
 
 METRICS = ("td_loss", "q_mean", "td_error", "grad_norm")
@@ -262,7 +263,7 @@ class DQN(Algorithm):
 
     def make_optimizers(self) -> list[Optimizer]:
         """One, over the online network."""
-        return [self.optimizer(self.online.parameters())]
+        return [self.optimizer(learning(self.online.parameters()))]
 
     def rank_state(self) -> dict[str, Any]:
         """Adds when the target network was copied."""

@@ -1,6 +1,6 @@
 """The optimizers that an update steps by itself, and all that steps share: averaging, scaling, clipping, rates."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -168,6 +168,11 @@ class Optimizers:
         """Give back the configuration's options, which a checkpoint replaced by its own."""
         for group, options in zip(self.groups, self._options, strict=True):
             group |= options
+
+
+def learning(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
+    """Those that learn; what is frozen when a fit begins is no optimizer's to step."""
+    return [parameter for parameter in parameters if parameter.requires_grad]
 
 
 def parameters_of(optimizer: Optimizer) -> list[nn.Parameter]:

@@ -22,6 +22,7 @@ from modules.networks.base import Network, RecurrentNetwork, applied
 from modules.networks.heads import ValueHead, policy_head
 from modules.networks.mlp import MLP
 from modules.networks.normalize import RewardScaler, RunningNormalizer
+from modules.optimizers import learning
 from modules.ppo_batch import PPOBatch, states_at
 from modules.ranks import averaged
 from modules.written_out.ppo import WrittenOut, can_be_written_out
@@ -173,8 +174,7 @@ class PPO(Algorithm):
         if "value" in rollout.extras:
             return torch.cat([rollout.extras["value"], self.value(rollout.obs[-1]).unsqueeze(0)]), {}
         if not self.recurrent:
-            value = self.value if self.written_out is None else self.written_out.values
-            return value(rollout.obs.flatten(0, 1)).view(rollout.obs.shape[:2]), {}
+            return (self.written_out or self).value(rollout.obs.flatten(0, 1)).view(rollout.obs.shape[:2]), {}
         reset = torch.cat([rollout.reset, rollout.terminated[-1:] | rollout.truncated[-1:]])
         obs = self.normalized(rollout.obs)
         features, states = cast(RecurrentNetwork, self.network).trace(obs, rollout.state, reset)
@@ -285,8 +285,8 @@ class PPO(Algorithm):
         return {"clip": self.clip_now, "value_clip": self.value_clip, **weights}
 
     def make_optimizers(self) -> list[Optimizer]:
-        """One, over all parameters."""
-        return [self.optimizer(self.parameters())]
+        """One, over all parameters that learn."""
+        return [self.optimizer(learning(self.parameters()))]
 
     def rank_state(self) -> dict[str, object]:
         """Adds the running returns of the reward scaler."""

@@ -21,6 +21,7 @@ from modules.hparams import keep_hyperparameters
 from modules.networks.base import Network
 from modules.networks.mlp import MLP
 from modules.networks.q_heads import QHead, QNetwork
+from modules.optimizers import learning
 
 METRICS = ("td_loss", "q_mean", "grad_norm")
 
@@ -199,4 +200,4 @@ class PQN(Algorithm):
 
     def make_optimizers(self) -> list[Optimizer]:
         """One, over all parameters."""
-        return [self.optimizer(self.parameters())]
+        return [self.optimizer(learning(self.parameters()))]

@@ -25,6 +25,7 @@ from modules.networks.mlp import wide_mlp
 from modules.networks.normalize import RunningNormalizer
 from modules.networks.squashed import SquashedGaussian, SquashedGaussianHead
 from modules.networks.twin import TwinMLP
+from modules.optimizers import learning
 from modules.sac_batch import SACBatch, sac_batch
 from modules.written_out.sac import WrittenOut, can_be_written_out
 
@@ -51,9 +52,8 @@ class SAC(Algorithm):
         spaces: what the environment shows and takes; on the command line it comes from the data.
         network: makes the actor's torso from `obs_shape` (a class_path on the command line); memoryless.
         critic: makes the twin critics from `obs_shape`, action dimensions and outputs (`modules.networks.twin.Critic`).
-        optimizer: makes each optimizer from its parameters; the learning rates are those below.
-        learning_rate: of the actor at the start.   critic_learning_rate: of critics and temperature; null: the same.
-        learning_rate_schedule: of all, to 0 over the run, unless constant.
+        optimizer: makes each optimizer from its parameters.   learning_rate: of the actor at the start.
+        critic_learning_rate: of critics and temperature; null: the same.   learning_rate_schedule: of all, to 0.
         gamma: discount per environment step, in [0, 1].   tau: share by which the targets follow, in (0, 1].
         alpha: temperature at the start, in units of the return per nat.   tune_alpha: learn it; false keeps it.
         target_entropy: in nats; null: -dims of a box, or `target_entropy_share` of log(choices).
@@ -296,4 +296,4 @@ class SAC(Algorithm):
         """Of the actor, the critics and, where there are any that learn, temperature and curiosity."""
         actor, critic = [*self.network.parameters(), *self.head.parameters()], [*self.critic.parameters()]
         groups = (actor, critic, *[[self.log_alpha]] * self.tune_alpha, *self.curiosity.groups)
-        return [self.optimizer(each) for each in groups]
+        return [self.optimizer(learning(each)) for each in groups]

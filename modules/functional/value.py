@@ -52,7 +52,7 @@ def explained_variance(value: Entries, target: Entries, valid: Valid | None = No
         variance, unexplained = both.var(1, correction=0).unbind()
     else:
         counts = valid.flatten()
-        both, number = torch.where(counts, both, 0.0), counts.sum().clamp(min=1)
+        both, number = torch.where(counts, both, 0.0).double(), counts.sum().clamp(min=1)
         away = torch.where(counts, both - both.sum(1, keepdim=True) / number, 0.0)
         variance, unexplained = (away.square().sum(1) / number).unbind()
-    return torch.where(variance > 0, 1 - unexplained / variance, 0.0)
+    return torch.where(variance > 0, 1 - unexplained / variance, 0.0).to(value.dtype)

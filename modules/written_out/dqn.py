@@ -14,7 +14,7 @@ from modules.functional.policy import masked_mean
 from modules.functional.q_learning import huber
 from modules.networks.mlp import MLP
 from modules.networks.q_heads import QHead
-from modules.written_out.layers import Layers, as_features, layers_of, plain, steps_plainly
+from modules.written_out.layers import Layers, as_features, layers_of, learns, plain, steps_plainly
 
 if TYPE_CHECKING:
     from modules.dqn import DQN, DQNBatch
@@ -87,5 +87,5 @@ def outputs(layers: Layers, x: Tensor) -> Tensor:
 def can_be_written_out(model: "DQN") -> bool:
     """Whether all of it is what `WrittenOut` knows: plain ReLU networks, a head of values, plain steps."""
     torso, head = model.online.torso, model.online.head
-    known = type(torso) is MLP and torso.scale == 1 and type(head) is QHead
+    known = learns(model.online) and type(torso) is MLP and torso.scale == 1 and type(head) is QHead
     return known and plain(model.online) and plain(model.target) and steps_plainly(model.optimization, model)

@@ -85,6 +85,11 @@ def plain(network: nn.Module) -> bool:
     return all(type(layer) in PLAIN for layer in layers) and not any(map(heard, network.modules()))
 
 
+def learns(network: nn.Module) -> bool:
+    """Whether nothing of it is frozen."""
+    return all(parameter.requires_grad for parameter in network.parameters())
+
+
 def heard(module: nn.Module) -> bool:
     """Whether somebody listens to it."""
     hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)

@@ -1,4 +1,4 @@
-"""PPO's gradients written out, for plain networks that choose one action among a few, on a CPU.
+"""What PPO decides, its values and its gradients written out, for plain networks of one choice, on a CPU.
 
 Autograd takes fresh memory for every product of a minibatch, which a CPU fills with zeros page by page, and its graph
 costs as much as a small product. What is written here keeps its room from minibatch to minibatch and passes over it
@@ -17,7 +17,7 @@ from modules.networks.distributions import Categorical
 from modules.networks.heads import CategoricalHead
 from modules.networks.mlp import MLP
 from modules.ppo_batch import PPOBatch
-from modules.written_out.layers import as_features, heard, steps_plainly
+from modules.written_out.layers import as_features, heard, learns, steps_plainly
 
 if TYPE_CHECKING:
     from modules.ppo import PPO
@@ -65,9 +65,7 @@ class Branch:
     def __call__(self, obs: Tensor, out: Tensor) -> None:
         """Write the outputs of all heads `[outputs, N]` for observations `[N, ...]`."""
         if not self.seen or len(self.seen[0]) != len(obs):
-            self.seen, self.by_seen = (
-                [obs.new_empty(len(obs), layer.out_features) for layer in self.layers] for _ in range(2)
-            )
+            self.seen, self.by_seen = [obs.new_empty(len(obs), layer.out_features) for layer in self.layers], []
         self.obs = x = obs
         for (bias, weight), seen in zip(self.affine, self.seen, strict=True):
             x = self.activation.forward_(torch.addmm(bias, x, weight, out=seen))
@@ -83,6 +81,7 @@ class Branch:
 
     def learn_(self, by_output: Tensor) -> None:
         """Write the gradients of all parameters, from that of the outputs `[outputs, N]`."""
+        self.by_seen = self.by_seen or [torch.empty_like(seen) for seen in self.seen]
         by_weights = torch.mm(by_output, self.seen[-1]).split(self.sizes)
         by_biases = by_output.sum(1).split(self.sizes)
         torch._foreach_copy_(self.by_heads, [each for pair in zip(by_weights, by_biases, strict=True) for each in pair])
@@ -125,7 +124,7 @@ class WrittenOut:
             logits.masked_fill_(~mask, MASKED)
         return Categorical(logits), value[0].squeeze(-1) if value else None
 
-    def values(self, obs: Tensor) -> Tensor:
+    def value(self, obs: Tensor) -> Tensor:
         """v(s) of observations `[N, *obs]`, `[N]`, without gradient."""
         value = torch.empty(1, len(obs))
         self.critic(self.features(obs), value)
@@ -176,7 +175,8 @@ def can_be_written_out(model: "PPO") -> bool:
     """Whether all of it is what `WrittenOut` knows: one choice, plain networks, float32 on a CPU, a flat optimizer."""
     torsos = [model.network] if model.value_network is None else [model.network, model.value_network]
     plain = type(model.actor) is CategoricalHead and all(type(torso) is MLP and known(torso) for torso in torsos)
-    return plain and steps_plainly(model.optimization, model) and not any(map(heard, model.modules()))
+    listened = any(map(heard, model.modules()))
+    return plain and learns(model) and steps_plainly(model.optimization, model) and not listened
 
 
 def known(torso: nn.Module) -> bool:

@@ -16,7 +16,7 @@ from modules.networks.mlp import MLP
 from modules.networks.squashed import LOG_STD_HIGH, LOG_STD_LOW
 from modules.networks.twin import TwinMLP
 from modules.sac_batch import SACBatch
-from modules.written_out.layers import Layers, as_features, as_rows, plain, steps_plainly
+from modules.written_out.layers import Layers, as_features, as_rows, learns, plain, steps_plainly
 
 if TYPE_CHECKING:
     from modules.sac import SAC
@@ -114,4 +114,5 @@ def can_be_written_out(model: "SAC") -> bool:
     """Whether all of it is what `WrittenOut` knows: boxes, plain ReLU networks, and steps that are plain."""
     known = type(model.network) is MLP and type(model.critic) is TwinMLP and model.network.scale == 1
     known = known and plain(model.network) and plain(model.critic)
+    known = known and all(map(learns, (model.network, model.head, model.critic)))
     return model.continuous and known and steps_plainly(model.optimization, model)

@@ -67,6 +67,8 @@ def test_explained_variance_is_1_if_perfect_0_if_constant_and_negative_if_worse(
 
 def test_explained_variance_of_a_target_that_does_not_vary_is_0() -> None:
     assert explained_variance(torch.randn(5), torch.ones(5)).item() == 0.0
+    valid = torch.tensor([True, True, True, False, True])
+    assert explained_variance(torch.randn(5), torch.full((5,), 0.1), valid).item() == 0.0
     assert explained_variance(torch.randn(1), torch.ones(1)).item() == 0.0
 
 

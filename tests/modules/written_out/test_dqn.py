@@ -135,3 +135,15 @@ def test_whoever_listens_hears_the_updates(tmp_path: Path, part: str) -> None:
     trainer(tmp_path, told).fit(model, datamodule=data)
 
     assert heard and not told.written_out
+
+
+def test_what_is_frozen_stays_as_it_is(tmp_path: Path) -> None:
+    told, data = Told(), replay_data(total_env_steps=128)
+    model = small_dqn(data, network=RELU)
+    model.online.torso.requires_grad_(False)
+    before = [parameter.clone() for parameter in model.online.torso.parameters()]
+
+    trainer(tmp_path, told).fit(model, datamodule=data)
+
+    assert not told.written_out and model.updates > 0
+    assert all(torch.equal(*pair) for pair in zip(before, model.online.torso.parameters(), strict=True))

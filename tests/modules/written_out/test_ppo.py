@@ -1,5 +1,6 @@
 """PPO's gradients written out are those of autograd, and made only where they can be."""
 
+import copy
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -160,3 +161,30 @@ def test_whoever_listens_to_a_layer_hears_the_updates(tmp_path: Path) -> None:
     trainer(tmp_path, told).fit(model, datamodule=data)
 
     assert any(heard) and not told.written_out
+
+
+def test_a_copy_and_what_was_moved_decide_by_their_own_parameters() -> None:
+    model, obs = made(), transitions().obs
+    noise, reset = torch.randn(50, 4), torch.zeros(50, dtype=torch.bool)
+    model.written_out = WrittenOut(model)
+
+    copied = copy.deepcopy(model)
+    with torch.no_grad():
+        torch.nn.init.normal_(copied.actor.linear.weight)
+        policies = [each.act(obs, {}, reset, noise=noise)[0].extras["policy"] for each in (model, copied)]
+
+    assert not torch.allclose(*policies)
+    assert copied.written_out is None and model.written_out is not None
+    assert model.double().written_out is None
+
+
+def test_what_is_frozen_stays_as_it_is(tmp_path: Path) -> None:
+    told, data = Told(), cartpole_data(total_env_steps=128)
+    model = small_ppo(data)
+    model.network.requires_grad_(False)
+    frozen, head = model.network.body[1].weight.clone(), model.actor.linear.weight.detach().clone()
+
+    trainer(tmp_path, told).fit(model, datamodule=data)
+
+    assert not told.written_out
+    assert torch.equal(model.network.body[1].weight, frozen) and not torch.equal(model.actor.linear.weight, head)

@@ -118,3 +118,15 @@ def test_whoever_listens_to_a_layer_hears_the_updates(tmp_path: Path) -> None:
     trainer(tmp_path, told).fit(model, datamodule=data)
 
     assert heard and not told.written_out
+
+
+def test_what_is_frozen_stays_as_it_is(tmp_path: Path) -> None:
+    told, data = Told(), box_data(total_env_steps=48)
+    model = small_sac(data)
+    model.network.requires_grad_(False)
+    before = [parameter.clone() for parameter in model.network.parameters()]
+
+    trainer(tmp_path, told).fit(model, datamodule=data)
+
+    assert not told.written_out and model.updates > 0
+    assert all(torch.equal(*pair) for pair in zip(before, model.network.parameters(), strict=True))
