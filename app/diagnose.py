@@ -157,8 +157,8 @@ def checked(run: Diagnosed, found: Mapping[str, Any], device: torch.device) -> d
         checks["minibatches_that_divide"] = [divisor for divisor in divisors(rows) if divisor <= 128]
     if device.type == "cuda" and torch.get_float32_matmul_precision() == "highest":
         checks["tf32"] = "off: torch.set_float32_matmul_precision('high') would turn it on"
-    if "eager" in found["in_force"]["joints"]:
-        checks["compile"] = "some joints are eager; callbacks.compile.Compile compiles what can be (not tried here)"
+    if names := found.get("could_be_compiled"):
+        checks["compile"] = f"{', '.join(names)} eager; callbacks.compile.Compile would compile that (not tried here)"
     if threads := found.get("threads_ms"):
         checks["threads"] = {number: round(milliseconds, 3) for number, milliseconds in threads.items()}
     return checks

@@ -90,7 +90,9 @@ class Measurement(Callback):
         if device.type == "cuda" and self.test in ("all", "gpu"):
             self._watch_gpu(device.index or 0)
         synchronize(device)
-        for joint in joints(trainer, pl_module).values():
+        known = joints(trainer, pl_module)
+        self.found["could_be_compiled"] = [name for name, each in known.items() if each.parts and each.mode == "off"]
+        for joint in known.values():
             joint.seconds()
         self.begun, self._before = time.perf_counter(), (trainer.global_step, pl_module.env_steps)
 

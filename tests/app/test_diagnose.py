@@ -48,6 +48,7 @@ def test_everything_is_measured_and_the_last_line_is_json(diagnose: Any, folder:
     assert found["environment"]["env_steps_per_s"] > found["env_steps_per_s"]
     assert found["inference"]["p95_ms"] <= found["inference"]["p99_ms"]
     assert found["checks"]["minibatches_that_divide"] == [1, 2, 4, 8, 16, 32]
+    assert found["could_be_compiled"] == ["collect"] and found["checks"]["compile"].startswith("collect eager")
     assert {change["setting"] for change in found["changes"]} >= {"--data.num_envs 16"}
     assert json.loads((folder / "found.json").read_text()) == found
     assert not (folder / "runs").exists()
