@@ -27,6 +27,7 @@ from modules.functional.prediction import (
 )
 from modules.functional.schedule import Schedule, scheduled
 from modules.hparams import keep_hyperparameters
+from modules.optimizers import learning
 from modules.posterior import Lesson, Posterior, lesson_of
 from modules.ranks import averaged, ranks
 from modules.tracking import Tracker
@@ -282,7 +283,7 @@ class ActiveDynamics(Algorithm):
     def make_optimizers(self) -> list[Optimizer]:
         """One, over what the model and acquisitions learn."""
         parts = [self.model, *self.novelties]
-        learned = [each for part in parts for each in part.parameters() if each.requires_grad]
+        learned = learning(parameter for part in parts for parameter in part.parameters())
         return [Adam(learned, lr=self.learning_rate)]
 
     def make_joints(self) -> dict[str, Joint[Any]]:

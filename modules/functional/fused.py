@@ -71,7 +71,6 @@ def ppo_gradients(
     log_prob: Entries,
     entropy: Entries,
     value: Entries,
-    *,
     old_log_prob: Entries,
     old_value: Entries,
     advantage: Entries,
@@ -82,32 +81,10 @@ def ppo_gradients(
     entropy_weight: float = 0.0,
     valid: Valid | None = None,
 ) -> Gradients:
-    """`ppo_objective` and its gradients by what learns; arguments as there. Nothing of it remembers a graph."""
-    entries = (log_prob, entropy, value, old_log_prob, old_value, advantage, target)
-    arguments: tuple[Any, ...] = (*entries, clip, value_clip, value_weight, entropy_weight, valid)
-    return _gradients(*arguments)
+    """`ppo_objective` and its gradients by what learns; arguments as there. Nothing of it remembers a graph.
 
-
-def counted(x: Tensor, valid: Tensor | None) -> Tensor:
-    """With 0 where an entry does not count, whatever it is."""
-    return x if valid is None else torch.where(valid, x, 0.0)
-
-
-def _gradients(
-    log_prob: Tensor,
-    entropy: Tensor,
-    value: Tensor,
-    old_log_prob: Tensor,
-    old_value: Tensor,
-    advantage: Tensor,
-    target: Tensor,
-    clip: float | Tensor,
-    value_clip: float | None,
-    value_weight: float,
-    entropy_weight: float,
-    valid: Tensor | None,
-) -> Gradients:
-    """Of the entries that do not count nothing is left in the sums, and no gradient."""
+    Of the entries that do not count nothing is left in the sums, and no gradient.
+    """
     share = 1 / entropy.numel() if valid is None else valid.sum().clamp(min=1).reciprocal()
     log_ratio = log_prob - old_log_prob
     excess = log_ratio.expm1()  # the ratio less 1
@@ -125,12 +102,17 @@ def _gradients(
     return Gradients(loss, measures, counted(by_log_prob, valid), counted(by_value, valid), by_entropy)
 
 
+def counted(x: Tensor, valid: Tensor | None) -> Tensor:
+    """With 0 where an entry does not count, whatever it is."""
+    return x if valid is None else torch.where(valid, x, 0.0)
+
+
 class _PPO(torch.autograd.Function):
     """Forward makes the gradients too."""
 
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> tuple[Tensor, Tensor]:
-        loss, measures, *gradients = _gradients(*arguments)
+        loss, measures, *gradients = ppo_gradients(*arguments)
         ctx.save_for_backward(*(gradient for gradient in gradients if gradient is not None))
         ctx.mark_non_differentiable(measures)
         return loss, measures

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from modules.functional.choices import MASKED
 from modules.functional.fused import ppo_gradients
-from modules.networks.distributions import Categorical
+from modules.networks.distributions import Distribution
 from modules.networks.heads import CategoricalHead
 from modules.networks.mlp import MLP
 from modules.ppo_batch import PPOBatch
@@ -114,15 +114,14 @@ class WrittenOut:
             ]
         self.normalizer, self.scale = model.obs_normalizer, cast(MLP, model.network).scale
         self.critic = Branch(model.value_network or model.network, [critic], gradients)
+        self.head = model.actor
         self.model, self.sizes = model, [branch.outputs for branch in self.branches]
         self.room = torch.empty(2, sum(self.sizes), 0)
 
-    def decide(self, obs: Tensor, mask: Tensor | None) -> tuple[Categorical, Tensor | None]:
+    def decide(self, obs: Tensor, mask: Tensor | None) -> tuple[Distribution, Tensor | None]:
         """The policy for observations `[N, *obs]` without gradient, and from a shared torso the value `[N]`."""
         logits, *value = self.branches[0].each_head(self.features(obs))
-        if mask is not None:
-            logits.masked_fill_(~mask, MASKED)
-        return Categorical(logits), value[0].squeeze(-1) if value else None
+        return self.head.distribution(self.head.masked(logits, mask)), value[0].squeeze(-1) if value else None
 
     def value(self, obs: Tensor) -> Tensor:
         """v(s) of observations `[N, *obs]`, `[N]`, without gradient."""

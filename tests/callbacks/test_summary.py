@@ -4,9 +4,10 @@ import pytest
 import torch
 
 from callbacks.compile import Compile
-from callbacks.summary import OptimizationSummary, backend, form, in_force, pinned, rows_per_call
+from callbacks.summary import OptimizationSummary, backend, form, pinned, rows_per_call
 from datamodules.joint import Joint
 from datamodules.vector import make_envs
+from tests.training import Told
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -53,16 +54,12 @@ def test_what_has_no_parts_is_eager_as_it_should_be() -> None:
 
 
 def test_the_summary_tells_the_joints_not_the_setting(make_run: Any) -> None:
-    told = {}
+    told = Told()
 
-    class Told(OptimizationSummary):
-        def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
-            told.update(in_force(trainer, pl_module))
+    make_run(Compile("off"), OptimizationSummary(), told, iterations=1, env="Snake-v0").fit()
 
-    make_run(Compile("off"), Told(), iterations=1, env="Snake-v0").fit()
-
-    assert told["environments"] == "4 x Snake-v0, backend device"
-    assert told["pinned memory"] == "not needed, nothing is copied between devices"
+    assert told.forms["environments"] == "4 x Snake-v0, backend device"
+    assert told.forms["pinned memory"] == "not needed, nothing is copied between devices"
 
 
 @pytest.mark.parametrize("asked", ["sync", "vector", "async"])
