@@ -112,7 +112,9 @@ class Measurement(Callback):
             self.found["gpu"] = {tag.rpartition("/")[2]: value for tag, value in measured(self.watch.take()).items()}
         iterations = trainer.global_step - self._before[0]
         spent = {name: joint.seconds() / iterations for name, joint in joints(trainer, pl_module).items()}
-        spent["other"] = max(0.0, elapsed / iterations - sum(spent.values()))
+        data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        beside = sum(spent[name] for name in data.beside)
+        spent["other"] = max(0.0, elapsed / iterations - sum(spent.values()) + beside)
         self.found |= {
             "env_steps_per_s": (pl_module.env_steps - self._before[1]) / elapsed,
             "iteration_s": elapsed / iterations,
@@ -124,6 +126,7 @@ class Measurement(Callback):
         collector = trainer.datamodule.collector
         if collector is None:
             return
+        trainer.datamodule.settle()
         if self.test == "all" and collector.envs.device.type == "cpu":
             _, times = climb(Sample(trainer, pl_module).seconds, most_threads(ranks=1))
             self.found["threads_ms"] = {threads: seconds * 1e3 for threads, seconds in times.items()}

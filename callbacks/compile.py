@@ -43,7 +43,8 @@ class Compile(Callback):
         self._stream = stream
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Release the graphs, and go back to the default stream."""
+        """Let what works beside the loop end, release the graphs, and go back to the default stream."""
+        trainer.datamodule.settle()  # type: ignore[attr-defined]
         for joint in self._joints:
             joint.release()
         self._joints = []
@@ -68,7 +69,8 @@ class Compile(Callback):
             rank_zero_info("compile mode graph needs a CUDA device: the joints are compiled without CUDA graphs here.")
             mode = "default"
         if mode == "graph":
-            pl_module.make_capturable_()
+            update = pl_module.joints["update"]
+            update.capturable &= pl_module.optimization.make_capturable_(update.device)
             self._leave_default_stream(trainer.strategy.root_device)
         collector = trainer.datamodule.collector
         acting = [each.joint for each in collector.acting] if collector is not None and on_cuda else []

@@ -28,9 +28,10 @@ class Threads(Callback):
     """Sets torch's number of threads for the fit, says which and why, and restores it at the end.
 
     `auto` times the policy's acting and learning of one iteration on 1, 2, 4, ... threads, up to the cores this rank
-    may use (or OMP_NUM_THREADS, if that is less), and goes on as long as doubling makes it more than 10 % faster. All
-    ranks take rank zero's choice. It acts on a CPU only; on a GPU the threads hardly matter and stay as they are. Where
-    nothing is collected there is no acting to time, and they stay as they are within those limits.
+    may use (or OMP_NUM_THREADS, if that is less), and goes on as long as doubling makes it more than 10 % faster. Where
+    collecting goes on beside learning, either gets as many, up to half of those. All ranks take rank zero's choice. It
+    acts on a CPU only; on a GPU the threads hardly matter and stay as they are. Where nothing is collected there is no
+    acting to time, and they stay as they are within those limits.
     A resumed run keeps the number it had, so that it continues bit for bit.
 
     Args:
@@ -57,15 +58,15 @@ class Threads(Callback):
         torch.set_num_threads(self._chosen)
         rank_zero_info(f"Torch computes on {counted(self._chosen)}: {reason}.")
 
-    def _choice(self, trainer: Trainer, pl_module: Any) -> tuple[int, str]:
+    def _choice(self, trainer: Any, pl_module: Any) -> tuple[int, str]:
         if self.threads != "auto":
             return self.threads, "as asked for"
-        limit = most_threads(trainer.num_devices)
+        limit = most_threads(trainer.num_devices * (1 + len(trainer.datamodule.beside)))
         if self._resumed is not None and self._resumed <= limit:
             return self._resumed, "as before the interruption"
         if limit == 1:
             return 1, "there are no more cores, or OMP_NUM_THREADS forbids it"
-        if trainer.datamodule.collector is None:  # type: ignore[attr-defined]
+        if trainer.datamodule.collector is None:
             return min(torch.get_num_threads(), limit), "nothing is collected, so there is no acting to time"
         chosen, times = climb(Sample(trainer, pl_module).seconds, limit)
         timed = ", ".join(f"{seconds * 1e3:.3g} ms on {threads}" for threads, seconds in times.items())

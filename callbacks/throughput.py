@@ -15,7 +15,8 @@ class Throughput(Callback):
     time/env_steps_per_s, time/updates_per_s: since the last log, evaluation excluded; all ranks together.
     time/collect_share, time/prepare_share, time/update_share, time/eval_share, time/other_share (with a replay also
     store and sample): of the wall clock since the last log, on this rank, in [0, 1]; they add up to 1. Other is
-    logging, saving and the loop itself.
+    logging, saving and the loop itself. What the data says works beside the loop is not part of that sum: where the
+    next rollout is collected meanwhile, waiting for it is in other.
 
     In between it only counts, and on a GPU never waits for the device.
     """
@@ -42,18 +43,19 @@ class Throughput(Callback):
             pl_module.log_values(self.measure(trainer, pl_module))
             self._begin(trainer, pl_module)
 
-    def measure(self, trainer: Trainer, pl_module: Any) -> dict[str, float]:
+    def measure(self, trainer: Any, pl_module: Any) -> dict[str, float]:
         """Speeds and shares since the last log, by tag."""
         seconds = {name: joint.seconds() for name, joint in joints(trainer, pl_module).items()}
         seconds["eval"] = self._eval_seconds
         elapsed = max(time.perf_counter() - self._start, 1e-9)
         training = max(elapsed - self._eval_seconds, 1e-9)
         shares = {f"time/{name}_share": spent / elapsed for name, spent in seconds.items()}
+        beside = sum(shares[f"time/{name}_share"] for name in trainer.datamodule.beside)
         return {
             "time/env_steps_per_s": (pl_module.env_steps - self._env_steps) / training,
             "time/updates_per_s": (pl_module.updates - self._updates) / training,
             **shares,
-            "time/other_share": max(0.0, 1 - sum(shares.values())),
+            "time/other_share": max(0.0, 1 - sum(shares.values()) + beside),
         }
 
     def _begin(self, trainer: Trainer, pl_module: Any) -> None:

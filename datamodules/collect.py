@@ -246,11 +246,10 @@ class Collector:
         return live._replace(return_=return_, length=length), torch.stack([total.double() for total in totals])
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that makes the next rollout the same as without the interruption; tensors and plain types."""
+        """All that makes the next rollout what it would be now: plain types, and copies of tensors where they are."""
         envs = self.envs.state_dict()
-        live = self.live._asdict() if envs else {}
-        live = mapped(_on(torch.device("cpu")), {name: value for name, value in live.items() if name != "envs"})
-        return {"generator": self.generator.get_state(), "envs": envs, "live": live}
+        live = {name: leaf for name, leaf in self.live._asdict().items() if envs and name != "envs"}
+        return {"generator": self.generator.get_state(), "envs": envs, "live": mapped(torch.clone, live)}
 
     def load_state_dict(self, state: dict[str, Any]) -> bool:
         """Continue from `state_dict`, on the device of the environments.
@@ -262,11 +261,6 @@ class Collector:
             self.start(int(torch.randint(2**31, (1,), generator=self.generator, device=self.generator.device)))
             return False
         self.envs.load_state_dict(state["envs"])
-        live = mapped(_on(self.envs.device), state["live"])
+        live = mapped(lambda leaf: leaf.to(self.envs.device, copy=True), state["live"])
         self.live = Live(**live, envs=self.pure.state if self.pure else {})
         return True
-
-
-def _on(device: torch.device) -> Callable[[Tensor], Tensor]:
-    """Makes copies on a device."""
-    return lambda tensor: tensor.detach().to(device=device, copy=True)

@@ -12,6 +12,7 @@ from datamodules.collect import Collector
 from datamodules.episodes import EpisodeDataset
 from datamodules.halves import HalvedCollector
 from datamodules.joint import Joint
+from datamodules.nested import mapped
 from datamodules.pool import PoolEnv
 from datamodules.seeds import run_seed, stream_generator, stream_seed
 from datamodules.types import Actor, UsageError, VectorEnv
@@ -92,6 +93,11 @@ class EnvironmentData(LightningDataModule):
         assert self.trainer is not None
         return cast(Actor, self.trainer.lightning_module)
 
+    @property
+    def _collecting(self) -> Actor:
+        """Who acts while collecting."""
+        return self._actor
+
     def make_collector(self, horizon: int) -> Collector:
         """Environments of this rank and their collector: restored from a checkpoint, else at the start."""
         assert self.trainer is not None
@@ -105,7 +111,7 @@ class EnvironmentData(LightningDataModule):
             )
         generator = stream_generator(run_seed(), rank, "action", device)
         kind = HalvedCollector if isinstance(envs, PoolEnv) else Collector
-        collector = kind(envs, self._actor, horizon, generator)
+        collector = kind(envs, self._collecting, horizon, generator)
         restored, self._restored = self._restored, None
         if restored is None:
             collector.start(stream_seed(run_seed(), rank, "env"))
@@ -129,6 +135,14 @@ class EnvironmentData(LightningDataModule):
         """The data's part of an iteration, by name, while fitting."""
         assert self.collector is not None
         return {"collect": self.collector.joint}
+
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """Joints, by name, that work while others do."""
+        return ()
+
+    def settle(self) -> None:
+        """Wait for whatever works beside the loop; nothing does unless a subclass says otherwise."""
 
     def measured(self) -> dict[str, float | Tensor]:
         """Values to log with the training's, by tag, while fitting."""
@@ -171,9 +185,9 @@ class EnvironmentData(LightningDataModule):
         return batch
 
     def rank_state(self) -> dict[str, Any]:
-        """What this rank's part of the loop needs to go on, tensors and plain types."""
+        """What this rank's part of the loop needs to go on, tensors on the host and plain types."""
         assert self.collector is not None
-        return self.collector.state_dict()
+        return mapped(Tensor.cpu, self.collector.state_dict())
 
     def state_dict(self) -> dict[str, Any]:
         """Collectors of all ranks; called on every rank when a checkpoint is written."""

@@ -99,8 +99,8 @@ class DeviceEnv:
         return {key: leaf.index_copy(0, rows, first[key]) for key, leaf in last.items()}
 
     def state_dict(self) -> dict[str, object]:
-        """The state's leaves and the generator's: the run continues exactly."""
-        state = {key: leaf.detach().to("cpu", copy=True) for key, leaf in self.state.items()}
+        """Copies of the state's leaves, and the generator's: the run continues exactly."""
+        state = {key: leaf.clone() for key, leaf in self.state.items()}
         return {"state": state, "generator": self.generator.get_state()}
 
     def load_state_dict(self, state: dict) -> None:

@@ -1,6 +1,7 @@
 """A joint: one of the three seams of an iteration (collect, prepare, update), with its cost and its compiled form."""
 
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -9,6 +10,8 @@ from typing import Any, Generic, Literal, TypeVar, cast
 import torch
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, distributed
+
+from datamodules.nested import tensors
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +32,8 @@ class Joint(Generic[Result]):
     not be the default one): what it reads stays at the addresses it had then, so arguments that come from elsewhere
     later are copied there first, and the results are overwritten by the next call. What cannot be compiled or captured
     runs as it can; one warning says why. Ranks that train together take the same form: what fails on one, none does.
-    On a CUDA device the time is measured by events, so that calling a joint never waits for the device.
+    On a CUDA device the time is measured by events, so that calling a joint never waits for the device. Its time may be
+    asked for while another thread calls it.
 
     Args:
         function: of tensors in any nesting of tuples and dictionaries; no randomness, no wish to see a value.
@@ -62,7 +66,7 @@ class Joint(Generic[Result]):
         self._inputs: list[Tensor] = []
         self._results: Result | None = None
         self._ready = False
-        self._seconds = 0.0
+        self._seconds, self._lock = 0.0, threading.Lock()
         self._events: deque[tuple[torch.cuda.Event, torch.cuda.Event]] = deque()
 
     @property
@@ -89,7 +93,8 @@ class Joint(Generic[Result]):
             return result
         began = time.perf_counter()
         result = self._run(args)
-        self._seconds += time.perf_counter() - began
+        with self._lock:
+            self._seconds += time.perf_counter() - began
         return result
 
     def seconds(self) -> float:
@@ -98,7 +103,8 @@ class Joint(Generic[Result]):
         On a GPU calls under way are counted the next time, so that asking does not wait.
         """
         self._add_up()
-        spent, self._seconds = self._seconds, 0.0
+        with self._lock:
+            spent, self._seconds = self._seconds, 0.0
         return spent
 
     def release(self) -> None:
@@ -113,14 +119,15 @@ class Joint(Generic[Result]):
 
     def _add_up(self) -> None:
         """The time of the calls that have ended, in place of their events."""
-        while self._events and self._events[0][1].query():
-            start, end = self._events.popleft()
-            self._seconds += start.elapsed_time(end) / 1e3
+        with self._lock:
+            while self._events and self._events[0][1].query():
+                start, end = self._events.popleft()
+                self._seconds += start.elapsed_time(end) / 1e3
 
     def _run(self, args: tuple[Any, ...]) -> Result:
         if self._graph is None:
             return self.function(*args)
-        if [tensor.shape for tensor in _tensors(args)] != [tensor.shape for tensor in self._inputs]:
+        if [tensor.shape for tensor in tensors(args)] != [tensor.shape for tensor in self._inputs]:
             self._capture(args, [(tensor, tensor.clone()) for tensor in self.owned()])
         self._copy_in(args)
         self._graph.replay()
@@ -160,7 +167,7 @@ class Joint(Generic[Result]):
         return [_Part(owner, attribute, options) for owner, attribute in self.parts]
 
     def _capture(self, args: tuple[Any, ...], saved: list[tuple[Tensor, Tensor]]) -> None:
-        self._inputs = _tensors(args)
+        self._inputs = tensors(args)
         for _ in range(3):
             self.function(*args)
         _put_back(saved, self.owned())
@@ -177,7 +184,7 @@ class Joint(Generic[Result]):
         self._graph = graph
 
     def _copy_in(self, args: tuple[Any, ...]) -> None:
-        pairs = [(old, new) for old, new in zip(self._inputs, _tensors(args), strict=True) if _differ(old, new)]
+        pairs = [(old, new) for old, new in zip(self._inputs, tensors(args), strict=True) if _differ(old, new)]
         for dtype in dict.fromkeys(old.dtype for old, _ in pairs):
             alike = [(old, new) for old, new in pairs if old.dtype == dtype]
             torch._foreach_copy_([old for old, _ in alike], [new for _, new in alike])
@@ -251,15 +258,6 @@ def _put_back(saved: list[tuple[Tensor, Tensor]], owned: Iterable[Tensor]) -> No
         for tensor in owned:
             if id(tensor) not in known:
                 tensor.zero_()
-
-
-def _tensors(value: Any) -> list[Tensor]:
-    """All tensors in nested tuples and dictionaries; a dictionary's by key, since its order may change."""
-    if isinstance(value, Tensor):
-        return [value]
-    if isinstance(value, dict):
-        value = [value[key] for key in sorted(value)]
-    return [tensor for child in value for tensor in _tensors(child)] if isinstance(value, tuple | list) else []
 
 
 def _root(error: BaseException) -> BaseException:

@@ -1,23 +1,30 @@
 """On-policy data: every batch is collected with the weights as they are, learned from once, and forgotten."""
 
-from typing import Any
+from typing import Any, cast
 
+from torch import Tensor
+
+from datamodules.ahead import Ahead
 from datamodules.collect import Collector
 from datamodules.data import Backend, EnvironmentData, require_positive
 from datamodules.iterations import IterationDataset
-from datamodules.types import Rollout
+from datamodules.nested import mapped
+from datamodules.types import Actor, Rollout, UsageError
 
 
 class RolloutDataset(IterationDataset):
-    """Rollouts of a collector."""
+    """Rollouts of a collector, which may work ahead."""
 
-    def __init__(self, collector: Collector, iterations: int, trainer: Any):
+    def __init__(self, collector: Collector, iterations: int, trainer: Any, ahead: Ahead | None = None):
         super().__init__(iterations, trainer)
-        self.collector = collector
+        self.collector, self.ahead = collector, ahead
 
     def collect(self) -> Rollout:
         """The next rollout."""
-        return self.collector.collect()
+        if self.ahead is None:
+            return self.collector.collect()
+        learned = self.trainer.global_step
+        return self.ahead.collect(learned, last=learned + 1 >= self.iterations)
 
 
 class RolloutData(EnvironmentData):
@@ -31,6 +38,8 @@ class RolloutData(EnvironmentData):
         num_envs: environments on each rank.
         horizon: steps of every environment in a rollout.
         total_env_steps: the length of the run in environment steps, all ranks together, rounded up to whole iterations.
+        staleness: iterations that the policy which collects is behind the one that learns. 0 collects, then learns; 1
+            collects the next rollout while learning from the last, for algorithms that correct for it.
         eval_episodes: episodes of an evaluation, all ranks together.
         eval_greedy: evaluate the policy's mode (True) or sample from it.
         eval_env_kwargs: changes to `env_kwargs` for evaluation only.
@@ -47,6 +56,7 @@ class RolloutData(EnvironmentData):
         num_envs: int = 8,
         horizon: int = 128,
         total_env_steps: int = 100_000,
+        staleness: int = 0,
         eval_episodes: int = 32,
         eval_greedy: bool = True,
         eval_env_kwargs: dict[str, Any] | None = None,
@@ -64,7 +74,11 @@ class RolloutData(EnvironmentData):
             eval_max_steps,
         )
         require_positive("horizon", horizon)
-        self.horizon = horizon
+        if staleness not in (0, 1):
+            raise UsageError(
+                f"data.staleness is {staleness}; give 0 (collect, then learn) or 1 (collect the next while learning)."
+            )
+        self.horizon, self.staleness = horizon, staleness
         self.save_hyperparameters()
 
     @property
@@ -77,7 +91,51 @@ class RolloutData(EnvironmentData):
         """Environment steps one iteration adds, all ranks together."""
         return self.horizon * self.num_envs * self.world_size
 
+    @property
+    def beside(self) -> tuple[str, ...]:
+        """Joints that work while others do."""
+        return ("collect",) * self.staleness
+
     def train_dataloader(self) -> RolloutDataset:
-        """The loop: environments stepped with the module's own policy."""
-        self.dataset = RolloutDataset(self.make_collector(self.horizon), self.iterations, self.trainer)
+        """The loop: environments stepped with the module's own policy, or with a copy of it that works ahead."""
+        assert self.trainer is not None
+        restored = (self._restored or {}).get("ahead")
+        collector, ahead = self.make_collector(self.horizon), None
+        if self.staleness:
+            ahead = Ahead(collector, self._actor, self.trainer.precision_plugin.forward_context)
+            if restored is not None:
+                ahead.load_state_dict(restored)
+        self.dataset = RolloutDataset(collector, self.iterations, self.trainer, ahead)
         return self.dataset
+
+    @property
+    def _ahead(self) -> Ahead | None:
+        return None if self.collector is None else self.dataset.ahead
+
+    @property
+    def _collecting(self) -> Actor:
+        return cast(Any, self._actor).twin() if self.staleness else self._actor
+
+    def measured(self) -> dict[str, Any]:
+        """Adds how far behind the policy was that collected the last rollout, where that is not 0 by construction."""
+        return {} if self._ahead is None else {"rollout/policy_lag": self._ahead.lag}
+
+    def rank_state(self) -> dict[str, Any]:
+        """Adds what is under way."""
+        return super().rank_state() if self._ahead is None else mapped(Tensor.cpu, self._ahead.state_dict())
+
+    def settle(self) -> None:
+        """Wait for the rollout under way."""
+        if self._ahead is not None:
+            self._ahead.settle()
+
+    def on_exception(self, exception: BaseException) -> None:
+        """End the thread that collects ahead."""
+        if self._ahead is not None:
+            self._ahead.close()
+
+    def teardown(self, stage: str) -> None:
+        """End the thread that collects ahead, then close the environments."""
+        if self._ahead is not None and stage == "fit":
+            self._ahead.close()
+        super().teardown(stage)

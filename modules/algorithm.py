@@ -1,7 +1,8 @@
 """Algorithm: what every algorithm of Leyden shares. One level of inheritance, never two."""
 
+import copy
 from collections.abc import Collection
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import torch
 from lightning.pytorch import LightningModule
@@ -13,7 +14,7 @@ from torch.optim import Optimizer
 from datamodules.joint import Joint
 from datamodules.seeds import restore_generator, run_seed, stream_generator
 from datamodules.types import Decision, Episodes, Experience, Rollout, Scalars, Spaces, State, UsageError
-from modules.checks import check_data, check_precision
+from modules.checks import check_data, check_minibatches, check_precision
 from modules.hparams import check_checkpoint, described
 from modules.optimizers import Optimizers
 from modules.ranks import gathered, ranks, summed
@@ -34,7 +35,8 @@ class Algorithm(LightningModule):
         spaces: what the environment shows and takes; linked from the data on the command line.
 
     Attributes:
-        off_policy: learns from a replay.   env_steps: valid ones, all ranks together.   updates: optimizer steps.
+        off_policy: learns from a replay.   corrects_staleness: may be given rollouts of an older policy.
+        env_steps: valid ones, all ranks together.   updates: optimizer steps.
         latest: the values logged last, by tag, for whoever displays them.
         joints: `prepare` and `update`, which can be compiled and know their running times, while fitting.
         optimization: steps the optimizers in `update`, while fitting.
@@ -42,7 +44,7 @@ class Algorithm(LightningModule):
         minibatch_generator: this rank's source of permutations, while fitting.
     """
 
-    off_policy = False
+    off_policy, corrects_staleness = False, False
     joints: dict[str, Joint[Any]]
     optimization: Optimizers
     minibatch_generator: torch.Generator
@@ -66,17 +68,8 @@ class Algorithm(LightningModule):
         """Randomness for decisions of leading dimensions `shape`."""
         raise NotImplementedError
 
-    def act(
-        self,
-        obs: Tensor,
-        state: State,
-        reset: Tensor,
-        *,
-        mask: Tensor | None = None,
-        noise: Tensor | None = None,
-        greedy: bool = False,
-    ) -> tuple[Decision, State]:
-        """Decide for every row (see `datamodules.types.Actor`)."""
+    def act(self, *what: Any, **how: Any) -> tuple[Decision, State]:
+        """Decide for every row, given what `datamodules.types.Actor` says."""
         raise NotImplementedError
 
     def prepare(self, collected: Any) -> Any:
@@ -112,6 +105,11 @@ class Algorithm(LightningModule):
     def data(self) -> Any:
         """The DataModule of this run."""
         return cast(Any, self.trainer).datamodule
+
+    @property
+    def stale(self) -> bool:
+        """Whether rollouts are of an older policy than the one that learns."""
+        return self._trainer is not None and getattr(self.data, "staleness", 0) > 0
 
     @property
     def progress(self) -> float:
@@ -152,10 +150,6 @@ class Algorithm(LightningModule):
     def raw_optimizers(self) -> list[Optimizer]:
         """The optimizers that `update` steps, in the order of `make_optimizers`, while fitting."""
         return self.optimization.each
-
-    def make_capturable_(self) -> None:
-        """Let the update run inside a CUDA graph, if its optimizers can."""
-        self.joints["update"].capturable &= self.optimization.make_capturable_(self.device)
 
     def owned_tensors(self) -> list[Tensor]:
         """What updates change for good: parameters and the optimizers' states."""
@@ -234,9 +228,10 @@ class Algorithm(LightningModule):
         return [*self.optimization.each, Tick()]
 
     def setup(self, stage: str) -> None:
-        """Refuse data of other spaces or another kind, and a precision that cannot be had."""
+        """Refuse data that cannot be learned from, and minibatches and a precision that cannot be had."""
         check_data(self, self.data)
         if stage == "fit":
+            check_minibatches(self, self.data)
             check_precision(str(self.trainer.precision))
 
     def on_fit_start(self) -> None:
@@ -260,8 +255,14 @@ class Algorithm(LightningModule):
         return super()._apply(*args, **kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy decides by its own parameters."""
-        return super().__getstate__() | {"written_out": None}
+        """A copy decides by its own parameters, and has nothing to learn with."""
+        return super().__getstate__() | {"written_out": None, "joints": {}}
+
+    def twin(self) -> Self:
+        """One that acts by weights of its own, which are these at first, and shares all else."""
+        twin, own = copy.copy(self), {name: vars(self)[name] for name in ("_modules", "_parameters", "_buffers")}
+        vars(twin).update(copy.deepcopy(own))
+        return twin
 
     def rank_state(self) -> dict[str, Any]:
         """What this rank alone holds, as tensors and plain types."""

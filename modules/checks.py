@@ -37,6 +37,16 @@ def check_divides(minibatches: int, parts: int, what: str = "transitions (num_en
         )
 
 
+def check_minibatches(model: Any, data: Any) -> None:
+    """Raises: UsageError unless the minibatches divide a rollout's transitions, or rows where the network remembers."""
+    minibatches = getattr(model, "minibatches", 1)
+    transitions = getattr(data, "rows_per_rollout", minibatches)
+    if getattr(model, "recurrent", False):
+        check_divides(minibatches, transitions // data.horizon, "rows (environments)")
+    else:
+        check_divides(minibatches, transitions)
+
+
 def check_memoryless(network: object, who: str) -> None:
     """Raises: UsageError for a network that remembers, where `who` cannot use one."""
     if hasattr(network, "unroll"):
@@ -64,7 +74,7 @@ def check_recurrent(network: object, shared: bool) -> None:
 
 
 def check_data(model: Any, data: Any) -> None:
-    """Raises: UsageError unless the data has the model's spaces and yields what the model learns from."""
+    """Raises: UsageError unless the data has the model's spaces and yields what it learns from, as new as needed."""
     spaces = getattr(data, "spaces", model.spaces)
     if spaces != model.spaces:
         raise UsageError(f"The model was made for spaces {model.spaces}, but the data has {spaces}.")
@@ -72,6 +82,11 @@ def check_data(model: Any, data: Any) -> None:
         source = "a replay (off-policy data, such as" if model.off_policy else "rollouts (on-policy data, such as"
         kind = "datamodules.replay.ReplayData" if model.off_policy else "datamodules.rollout.RolloutData"
         raise UsageError(f"{type(model).__name__} learns from {source} {kind}), not from {type(data).__name__}.")
+    if getattr(data, "staleness", 0) and not model.corrects_staleness:
+        raise UsageError(
+            f"data.staleness is {data.staleness}, but {type(model).__name__} learns only from what its policy of now"
+            " collected: set it to 0."
+        )
 
 
 def check_precision(precision: str) -> None:

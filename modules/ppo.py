@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, Literal, Self, cast
 
 import torch
 from torch import Tensor, nn
@@ -12,9 +12,9 @@ from datamodules.joint import Joint
 from datamodules.types import Decision, Rollout, Scalars, Spaces, State
 from modules.algorithm import Algorithm
 from modules.bootstrap import next_values
-from modules.checks import check_divides, check_recurrent, check_values
+from modules.checks import check_recurrent, check_values
 from modules.functional.fused import ppo_objective
-from modules.functional.returns import gae
+from modules.functional.returns import gae, vtrace
 from modules.functional.schedule import Schedule, scheduled
 from modules.functional.value import explained_variance
 from modules.hparams import keep_hyperparameters
@@ -25,7 +25,8 @@ from modules.networks.normalize import RewardScaler, RunningNormalizer
 from modules.optimizers import learning
 from modules.ppo_batch import PPOBatch, states_at
 from modules.ranks import averaged
-from modules.written_out.ppo import WrittenOut, can_be_written_out
+from modules.reconsidering import reconsidered
+from modules.written_out.ppo import Deciding, WrittenOut, can_be_written_out
 
 METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm", "explained_variance")
 
@@ -42,18 +43,16 @@ class PPO(Algorithm):
     6. Minibatches: a new permutation every pass.   7. Advantages normalised per minibatch, over all ranks.
     8. Clipped ratio (`clip`, `clip_schedule`).   9. `value_clip`, off by default: it helps little and has a unit.
     10. Loss = policy + value_weight x value - entropy_weight x entropy; the value loss carries its 1/2.
-    11. Gradients clipped by their global norm (`max_grad_norm`).
-    12. Logged: losses, entropy, approx_kl (k3), clip_fraction, explained_variance, grad_norm, learning_rate.
+    11. Gradients clipped by their global norm (`max_grad_norm`).   12. `METRICS` logged; approx_kl is k3.
     13. Separate networks for policy and value; `shared` makes them one, as for images.
-    14. Continuous actions: state-independent log-std, starting at 0; dimensions independent; the unclipped action is
-        stored, the environment gets it clipped.
+    14. Continuous actions: state-independent log-std, starting at 0; the unclipped action is stored.
     15. `normalize_obs` and `normalize_reward` (by the running deviation of the discounted return), both clipped at 10;
         statistics are part of the checkpoint, frozen within an iteration and in evaluation.
     16. Multi-discrete and binary parts are independent: log-probabilities and entropies add up.
     17. `target_kl` ends an iteration's passes early, agreed by all ranks, at 1.5 times the target.
-    18. A recurrent network is shared; minibatches are whole sequences of some rows, unrolled anew from the state that
-        the rollout began with, through the resets inside.
+    18. A recurrent network is shared; minibatches are whole sequences, unrolled anew through the resets inside.
     19. Masked actions have logits of -1e8.   20. Losses and log-probabilities are float32 under any precision.
+    21. Of a stale rollout (`data.staleness` 1) advantages and targets are V-trace's; see `modules.reconsidering`.
     The Atari wrappers and frame stacks (items 14 to 22 there) are the environment's own matter.
 
     Args:
@@ -72,6 +71,8 @@ class PPO(Algorithm):
 
     Raises: UsageError for values that cannot be.
     """
+
+    corrects_staleness = True
 
     def __init__(
         self,
@@ -121,14 +122,6 @@ class PPO(Algorithm):
         self.actor = policy_head(features, spaces["action_kind"], spaces["action_sizes"], dimensions)
         self.critic = ValueHead(features)
 
-    def setup(self, stage: str) -> None:
-        """Refuse minibatches that do not divide the rollout."""
-        super().setup(stage)
-        if stage == "fit" and self.recurrent:
-            check_divides(self.minibatches, self.data.rows_per_rollout // self.data.horizon, "rows (environments)")
-        elif stage == "fit":
-            check_divides(self.minibatches, getattr(self.data, "rows_per_rollout", self.minibatches))
-
     def initial_state(self, batch: int) -> State:
         """The network's state at the start of an episode."""
         return cast(Network, self.network).initial_state(batch)
@@ -147,17 +140,15 @@ class PPO(Algorithm):
         noise: Tensor | None = None,
         greedy: bool = False,
     ) -> tuple[Decision, State]:
-        """The policy's mode if greedy, else a sample, the policy itself, and from a shared torso the value."""
+        """The policy's mode if greedy, else a sample; the policy itself, and from a shared torso the value."""
         if self.written_out is not None and not torch.compiler.is_compiling():
             policy, value = self.written_out.decide(obs, mask)
         else:
             features, state = applied(self.network, self.normalized(obs), state, reset)
             policy = applied(self.actor, features, mask)
             value = self.critic(features) if self.value_network is None and not self.recurrent else None
-        if greedy:
-            return Decision(policy.mode, {}), state
-        extras = {"policy": policy.parameters} | ({} if value is None else {"value": value})
-        return Decision(policy.sample(cast(Tensor, noise)), extras), state
+        action = policy.mode if greedy else policy.sample(cast(Tensor, noise))
+        return Decision(action, {"policy": policy.parameters} | ({} if value is None else {"value": value})), state
 
     def normalized(self, obs: Tensor) -> Tensor:
         """Observations as the networks see them."""
@@ -182,11 +173,13 @@ class PPO(Algorithm):
 
     def prepare(self, rollout: Rollout) -> PPOBatch:
         """Advantages and value targets of a rollout, flattened to T x B transitions unless the network is recurrent."""
+        rollout, log_ratio = reconsidered(self, rollout) if self.stale else (rollout, None)
         values, states = self.values(rollout)
         value, next_value = values[:-1], self.next_value(rollout, values, states)
         reward = rollout.reward if self.reward_scaler is None else self.reward_scaler.scale(rollout.reward)
-        flags = (rollout.terminated, rollout.truncated)
-        advantage, target = gae(reward, value, next_value, *flags, gamma=self.gamma, lam=self.lam)
+        series = (reward, value, next_value, rollout.terminated, rollout.truncated)
+        estimate = gae if log_ratio is None else partial(vtrace, log_ratio)
+        advantage, target = estimate(*series, gamma=self.gamma, lam=self.lam)
         log_prob = self.actor.distribution(rollout.extras["policy"]).log_prob(rollout.action)
         columns = (rollout.obs[:-1], rollout.action, log_prob, value, advantage, target)
         masks = (rollout.valid if rollout.phantoms else None, rollout.extras.get("action_mask"))
@@ -207,6 +200,12 @@ class PPO(Algorithm):
     def write_out(self) -> WrittenOut | None:
         """Deciding and the gradient, for plain networks on a CPU."""
         return WrittenOut(self) if type(self) is PPO and can_be_written_out(self) else None
+
+    def twin(self) -> Self:
+        """One that acts by weights of its own (see `Algorithm.twin`), as shortly as this one does."""
+        twin = super().twin()
+        twin.written_out = None if self.written_out is None else Deciding(twin)
+        return twin
 
     def schedule_(self) -> None:
         """Learning rate and clip range for the iteration that begins."""

@@ -11,7 +11,7 @@ from datamodules.joint import Joint
 from datamodules.types import Decision, Rollout, Scalars, Spaces, State
 from modules.algorithm import Algorithm
 from modules.bootstrap import next_values
-from modules.checks import check_divides, check_memoryless, check_one_choice, check_values
+from modules.checks import check_memoryless, check_one_choice, check_values
 from modules.exploring import EpsilonGreedy
 from modules.functional.choices import MASKED
 from modules.functional.policy import masked_mean
@@ -93,12 +93,6 @@ class PQN(Algorithm):
         self.learning_rate, self.learning_rate_schedule = learning_rate, learning_rate_schedule
         self.passes, self.minibatches = passes, minibatches
         self.explore = EpsilonGreedy(spaces["action_sizes"][0], epsilon_start, epsilon, epsilon_steps)
-
-    def setup(self, stage: str) -> None:
-        """Refuse minibatches that do not divide the rollout."""
-        super().setup(stage)
-        if stage == "fit":
-            check_divides(self.minibatches, self.data.rows_per_rollout)
 
     def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         """What exploration draws from."""

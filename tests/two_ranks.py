@@ -1,4 +1,4 @@
-"""A small run on two CPU processes; `python -m tests.two_ranks FOLDER [interrupt]` writes what each rank saw."""
+"""A small run on two CPU processes; `python -m tests.two_ranks FOLDER [interrupt] [stale]`: what each rank saw."""
 
 import json
 import os
@@ -24,6 +24,7 @@ class Witness(Callback):
         self.lines: list[dict[str, Any]] = []
 
     def on_train_batch_end(self, trainer: lightning.Trainer, pl_module: Any, *_: Any) -> None:
+        trainer.datamodule.settle()
         storage = trainer.datamodule.collector.storage
         seen = {"actions": storage["action"].flatten().tolist(), "obs": float(storage["obs"].sum())}
         counters = {name: getattr(pl_module, name) for name in ("global_step", "env_steps", "updates")}
@@ -44,7 +45,7 @@ def main() -> None:
     torch.set_num_threads(1)
     folder, interrupt = Path(sys.argv[1]), "interrupt" in sys.argv
     lightning.seed_everything(1, verbose=False)
-    data = snake_data(total_env_steps=2560)
+    data = snake_data(total_env_steps=2560, staleness=int("stale" in sys.argv))
     callbacks = [Witness(folder), Interrupt(), *([Interrupted()] if interrupt else [])]
     run = trainer(folder, *callbacks, strategy="ddp", devices=2, val_check_interval=4, log_every_n_steps=1)
     run.fit(small_ppo(data, target_kl=0.01), datamodule=data)

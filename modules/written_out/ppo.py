@@ -44,19 +44,20 @@ class Branch:
     Args:
         torso: the network, of the layers that `known` knows.
         heads: the linear layers that read its features.
-        gradients: where the gradient of each parameter is written.
+        gradients: where the gradient of each parameter is written; none are where nothing is learned.
     """
 
-    def __init__(self, torso: nn.Module, heads: Sequence[nn.Linear], gradients: Mapping[Tensor, Tensor]):
+    def __init__(self, torso: nn.Module, heads: Sequence[nn.Linear], gradients: Mapping[Tensor, Tensor] | None = None):
         body = [*torso.modules()]
         self.layers = [layer for layer in body if isinstance(layer, nn.Linear)]
         self.activation = next(ACTIVATIONS[type(layer)] for layer in body if type(layer) in ACTIVATIONS)
         self.affine, self.heads = (
             [(of.bias.detach(), of.weight.detach().t()) for of in each] for each in (self.layers, heads)
         )
-        self.by_weight = [gradients[layer.weight] for layer in self.layers]
-        self.by_bias = [gradients[layer.bias] for layer in self.layers]
-        self.by_heads = [gradients[each] for head in heads for each in (head.weight, head.bias)]
+        if gradients is not None:
+            self.by_weight = [gradients[layer.weight] for layer in self.layers]
+            self.by_bias = [gradients[layer.bias] for layer in self.layers]
+            self.by_heads = [gradients[each] for head in heads for each in (head.weight, head.bias)]
         self.sizes = [head.out_features for head in heads]
         self.outputs = sum(self.sizes)
         self.seen: list[Tensor] = []
@@ -98,12 +99,14 @@ class Branch:
                 torch.mm(by, self.affine[layer][1].t(), out=self.by_seen[layer - 1])
 
 
-class WrittenOut:
-    """What a `PPO` decides by few calls, and the gradient of its loss without autograd."""
+class Deciding:
+    """What a `PPO` decides, by few calls.
 
-    def __init__(self, model: "PPO"):
-        flat = model.optimization.flat[model.raw_optimizers[0]]
-        gradients: dict[Tensor, Tensor] = dict(zip(flat.parameters, flat.views, strict=True))
+    Args:
+        model: the `PPO`, or a twin of it.   gradients: as `Branch` takes them.
+    """
+
+    def __init__(self, model: "PPO", gradients: Mapping[Tensor, Tensor] | None = None):
         actor, critic = model.actor.linear, model.critic.linear
         if model.value_network is None:
             self.branches = [Branch(model.network, [actor, critic], gradients)]
@@ -113,15 +116,29 @@ class WrittenOut:
                 Branch(model.value_network, [critic], gradients),
             ]
         self.normalizer, self.scale = model.obs_normalizer, cast(MLP, model.network).scale
-        self.critic = Branch(model.value_network or model.network, [critic], gradients)
         self.head = model.actor
-        self.model, self.sizes = model, [branch.outputs for branch in self.branches]
-        self.room = torch.empty(2, sum(self.sizes), 0)
 
     def decide(self, obs: Tensor, mask: Tensor | None) -> tuple[Distribution, Tensor | None]:
         """The policy for observations `[N, *obs]` without gradient, and from a shared torso the value `[N]`."""
         logits, *value = self.branches[0].each_head(self.features(obs))
         return self.head.distribution(self.head.masked(logits, mask)), value[0].squeeze(-1) if value else None
+
+    def features(self, obs: Tensor) -> Tensor:
+        """Observations as the first layers take them, `[N, inputs]`."""
+        obs = as_features(obs if self.normalizer is None else self.normalizer(obs))
+        return obs if self.scale == 1.0 else obs * self.scale
+
+
+class WrittenOut(Deciding):
+    """Besides, its values, and the gradient of its loss without autograd."""
+
+    def __init__(self, model: "PPO"):
+        flat = model.optimization.flat[model.raw_optimizers[0]]
+        gradients: dict[Tensor, Tensor] = dict(zip(flat.parameters, flat.views, strict=True))
+        super().__init__(model, gradients)
+        self.critic = Branch(model.value_network or model.network, [model.critic.linear], gradients)
+        self.model, self.sizes = model, [branch.outputs for branch in self.branches]
+        self.room = torch.empty(2, sum(self.sizes), 0)
 
     def value(self, obs: Tensor) -> Tensor:
         """v(s) of observations `[N, *obs]`, `[N]`, without gradient."""
@@ -143,11 +160,6 @@ class WrittenOut:
         for branch, by in reversed(pairs):  # what went forward last still lies in a cache
             branch.learn_(by)
         return measures
-
-    def features(self, obs: Tensor) -> Tensor:
-        """Observations as the first layers take them, `[N, inputs]`."""
-        obs = as_features(obs if self.normalizer is None else self.normalizer(obs))
-        return obs if self.scale == 1.0 else obs * self.scale
 
     def by_output_(self, batch: PPOBatch, output: Tensor, by_output: Tensor) -> Tensor:
         """Write the loss's gradient by logits and value, the rows of `output`; the loss's measures."""

@@ -57,3 +57,10 @@ def test_the_checkpoint_holds_the_state_of_every_rank(two_ranks: tuple[Path, Lin
 def test_a_rank_that_is_told_to_stop_stops_all(tmp_path: Path) -> None:
     first, second = run_two_ranks(tmp_path, "interrupt")
     assert [line["global_step"] for line in first] == [line["global_step"] for line in second] == [1, 2, 3]
+
+
+def test_ranks_that_collect_ahead_hold_equal_weights_too(tmp_path: Path) -> None:
+    first, second = run_two_ranks(tmp_path, "stale")
+    assert [line["weights"] for line in first] == [line["weights"] for line in second]
+    assert all(one["actions"] != other["actions"] for one, other in zip(first, second, strict=True))
+    assert [line["latest"]["rollout/policy_lag"] for line in first] == [0] + 9 * [1]
