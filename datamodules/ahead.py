@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 
@@ -12,23 +12,18 @@ from datamodules.nested import mapped, tensors
 from datamodules.types import Rollout
 
 
-class Collected(NamedTuple):
-    """A rollout, and when the device has it; None where there is nothing to wait for."""
-
-    rollout: Rollout
-    done: torch.cuda.Event | None
-
-
 class Ahead:
-    """Lets a collector work in a thread of its own, one rollout ahead of the learning.
+    """Lets a collector work one rollout ahead of the learning.
 
-    What iteration n learns from was begun when iteration n - 1 was about to learn, and with the weights of then: the
-    collector's actor is a copy that is brought up to date between two rollouts only. So the policy is older by one
-    iteration than what learns, never by more, and a run repeats exactly however the threads take turns. The first
-    rollout has no lag. Nothing goes on beside the first iteration, in which joints take their form.
+    What iteration n learns from is collected with the weights that iteration n - 1 began with, by a twin that is
+    brought up to date in between. So the policy is older by one iteration than what learns, never by more, and a run
+    repeats exactly, whoever is faster. The first rollout has no lag.
 
-    A state is that from which the rollout under way began, so a resumed run collects it again. On a GPU the thread has
-    a stream of its own.
+    On a CPU the collector works in a thread while the loop learns; not beside the first iteration, in which joints take
+    their form. A GPU learns by itself once it was told how, so nothing needs a thread there: the next rollout is
+    collected on a stream of its own, of high priority, which waits for the weights and not for the learning.
+
+    A state is that from which the rollout under way began, so a resumed run collects it again.
 
     Args:
         collector: whose `actor` is a twin of `module`; nobody else collects with it.
@@ -46,11 +41,12 @@ class Ahead:
         self._weights = [*module.parameters(), *module.buffers()]
         self._learned: int | None = None
         self._origin: dict[str, Any] | None = None
-        self._under_way: Future[Collected] | None = None
+        self._under_way: Future[Rollout] | None = None
         self._formed, self._memory = False, cast(Any, None)
         self._thread = ThreadPoolExecutor(1, "collect")
         self._device = collector.envs.device
-        self._stream = torch.cuda.Stream(self._device) if self._device.type == "cuda" else None
+        self._stream = torch.cuda.Stream(self._device, priority=-1) if self._device.type == "cuda" else None
+        self._weights_taken: torch.cuda.Event | None = None
 
     def collect(self, iteration: int, last: bool) -> Rollout:
         """The rollout that was collected ahead; the next one begins.
@@ -66,8 +62,9 @@ class Ahead:
         rollout = self._kept(self._finished())
         self.lag = iteration - cast(int, self._learned)
         self._catch_up(iteration)
-        if self._formed and not last:
-            self._origin, self._under_way = self.collector.state_dict(), self._begun()
+        if self._stream is None and self._formed and not last:
+            self._origin = self.collector.state_dict()
+            self._under_way = self._thread.submit(self._collected)
         self._formed = True
         return rollout
 
@@ -88,34 +85,37 @@ class Ahead:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `ahead` in a `state_dict`; the rest of it is for the collector."""
-        self._learned = state["learned"]
         self._actor.load_state_dict(state["weights"])
+        self._be_of(state["learned"])
 
     @torch.no_grad()
     def _catch_up(self, iteration: int) -> None:
-        """Let the copy be what learns, which has seen that many iterations."""
+        """Let the twin be what learns, which has seen that many iterations."""
         torch._foreach_copy_(self._copies, self._weights)
+        self._be_of(iteration)
+
+    def _be_of(self, iteration: int | None) -> None:
+        """Note which weights the twin has, and when a GPU will have them."""
         self._learned = iteration
-
-    def _begun(self) -> Future[Collected]:
-        return self._thread.submit(self._collect, self._now())
-
-    def _collect(self, ready: torch.cuda.Event | None) -> Collected:
-        """What the thread does, once the device has what it reads."""
-        if ready is None or self._stream is None:
-            with self.context():
-                return Collected(self.collector.collect(), None)
-        self._stream.wait_event(ready)
-        with self.context(), torch.cuda.stream(self._stream):
-            return Collected(self.collector.collect(), self._now())
+        if self._stream is not None:
+            self._weights_taken = torch.cuda.current_stream(self._device).record_event()
 
     def _finished(self) -> Rollout:
         """The rollout under way, or one from its beginning."""
-        under_way = self._under_way or self._begun()
-        self._under_way, self._origin = None, None
-        rollout, done = under_way.result()
-        if done is not None:
-            torch.cuda.current_stream(self._device).wait_event(done)
+        under_way, self._under_way = self._under_way, None
+        rollout = self._collected() if under_way is None else under_way.result()
+        self._origin = None
+        return rollout
+
+    def _collected(self) -> Rollout:
+        """A rollout with the twin as it is; on a GPU, on its stream."""
+        if self._stream is None or self._weights_taken is None:
+            with self.context():
+                return self.collector.collect()
+        self._stream.wait_event(self._weights_taken)
+        with self.context(), torch.cuda.stream(self._stream):
+            rollout = self.collector.collect()
+        torch.cuda.current_stream(self._device).wait_stream(self._stream)
         return rollout
 
     def _kept(self, rollout: Rollout) -> Rollout:
@@ -127,7 +127,3 @@ class Ahead:
         else:
             self._memory = mapped(torch.clone, rollout)
         return self._memory._replace(env_steps=rollout.env_steps)
-
-    def _now(self) -> torch.cuda.Event | None:
-        """When a GPU has done what it was given so far."""
-        return None if self._stream is None else torch.cuda.current_stream(self._device).record_event()
