@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import torch
 
 from datamodules.envpool_envs import EnvPoolEnvs
 from datamodules.gymnasium_env import GymnasiumEnv
+from datamodules.seeds import stream_seed
 from datamodules.types import UsageError
 from datamodules.vector import make_envs, probe_spaces
 from tests.datamodules.counting import transitions
@@ -118,6 +120,7 @@ def test_a_game_of_atari_s_is_stepped():
     assert step.obs.any()
 
 
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux to count threads")
 def test_threads_are_the_cores_of_a_rank_unless_told_and_end_with_the_environments(monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(6)), raising=False)
     before, counts = threads_of_this_process(), []
@@ -173,19 +176,14 @@ def test_training_repeats_itself_and_counts_no_phantom(tmp_path):
     assert models[0].env_steps < 640
 
 
-def test_ranks_play_other_episodes_with_the_cores_they_share(tmp_path, monkeypatch):
+def test_ranks_of_a_host_play_other_episodes_and_share_its_cores(tmp_path, monkeypatch):
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(4)), raising=False)
-    starts = []
-    for rank in (0, 1):
-        data = cartpole_data(backend="envpool")
-        data.trainer = trainer(tmp_path, strategy="ddp", devices=2)
-        data.trainer.strategy.connect(small_ppo(data))
-        data.trainer.strategy.set_world_ranks()
-        monkeypatch.setattr(type(data.trainer), "global_rank", rank)
-        collector = data.make_collector(1)
-        starts += map(tuple, collector.live.obs.tolist())
-        assert collector.envs.envs._pool.config["num_threads"] == 2
-        collector.envs.close()
+    data = cartpole_data(backend="envpool")
+    data.trainer = trainer(tmp_path, strategy="ddp", devices=2)
+    data.trainer.strategy.connect(small_ppo(data))
+    with closing(data.make_collector(1).envs) as envs:
+        assert envs.envs._pool.config["num_threads"] == 2
+        starts = [tuple(obs) for rank in (0, 1) for obs in envs.reset(stream_seed(1, rank, "env"))[0].tolist()]
     assert len(set(starts)) == 8
 
 
