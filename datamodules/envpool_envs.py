@@ -49,7 +49,7 @@ class EnvPoolEnvs(gym.vector.VectorEnv):
         _require_arrays(env, self.single_observation_space, self.single_action_space, spec.config.max_num_players)
         self._make = partial(envpool.make_gymnasium, env, num_envs=num_envs, **kwargs)
 
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start every environment anew; options are not read.
 
         A pool takes seeds only where it is made, so that a seed makes a new one. Each environment is given its own:
