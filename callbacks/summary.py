@@ -10,7 +10,7 @@ from callbacks.threads import counted
 from callbacks.throughput import joints
 from datamodules.joint import Joint
 
-BACKENDS = {"SyncVectorEnv": "sync", "AsyncVectorEnv": "async", "PoolEnv": "pool"}
+BACKENDS = {"SyncVectorEnv": "sync", "AsyncVectorEnv": "async", "PoolEnv": "pool", "EnvPoolEnvs": "envpool"}
 """What the classes that step Gymnasium environments are called in a configuration."""
 
 

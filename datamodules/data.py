@@ -18,7 +18,7 @@ from datamodules.seeds import run_seed, stream_generator, stream_seed
 from datamodules.types import Actor, UsageError, VectorEnv
 from datamodules.vector import make_envs, probe_spaces
 
-Backend = Literal["auto", "device", "sync", "async", "vector", "pool"]
+Backend = Literal["auto", "device", "sync", "async", "vector", "pool", "envpool"]
 
 
 class EnvironmentData(LightningDataModule):
@@ -28,7 +28,7 @@ class EnvironmentData(LightningDataModule):
         env: a Gymnasium id (`CartPole-v1`, `module:Id`) or the dotted path of an environment class.
         env_kwargs: keyword arguments of the environment.
         backend: auto | device (on-device tensors) | sync | async (a process each) | vector (the id's own entry point)
-            | pool (many environments in each of a few processes).
+            | pool (many environments in each of a few processes) | envpool (EnvPool's environments, in threads of C++).
         num_envs: environments on each rank.
         total_env_steps: the length of the run in environment steps, all ranks together, rounded up to whole iterations.
         eval_episodes: episodes of an evaluation, all ranks together.
@@ -67,7 +67,7 @@ class EnvironmentData(LightningDataModule):
         self.eval_max_steps = eval_max_steps
         for name in ("num_envs", "total_env_steps", "eval_episodes", "eval_max_steps"):
             require_positive(name, getattr(self, name))
-        self.spaces = probe_spaces(env, self.env_kwargs)
+        self.spaces = probe_spaces(env, self.env_kwargs, backend)
         self.collector: Collector | None = None
         self._restored: dict[str, Any] | None = None
         self._final: dict[str, Any] | None = None

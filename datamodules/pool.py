@@ -67,7 +67,7 @@ class PoolEnv:
     ):
         self.num_envs, self.device = len(makers), device
         self._first_seed: int | None = seed
-        cores = max(1, _cores() // ranks)
+        cores = cores_of_rank(ranks)
         workers = max(min(cores, 2), cores - 1) if num_workers is None else num_workers
         for what, number in (("num_envs", self.num_envs), ("num_workers", workers)):
             if number < 1:
@@ -264,9 +264,10 @@ def _layout(spaces: Spaces, action: tuple[tuple[int, ...], Any], num_envs: int, 
     }
 
 
-def _cores() -> int:
-    """Cores that this program may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def cores_of_rank(ranks: int) -> int:
+    """Cores that this program may use, where so many like it share the host."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // ranks)
 
 
 def _unpin(block: Tensor) -> None:

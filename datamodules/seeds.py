@@ -31,8 +31,8 @@ def restore_generator(generator: torch.Generator, state: torch.Tensor) -> None:
         rank_zero_warn(f"The random numbers of a checkpoint from another device begin anew on {generator.device}.")
 
 
-def env_seeds(seed: int, count: int) -> np.ndarray:
-    """Independent 31-bit seeds for `count` environments, the same whatever steps them."""
+def env_seeds(seed: int | None, count: int) -> np.ndarray:
+    """Independent 31-bit seeds for `count` environments, the same whatever steps them; others every time for None."""
     return np.random.SeedSequence(seed).generate_state(count) >> 1
 
 

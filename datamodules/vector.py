@@ -1,6 +1,5 @@
 """make_envs: any environment's name -> one interface of tensors."""
 
-import difflib
 import functools
 import importlib
 import re
@@ -15,12 +14,15 @@ from gymnasium.envs.registration import EnvSpec
 import datamodules.envs  # noqa: F401  (registers Leyden's own ids)
 from datamodules.contract import judged_spaces
 from datamodules.device_env import DeviceEnv
+from datamodules.envpool_envs import EnvPoolEnvs
 from datamodules.gymnasium_env import GymnasiumEnv
+from datamodules.nearest import nearest
 from datamodules.pool import PoolEnv
+from datamodules.spaces import spaces_of
 from datamodules.types import Spaces, TensorEnv, UsageError, VectorEnv
 from datamodules.workers import AsyncEnvs, SyncEnvs
 
-BACKENDS = ("auto", "device", "sync", "async", "vector", "pool")
+BACKENDS = ("auto", "device", "sync", "async", "vector", "pool", "envpool")
 EXTRAS = ("box2d", "mujoco")
 """Gymnasium's extras that are also the project's, with the releases that were tested."""
 
@@ -59,8 +61,9 @@ def make_envs(
             TensorEnv or a gymnasium.Env.
         num_envs: how many.
         backend: device (on-device tensors), sync (this process), async (a process each), vector (the id's own vector
-            entry point), pool (a few processes, many environments in each), or auto: device where there is one, else
-            vector from `VECTOR_FROM` environments, else sync.
+            entry point), pool (a few processes, many environments in each), envpool (the id's namesake among EnvPool's
+            environments, in threads of C++), or auto: device where there is one, else vector from `VECTOR_FROM`
+            environments, else sync; never envpool, whose environments are not quite Gymnasium's.
         env_kwargs: keyword arguments of the environment.
         device: where tensors go, and where on-device environments live.
         seed: of the first reset that is given none.
@@ -71,7 +74,11 @@ def make_envs(
     """
     if num_envs < 1:
         raise UsageError(f"num_envs is {num_envs}; it must be at least 1.")
-    source, kwargs = source_of(env), _checked(env_kwargs)
+    kwargs = _checked(env_kwargs)
+    if backend == "envpool":
+        with _refusals_in_one_sentence(env, backend, kwargs):
+            return GymnasiumEnv(EnvPoolEnvs(env, num_envs, kwargs, ranks=ranks), device=device, seed=seed, name=env)
+    source = source_of(env)
     backend = _chosen(source, backend, num_envs)
     with _refusals_in_one_sentence(env, backend, kwargs):
         if backend == "device":
@@ -84,14 +91,20 @@ def make_envs(
         return GymnasiumEnv(_vectorised(source.spec, num_envs, backend, kwargs), device=device, seed=seed, name=env)
 
 
-def probe_spaces(env: str, env_kwargs: dict[str, Any] | None = None) -> Spaces:
+def probe_spaces(env: str, env_kwargs: dict[str, Any] | None = None, backend: str = "auto") -> Spaces:
     """What an environment shows and takes, from one copy on the host that is closed again; CUDA is not touched.
 
-    A Gymnasium environment is reset and stepped once, whichever backend will step its copies: see `judged_spaces`.
+    A Gymnasium environment is reset and stepped once, whichever backend will step its copies: see `judged_spaces`. What
+    EnvPool's show and take, which may differ, is asked of their description where `backend` is envpool.
 
     Raises: UsageError as `make_envs` and `judged_spaces` do.
     """
-    source, kwargs = source_of(env), _checked(env_kwargs)
+    kwargs = _checked(env_kwargs)
+    if backend == "envpool":
+        with _refusals_in_one_sentence(env, backend, kwargs):
+            envs = EnvPoolEnvs(env, 1, kwargs)
+        return spaces_of(envs.single_observation_space, envs.single_action_space, name=env)
+    source = source_of(env)
     with _refusals_in_one_sentence(env, "auto", kwargs):
         if source.tensor_env is not None:
             return source.tensor_env(**kwargs).spaces
@@ -114,11 +127,8 @@ def source_of(env: str) -> Source:
     path, _, attribute = env.rpartition(".")
     if not module and path and all(part.isidentifier() for part in env.split(".")):
         return _class(getattr(_imported(path, env), attribute, None), env)
-    ids = {known.lower(): known for known in gym.registry}
-    nearest = [ids[match] for match in difflib.get_close_matches(name.lower(), ids, n=3)]
-    advice = (
-        f"did you mean {' or '.join(nearest)}?" if nearest else "give a Gymnasium id or the dotted path of a class."
-    )
+    like = nearest(name, gym.registry)
+    advice = f"did you mean {like}?" if like else "give a Gymnasium id or the dotted path of a class."
     raise UsageError(f"There is no environment {env!r}: {advice}")
 
 
@@ -201,7 +211,7 @@ def _refusals_in_one_sentence(env: str, backend: str, kwargs: dict[str, Any]) ->
         raise
     except (gym.error.DependencyNotInstalled, ImportError) as error:
         extra = re.search(r"gymnasium\[([\w, -]+)\]", str(error))
-        cure = f"pip install '{extra[0]}'" if extra else str(error)
+        cure = f"pip install '{extra[0]}'" if extra else str(error).rstrip(".")
         if extra and extra[1] in EXTRAS:
             cure = f"pip install -e '.[{extra[1]}]' in the project's folder"
         raise UsageError(f"{env} needs a package that is not installed: {cure}.") from error

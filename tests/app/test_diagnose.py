@@ -70,6 +70,18 @@ def test_overrides_act_as_in_fit(diagnose: Any) -> None:
     assert found["in_force"]["environments"] == "4 x CartPole-v1, backend vector"
 
 
+def test_a_run_on_envpool_s_environments_trains_and_is_diagnosed(run: Run, diagnose: Any, folder: Path) -> None:
+    pytest.importorskip("envpool", reason="needs the extra envpool")
+    words = ["--data.env", "CartPole-v1", "--data.env_kwargs", "{}", "--data.backend", "envpool"]
+
+    trained = run("fit", "--config", "a.yaml", *words, "--data.total_env_steps", "128")
+    found = json.loads(diagnose("--test", "env", *words).out.splitlines()[-1])
+
+    assert trained.code == 0
+    assert found["in_force"]["environments"] == "8 x CartPole-v1, backend envpool"
+    assert found["environment"]["env_steps_per_s"] > 0
+
+
 STORED = """
 model:
   class_path: modules.active_dynamics.ActiveDynamics

@@ -14,7 +14,7 @@ OUTSIDE = {
     "modules/functional": {"jaxtyping", "torch"},
     "modules/networks": {"jaxtyping", "torch"},
     "modules": {"jaxtyping", "lightning", "torch", "torchmetrics"},
-    "datamodules": {"gymnasium", "jaxtyping", "lightning", "numpy", "pyarrow", "torch"},
+    "datamodules": {"envpool", "gymnasium", "jaxtyping", "lightning", "numpy", "pyarrow", "torch"},
     "callbacks": {"PIL", "lightning", "matplotlib", "numpy", "pynvml", "rich", "torch", "tqdm"},
 }
 

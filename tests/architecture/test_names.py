@@ -2,6 +2,7 @@
 
 import ast
 import re
+import tomllib
 
 from tests.architecture.source import FOLDERS, PACKAGES, ROOT, python_files, text_files, tree, where
 
@@ -25,6 +26,14 @@ def test_every_folder_says_what_lives_there() -> None:
     ]
 
     assert not silent, f"write what lives there, and how to add one more, in the __init__.py docstring of {silent}"
+
+
+def test_every_package_is_installed() -> None:
+    named = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
+
+    folders = {".".join(path.parent.relative_to(ROOT).parts) for path in python_files(*PACKAGES)}
+
+    assert set(named) == folders | {"configs"}, "name every folder of code in pyproject.toml"
 
 
 def test_only_the_program_prints() -> None:

@@ -62,8 +62,10 @@ def test_the_summary_tells_the_joints_not_the_setting(make_run: Any) -> None:
     assert told.forms["pinned memory"] == "not needed, nothing is copied between devices"
 
 
-@pytest.mark.parametrize("asked", ["sync", "vector", "async"])
+@pytest.mark.parametrize("asked", ["sync", "vector", "async", "envpool"])
 def test_backends_are_named_as_in_a_configuration(asked: str) -> None:
+    if asked == "envpool":
+        pytest.importorskip("envpool", reason="needs the extra envpool")
     envs = make_envs("CartPole-v1", 2, backend=asked)
 
     assert backend(envs) == asked

@@ -1,3 +1,5 @@
+import sys
+
 import gymnasium as gym
 import pytest
 import torch
@@ -144,3 +146,14 @@ def test_a_missing_extra_says_how_to_install_it(registered, extra, cure):
     registered("Lander-v0", entry_point=lander)
     with pytest.raises(UsageError, match=rf"Lander-v0 needs a package that is not installed: pip install {cure}\.$"):
         probe_spaces("Lander-v0")
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda: make_envs("Pong-v5", 2, backend="envpool"), lambda: probe_spaces("Pong-v5", None, "envpool")]
+)
+def test_without_envpool_its_backend_says_how_to_install_it(monkeypatch, ask):
+    monkeypatch.setitem(sys.modules, "envpool", None)
+    with pytest.raises(
+        UsageError, match=r"needs the package envpool, .*: pip install -e '\.\[envpool\]' in the project"
+    ):
+        ask()

@@ -41,6 +41,12 @@ def test_cartpole_with_the_settings_of_the_zoo(tmp_path: Path) -> None:
     must_reach(tmp_path, "ppo_cartpole.yaml", 475)
 
 
+def test_cartpole_of_envpool_s(tmp_path: Path) -> None:
+    pytest.importorskip("envpool", reason="needs the extra envpool")
+
+    must_reach(tmp_path, "ppo_cartpole.yaml", 475, "--data.backend=envpool")
+
+
 def test_cartpole_in_a_second(tmp_path: Path) -> None:
     must_reach(tmp_path, "ppo_cartpole_large.yaml", 475, needed=3)
 
