@@ -128,7 +128,8 @@ def require_memory(run: Diagnosed, device: torch.device) -> dict[str, Any]:
     data = run.datamodule
     if not data.acts:
         return {}
-    needed, free = rollout_bytes(data.spaces, data.horizon, data.num_envs), free_bytes(device)
+    copies = 1 + ("collect" in data.beside)  # what is learned from stays while the next is collected
+    needed, free = copies * rollout_bytes(data.spaces, data.horizon, data.num_envs), free_bytes(device)
     if needed > free:
         fitting = int(data.num_envs * free / needed)
         raise UsageError(
@@ -179,6 +180,8 @@ def remedies(place: str, backend: str | None, run: Diagnosed) -> Iterator[tuple[
     data, model = run.datamodule, run.model
     if place == "collect (environment)" and backend == "sync":
         yield "--data.backend", "vector"
+    if data.acts and model.corrects_staleness and not data.beside:
+        yield "--data.staleness", "1"
     minibatches = getattr(model, "minibatches", 1)
     if place == "update" and minibatches > 1:
         yield "--model.minibatches", str(minibatches // divisors(minibatches)[1])

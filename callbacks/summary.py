@@ -50,7 +50,7 @@ def in_force(trainer: Any, pl_module: Any) -> dict[str, str]:
     return {
         "environments": f"{collector.envs.num_envs} x {trainer.datamodule.env}, backend {backend(collector.envs)}",
         **learning,
-        "acting": acting(collector),
+        "acting": acting(collector) + ", beside the learning" * ("collect" in trainer.datamodule.beside),
         "pinned memory": pinned(collector.envs, device),
     }
 

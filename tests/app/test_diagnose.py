@@ -49,7 +49,7 @@ def test_everything_is_measured_and_the_last_line_is_json(diagnose: Any, folder:
     assert found["inference"]["p95_ms"] <= found["inference"]["p99_ms"]
     assert found["checks"]["minibatches_that_divide"] == [1, 2, 4, 8, 16, 32]
     assert found["could_be_compiled"] == ["collect"] and found["checks"]["compile"].startswith("collect eager")
-    assert {change["setting"] for change in found["changes"]} >= {"--data.num_envs 16"}
+    assert {change["setting"] for change in found["changes"]} >= {"--data.num_envs 16", "--data.staleness 1"}
     assert json.loads((folder / "found.json").read_text()) == found
     assert not (folder / "runs").exists()
 
@@ -68,6 +68,16 @@ def test_overrides_act_as_in_fit(diagnose: Any) -> None:
     found = json.loads(diagnose("--test", "env", *words).out.splitlines()[-1])
 
     assert found["in_force"]["environments"] == "4 x CartPole-v1, backend vector"
+
+
+def test_what_goes_on_beside_the_learning_is_said_and_its_copy_foretold(diagnose: Any) -> None:
+    found = json.loads(diagnose("--data.staleness", "1").out.splitlines()[-1])
+    before = json.loads(diagnose().out.splitlines()[-1])
+
+    assert found["in_force"]["acting"] == "8 rows a policy call, beside the learning"
+    assert found["checks"]["rollout_mib"] == pytest.approx(2 * before["checks"]["rollout_mib"], abs=0.011)
+    assert found["iteration_s"] < sum(found[f"{name}_s"] for name in ("collect", "prepare", "update", "other"))
+    assert "--data.staleness 1" not in {change["setting"] for change in found["changes"]}
 
 
 def test_a_run_on_envpool_s_environments_trains_and_is_diagnosed(run: Run, diagnose: Any, folder: Path) -> None:

@@ -31,10 +31,15 @@ def make_run(tmp_path: Path) -> Any:
     """Makes a PPO run of 32 steps an iteration, evaluated every second iteration; nothing has run yet."""
 
     def make(
-        *callbacks: Callback, iterations: int = 4, env: str = "CartPole-v1", version: str = "run", **trainer: Any
+        *callbacks: Callback,
+        iterations: int = 4,
+        env: str = "CartPole-v1",
+        version: str = "run",
+        staleness: int = 0,
+        **trainer: Any,
     ) -> Run:
-        steps = iterations * STEPS_PER_ITERATION
-        data = RolloutData(env, num_envs=4, horizon=8, total_env_steps=steps, eval_episodes=2)
+        sizes: dict[str, Any] = {"num_envs": 4, "horizon": 8, "total_env_steps": iterations * STEPS_PER_ITERATION}
+        data = RolloutData(env, **sizes, eval_episodes=2, staleness=staleness)
         module = PPO(data.spaces, passes=1, minibatches=2)
         logger = TensorBoardLogger(tmp_path, name="experiment", version=version, default_hp_metric=False)
         settings = {

@@ -51,6 +51,18 @@ def test_the_number_asked_for_holds_during_the_fit_and_no_longer(make_run: Any, 
     assert (seen.threads, torch.get_num_threads()) == (2, 1)
 
 
+def test_collecting_and_learning_share_the_cores_where_they_go_on_at_once(
+    make_run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr("callbacks.threads.most_threads", lambda ranks: asked.append(ranks) or 1)
+
+    for staleness in (0, 1):
+        make_run(Threads(), staleness=staleness).fit()
+
+    assert asked == [1, 2]
+
+
 def test_auto_says_in_one_line_what_it_chose_and_why(
     make_run: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -27,6 +27,14 @@ def test_shares_of_the_wall_clock_add_up_to_one(make_run: Any) -> None:
     assert found["time/collect_share"] > 0 and found["time/update_share"] > 0
 
 
+def test_collecting_beside_the_rest_is_left_out_of_the_sum(make_run: Any) -> None:
+    run = make_run(Throughput(), staleness=1).fit()
+
+    found = shares(run.module.latest)
+
+    assert sum(found.values()) - found["time/collect_share"] == pytest.approx(1)
+
+
 def test_evaluation_takes_its_share_and_no_speed(make_run: Any) -> None:
     run = make_run(Throughput(), SlowEvaluation(), iterations=4, log_every_n_steps=4, val_check_interval=2)
     begun = time.perf_counter()
