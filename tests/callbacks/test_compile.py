@@ -39,6 +39,14 @@ def test_a_compiled_run_equals_an_eager_one(tmp_path: Path) -> None:
     assert difference(eager, compiled) < 1e-4
 
 
+def test_a_compiled_run_that_collects_ahead_equals_an_eager_one(tmp_path: Path) -> None:
+    eager, compiled = (
+        run(tmp_path, Compile(mode), data=snake_data(total_env_steps=768, staleness=1), network=MLP)
+        for mode in ("off", "default")
+    )
+    assert difference(eager, compiled) < 1e-4
+
+
 def test_a_cpu_compiles_neither_written_out_gradients_nor_acting_for_environments_that_are_not_tensors(
     tmp_path: Path,
 ) -> None:

@@ -47,6 +47,10 @@ def test_cartpole_of_envpool_s(tmp_path: Path) -> None:
     must_reach(tmp_path, "ppo_cartpole.yaml", 475, "--data.backend=envpool")
 
 
+def test_cartpole_from_a_policy_that_is_one_iteration_old(tmp_path: Path) -> None:
+    must_reach(tmp_path, "ppo_cartpole.yaml", 475, "--data.staleness=1")
+
+
 def test_cartpole_in_a_second(tmp_path: Path) -> None:
     must_reach(tmp_path, "ppo_cartpole_large.yaml", 475, needed=3)
 
