@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager
 from typing import Any, cast
 
 import torch
+from torch import Tensor
 
 from datamodules.collect import Collector
 from datamodules.nested import mapped, tensors
@@ -17,7 +18,8 @@ class Ahead:
 
     What iteration n learns from is collected with the weights that iteration n - 1 began with, by a twin that is
     brought up to date in between. So the policy is older by one iteration than what learns, never by more, and a run
-    repeats exactly, whoever is faster. The first rollout has no lag.
+    repeats exactly, whoever is faster (but for networks that draw from torch's own generator, as dropout does). The
+    first rollout has no lag.
 
     On a CPU the collector works in a thread while the loop learns; not beside the first iteration, in which joints take
     their form. A GPU learns by itself once it was told how, so nothing needs a thread there: the next rollout is
@@ -35,10 +37,8 @@ class Ahead:
     """
 
     def __init__(self, collector: Collector, module: Any, context: Callable[[], AbstractContextManager[Any]]):
-        self.collector, self.context, self.lag = collector, context, 0
-        self._actor = cast(Any, collector.actor)
-        self._copies = [*self._actor.parameters(), *self._actor.buffers()]
-        self._weights = [*module.parameters(), *module.buffers()]
+        self.collector, self.module, self.context, self.lag = collector, module, context, 0
+        self._copies = _weights(collector.actor)
         self._learned: int | None = None
         self._origin: dict[str, Any] | None = None
         self._under_way: Future[Rollout] | None = None
@@ -80,18 +80,20 @@ class Ahead:
     def state_dict(self) -> dict[str, Any]:
         """The collector's as it was when the rollout under way began, and the weights that collect it."""
         origin = self.collector.state_dict() if self._origin is None else self._origin
-        weights = mapped(torch.clone, dict(self._actor.state_dict()))
+        weights = mapped(torch.clone, self._copies)
         return origin | {"ahead": {"learned": self._learned, "weights": weights}}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `ahead` in a `state_dict`; the rest of it is for the collector."""
-        self._actor.load_state_dict(state["weights"])
+        for name, weight in state["weights"].items():
+            self._copies[name].data.copy_(weight)
         self._be_of(state["learned"])
 
     @torch.no_grad()
     def _catch_up(self, iteration: int) -> None:
         """Let the twin be what learns, which has seen that many iterations."""
-        torch._foreach_copy_(self._copies, self._weights)
+        weights = _weights(self.module)  # looked up anew: a buffer may have become another tensor
+        torch._foreach_copy_([*self._copies.values()], [weights[name] for name in self._copies])
         self._be_of(iteration)
 
     def _be_of(self, iteration: int | None) -> None:
@@ -127,3 +129,8 @@ class Ahead:
         else:
             self._memory = mapped(torch.clone, rollout)
         return self._memory._replace(env_steps=rollout.env_steps)
+
+
+def _weights(module: Any) -> dict[str, Tensor]:
+    """All that decides what a module does, by name."""
+    return dict(module.named_parameters()) | dict(module.named_buffers())

@@ -46,7 +46,7 @@ class EnvironmentData(LightningDataModule):
 
     off_policy = False
     acts = True
-    dataset: Any
+    dataset: Any = None
 
     def __init__(
         self,

@@ -110,7 +110,7 @@ class RolloutData(EnvironmentData):
 
     @property
     def _ahead(self) -> Ahead | None:
-        return None if self.collector is None else self.dataset.ahead
+        return None if self.collector is None or self.dataset is None else self.dataset.ahead
 
     @property
     def _collecting(self) -> Actor:

@@ -91,7 +91,7 @@ def check_data(model: Any, data: Any) -> None:
 
 def check_precision(precision: str) -> None:
     """Raises: UsageError for a precision in which weights or losses would not be float32."""
-    if precision in ("16-true", "bf16-true"):
+    if precision in ("16-true", "bf16-true", "64-true"):
         raise UsageError(f"trainer.precision {precision} does not work here; use bf16-mixed or 32-true.")
 
 
