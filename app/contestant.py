@@ -30,8 +30,8 @@ class Paced(Callback):
         self.pace, self.threads = pace, torch.get_num_threads()
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Pin the threads, whatever the run chose, and say what can be asked."""
-        torch.set_num_threads(self.threads)
+        """Pin the threads, whatever the run chose, and say what can be asked; what goes on at once shares them."""
+        torch.set_num_threads(max(1, self.threads // (1 + len(trainer.datamodule.beside))))  # type: ignore[attr-defined]
         self.pace.device = trainer.strategy.root_device
         self.pace.bare = lambda seconds: bare_loop(trainer, pl_module, seconds)._asdict()
         self.pace.promises = lambda seconds: promises(trainer, pl_module, seconds)

@@ -102,7 +102,8 @@ def report(found: Mapping[str, Any]) -> Iterator[str]:
     speed = f"{found['env_steps_per_s']:,.0f} env steps/s, evaluation and logging off"
     yield f"Iteration: {iteration * 1e3:.3g} ms, {speed}"
     for name, seconds in shares(found).items():
-        yield f"  {name:<9}{seconds * 1e3:>8.3g} ms {seconds / iteration:>6.0%}"
+        beside = ", beside the others" if name in found["beside"] else ""
+        yield f"  {name:<9}{seconds * 1e3:>8.3g} ms {seconds / iteration:>6.0%}{beside}"
     if alone := found.get("environment"):
         step, speed = alone["step_s"] * 1e3, alone["env_steps_per_s"]
         yield f"Environment alone: {step:.3g} ms a vector step of random actions, {speed:,.0f} env steps/s"

@@ -116,6 +116,7 @@ class Measurement(Callback):
         beside = sum(spent[name] for name in data.beside)
         spent["other"] = max(0.0, elapsed / iterations - sum(spent.values()) + beside)
         self.found |= {
+            "beside": list(data.beside),
             "env_steps_per_s": (pl_module.env_steps - self._before[1]) / elapsed,
             "iteration_s": elapsed / iterations,
             **{f"{name}_s": seconds for name, seconds in spent.items()},
@@ -128,7 +129,7 @@ class Measurement(Callback):
             return
         trainer.datamodule.settle()
         if self.test == "all" and collector.envs.device.type == "cpu":
-            _, times = climb(Sample(trainer, pl_module).seconds, most_threads(ranks=1))
+            _, times = climb(Sample(trainer, pl_module).seconds, most_threads(1 + len(trainer.datamodule.beside)))
             self.found["threads_ms"] = {threads: seconds * 1e3 for threads, seconds in times.items()}
         with trainer.precision_plugin.forward_context():
             if self.test in ("all", "inference"):

@@ -65,7 +65,8 @@ class Threads(Callback):
         if self._resumed is not None and self._resumed <= limit:
             return self._resumed, "as before the interruption"
         if limit == 1:
-            return 1, "there are no more cores, or OMP_NUM_THREADS forbids it"
+            shared = ", one for collecting and one for learning" * len(trainer.datamodule.beside)
+            return 1, f"there are no more cores{shared}, or OMP_NUM_THREADS forbids it"
         if trainer.datamodule.collector is None:
             return min(torch.get_num_threads(), limit), "nothing is collected, so there is no acting to time"
         chosen, times = climb(Sample(trainer, pl_module).seconds, limit)

@@ -1,11 +1,14 @@
 """Collecting the next rollout while the last one is learned from."""
 
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, wait
 from contextlib import AbstractContextManager
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any, cast
 
 import torch
+from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
 from datamodules.collect import Collector
@@ -17,15 +20,16 @@ class Ahead:
     """Lets a collector work one rollout ahead of the learning.
 
     What iteration n learns from is collected with the weights that iteration n - 1 began with, by a twin that is
-    brought up to date in between. So the policy is older by one iteration than what learns, never by more, and a run
-    repeats exactly, whoever is faster (but for networks that draw from torch's own generator, as dropout does). The
-    first rollout has no lag.
+    brought up to date in between: parameters, buffers, numbers; what acting changes in it is lost then. So the policy
+    is older by one iteration than what learns, never by more, and a run repeats exactly, whoever is faster, unless
+    networks or environments draw from torch's or numpy's own generators. The first rollout has no lag.
 
     On a CPU the collector works in a thread while the loop learns; not beside the first iteration, in which joints take
     their form. A GPU learns by itself once it was told how, so nothing needs a thread there: the next rollout is
     collected on a stream of its own, of high priority, which waits for the weights and not for the learning.
 
-    A state is that from which the rollout under way began, so a resumed run collects it again.
+    A state is that from which the rollout under way began, `origin` and the twin's weights, so that a resumed run
+    collects it again.
 
     Args:
         collector: whose `actor` is a twin of `module`; nobody else collects with it.
@@ -43,7 +47,8 @@ class Ahead:
         self._origin: dict[str, Any] | None = None
         self._under_way: Future[Rollout] | None = None
         self._formed, self._memory = False, cast(Any, None)
-        self._thread = ThreadPoolExecutor(1, "collect")
+        self._thread: Thread | None = None
+        self._ordered = SimpleQueue[Future[Rollout] | None]()
         self._device = collector.envs.device
         self._stream = torch.cuda.Stream(self._device, priority=-1) if self._device.type == "cuda" else None
         self._weights_taken: torch.cuda.Event | None = None
@@ -64,7 +69,7 @@ class Ahead:
         self._catch_up(iteration)
         if self._stream is None and self._formed and not last:
             self._origin = self.collector.state_dict()
-            self._under_way = self._thread.submit(self._collected)
+            self._under_way = self._begun()
         self._formed = True
         return rollout
 
@@ -73,34 +78,60 @@ class Ahead:
         if self._under_way is not None:
             wait([self._under_way])
 
-    def close(self) -> None:
-        """Wait for the rollout under way, which nobody learns from, and end the thread."""
-        self._thread.shutdown()
+    def close(self, seconds: float | None = None) -> None:
+        """Wait for the rollout under way, for so long at most, and end the thread; say what failed in it."""
+        self._ordered.put(None)
+        if self._thread is not None:
+            self._thread.join(seconds)
+        under_way, self._under_way = self._under_way, None
+        error = under_way.exception() if under_way is not None and under_way.done() else None
+        if error is not None:
+            rank_zero_warn(f"The rollout under way at the end, from which nothing is learned, failed: {error!r}")
+
+    def origin(self) -> dict[str, Any]:
+        """The collector's state from which the rollout under way began, or the next one will."""
+        return self.collector.state_dict() if self._origin is None else self._origin
 
     def state_dict(self) -> dict[str, Any]:
-        """The collector's as it was when the rollout under way began, and the weights that collect it."""
-        origin = self.collector.state_dict() if self._origin is None else self._origin
-        weights = mapped(torch.clone, self._copies)
-        return origin | {"ahead": {"learned": self._learned, "weights": weights}}
+        """The weights that collect the rollout under way, the same on all ranks, and what they have learned from."""
+        return {"learned": self._learned, "weights": mapped(torch.clone, self._copies)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `ahead` in a `state_dict`; the rest of it is for the collector."""
+        """Continue from `state_dict`, with a collector that continues from `origin`."""
         for name, weight in state["weights"].items():
             self._copies[name].data.copy_(weight)
-        self._be_of(state["learned"])
+        self._note(state["learned"])
 
     @torch.no_grad()
     def _catch_up(self, iteration: int) -> None:
         """Let the twin be what learns, which has seen that many iterations."""
         weights = _weights(self.module)  # looked up anew: a buffer may have become another tensor
         torch._foreach_copy_([*self._copies.values()], [weights[name] for name in self._copies])
-        self._be_of(iteration)
+        numbers = {name: value for name, value in vars(self.module).items() if isinstance(value, int | float)}
+        vars(self.collector.actor).update(numbers)
+        self._note(iteration)
 
-    def _be_of(self, iteration: int | None) -> None:
-        """Note which weights the twin has, and when a GPU will have them."""
+    def _note(self, iteration: int | None) -> None:
+        """Remember which weights the twin has, and when a GPU will have them."""
         self._learned = iteration
         if self._stream is not None:
             self._weights_taken = torch.cuda.current_stream(self._device).record_event()
+
+    def _begun(self) -> "Future[Rollout]":
+        """A rollout that the thread begins."""
+        if self._thread is None:  # a daemon, which does not keep a program alive whose user wants it to end
+            self._thread = Thread(target=self._serve, name="collect", daemon=True)
+            self._thread.start()
+        begun = Future[Rollout]()
+        self._ordered.put(begun)
+        return begun
+
+    def _serve(self) -> None:
+        for begun in iter(self._ordered.get, None):
+            try:
+                begun.set_result(self._collected())
+            except BaseException as error:
+                begun.set_exception(error)
 
     def _finished(self) -> Rollout:
         """The rollout under way, or one from its beginning."""

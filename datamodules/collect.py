@@ -28,7 +28,7 @@ class Collector:
 
     Args:
         envs: the environments, not yet reset.
-        actor: decides; its weights are read at every step, never copied.
+        actor: decides; its weights are read at every step, and never copied here.
         horizon: T, steps of every row in a rollout.
         generator: source of the actor's noise, on the device of `envs`.
 

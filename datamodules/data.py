@@ -93,7 +93,6 @@ class EnvironmentData(LightningDataModule):
         assert self.trainer is not None
         return cast(Actor, self.trainer.lightning_module)
 
-    @property
     def _collecting(self) -> Actor:
         """Who acts while collecting."""
         return self._actor
@@ -111,7 +110,7 @@ class EnvironmentData(LightningDataModule):
             )
         generator = stream_generator(run_seed(), rank, "action", device)
         kind = HalvedCollector if isinstance(envs, PoolEnv) else Collector
-        collector = kind(envs, self._collecting, horizon, generator)
+        collector = kind(envs, self._collecting(), horizon, generator)
         restored, self._restored = self._restored, None
         if restored is None:
             collector.start(stream_seed(run_seed(), rank, "env"))

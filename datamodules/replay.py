@@ -31,7 +31,7 @@ class ReplayData(EnvironmentData):
         env: a Gymnasium id (`CartPole-v1`, `module:Id`) or the dotted path of an environment class.
         env_kwargs: keyword arguments of the environment.
         backend: auto | device (on-device tensors) | sync | async (a process each) | vector (the id's own entry point)
-            | pool (many environments in each of a few processes).
+            | pool (many environments in each of a few processes) | envpool (EnvPool's environments, in threads of C++).
         num_envs: environments on each rank.
         horizon: vector steps between two rounds of updates.
         batch_size: windows in a minibatch.

@@ -1,4 +1,4 @@
-"""On-policy data: every batch is collected with the weights as they are, learned from once, and forgotten."""
+"""On-policy data: every batch is collected with the weights as they are (or were), learned from once, and forgotten."""
 
 from typing import Any, cast
 
@@ -23,8 +23,8 @@ class RolloutDataset(IterationDataset):
         """The next rollout."""
         if self.ahead is None:
             return self.collector.collect()
-        learned = self.trainer.global_step
-        return self.ahead.collect(learned, last=learned + 1 >= self.iterations)
+        learned, ends = self.trainer.global_step, (self.iterations, self.trainer.max_steps)
+        return self.ahead.collect(learned, last=learned + 1 in ends)
 
 
 class RolloutData(EnvironmentData):
@@ -34,12 +34,14 @@ class RolloutData(EnvironmentData):
         env: a Gymnasium id (`CartPole-v1`, `module:Id`) or the dotted path of an environment class.
         env_kwargs: keyword arguments of the environment.
         backend: auto | device (on-device tensors) | sync | async (a process each) | vector (the id's own entry point)
-            | pool (many environments in each of a few processes).
+            | pool (many environments in each of a few processes) | envpool (EnvPool's environments, in threads of C++).
         num_envs: environments on each rank.
         horizon: steps of every environment in a rollout.
         total_env_steps: the length of the run in environment steps, all ranks together, rounded up to whole iterations.
         staleness: iterations that the policy which collects is behind the one that learns. 0 collects, then learns; 1
-            collects the next rollout while learning from the last, for algorithms that correct for it.
+            collects the next rollout while learning from the last, for algorithms that correct for it (PPO): a step
+            teaches a little less, and is had earlier where environments are waited for. On a CPU these are then stepped
+            in another thread than they were made in.
         eval_episodes: episodes of an evaluation, all ranks together.
         eval_greedy: evaluate the policy's mode (True) or sample from it.
         eval_env_kwargs: changes to `env_kwargs` for evaluation only.
@@ -79,6 +81,7 @@ class RolloutData(EnvironmentData):
                 f"data.staleness is {staleness}; give 0 (collect, then learn) or 1 (collect the next while learning)."
             )
         self.horizon, self.staleness = horizon, staleness
+        self._restored_ahead: dict[str, Any] | None = None
         self.save_hyperparameters()
 
     @property
@@ -99,12 +102,12 @@ class RolloutData(EnvironmentData):
     def train_dataloader(self) -> RolloutDataset:
         """The loop: environments stepped with the module's own policy, or with a copy of it that works ahead."""
         assert self.trainer is not None
-        restored = (self._restored or {}).get("ahead")
         collector, ahead = self.make_collector(self.horizon), None
         if self.staleness:
             ahead = Ahead(collector, self._actor, self.trainer.precision_plugin.forward_context)
-            if restored is not None:
-                ahead.load_state_dict(restored)
+            if self._restored_ahead is not None:
+                ahead.load_state_dict(self._restored_ahead)
+        self._restored_ahead = None
         self.dataset = RolloutDataset(collector, self.iterations, self.trainer, ahead)
         return self.dataset
 
@@ -112,7 +115,6 @@ class RolloutData(EnvironmentData):
     def _ahead(self) -> Ahead | None:
         return None if self.collector is None or self.dataset is None else self.dataset.ahead
 
-    @property
     def _collecting(self) -> Actor:
         return cast(Any, self._actor).twin() if self.staleness else self._actor
 
@@ -121,8 +123,18 @@ class RolloutData(EnvironmentData):
         return {} if self._ahead is None else {"rollout/policy_lag": self._ahead.lag}
 
     def rank_state(self) -> dict[str, Any]:
-        """Adds what is under way."""
-        return super().rank_state() if self._ahead is None else mapped(Tensor.cpu, self._ahead.state_dict())
+        """That of the rollout under way, where one is."""
+        return super().rank_state() if self._ahead is None else mapped(Tensor.cpu, self._ahead.origin())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Adds the weights that collect ahead."""
+        ahead = None if self.dataset is None else self.dataset.ahead
+        return super().state_dict() | ({} if ahead is None else {"ahead": mapped(Tensor.cpu, ahead.state_dict())})
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Keep what was collected ahead with, if this rank goes on from there."""
+        super().load_state_dict(state_dict)
+        self._restored_ahead = None if self._restored is None else state_dict.get("ahead")
 
     def settle(self) -> None:
         """Wait for the rollout under way."""
@@ -130,9 +142,9 @@ class RolloutData(EnvironmentData):
             self._ahead.settle()
 
     def on_exception(self, exception: BaseException) -> None:
-        """End the thread that collects ahead."""
+        """End the thread that collects ahead, but wait for no environment that takes its time."""
         if self._ahead is not None:
-            self._ahead.close()
+            self._ahead.close(seconds=1.0)
 
     def teardown(self, stage: str) -> None:
         """End the thread that collects ahead, then close the environments."""

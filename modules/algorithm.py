@@ -1,6 +1,5 @@
 """Algorithm: what every algorithm of Leyden shares. One level of inheritance, never two."""
 
-import copy
 from collections.abc import Collection
 from typing import Any, Self, cast
 
@@ -21,6 +20,7 @@ from modules.ranks import gathered, ranks, summed
 from modules.statistics import EvaluationEpisodes
 from modules.tick import Tick, counted, reopen
 from modules.training_log import TrainingLog
+from modules.twins import twin_of
 
 Collected = Rollout | Experience
 
@@ -35,7 +35,7 @@ class Algorithm(LightningModule):
         spaces: what the environment shows and takes; linked from the data on the command line.
 
     Attributes:
-        off_policy: learns from a replay.   corrects_staleness: may be given rollouts of an older policy.
+        off_policy: learns from a replay.   corrects_staleness: `prepare` copes with an older policy's rollouts.
         env_steps: valid ones, all ranks together.   updates: optimizer steps.
         latest: the values logged last, by tag, for whoever displays them.
         joints: `prepare` and `update`, which can be compiled and know their running times, while fitting.
@@ -259,10 +259,8 @@ class Algorithm(LightningModule):
         return super().__getstate__() | {"written_out": None, "joints": {}}
 
     def twin(self) -> Self:
-        """One that acts by weights of its own, which are these at first, and shares all else."""
-        twin, own = copy.copy(self), {name: vars(self)[name] for name in ("_modules", "_parameters", "_buffers")}
-        vars(twin).update(copy.deepcopy(own))
-        return twin
+        """One that acts by weights of its own, which are these at first; hooks and whatever is no weight are shared."""
+        return twin_of(self)
 
     def rank_state(self) -> dict[str, Any]:
         """What this rank alone holds, as tensors and plain types."""

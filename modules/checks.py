@@ -39,11 +39,10 @@ def check_divides(minibatches: int, parts: int, what: str = "transitions (num_en
 
 def check_minibatches(model: Any, data: Any) -> None:
     """Raises: UsageError unless the minibatches divide a rollout's transitions, or rows where the network remembers."""
-    minibatches = getattr(model, "minibatches", 1)
-    transitions = getattr(data, "rows_per_rollout", minibatches)
-    if getattr(model, "recurrent", False):
+    minibatches, transitions = getattr(model, "minibatches", 1), getattr(data, "rows_per_rollout", None)
+    if transitions is not None and getattr(model, "recurrent", False):
         check_divides(minibatches, transitions // data.horizon, "rows (environments)")
-    else:
+    elif transitions is not None:
         check_divides(minibatches, transitions)
 
 
@@ -85,7 +84,7 @@ def check_data(model: Any, data: Any) -> None:
     if getattr(data, "staleness", 0) and not model.corrects_staleness:
         raise UsageError(
             f"data.staleness is {data.staleness}, but {type(model).__name__} learns only from what its policy of now"
-            " collected: set it to 0."
+            " collected: set it to 0 (or, if it is yours and its `prepare` copes with it, corrects_staleness to True)."
         )
 
 

@@ -32,7 +32,8 @@ def reconsidered(model: "PPO", rollout: Rollout) -> tuple[Rollout, Tensor]:
     else:
         flat = None if mask is None else mask.flatten(0, 1)
         decision, _ = model.act(obs.flatten(0, 1), {}, rollout.reset.flatten(), mask=flat, greedy=True)
-        found = {name: column.view(*obs.shape[:2], *column.shape[1:]) for name, column in decision.extras.items()}
+        known = {name: column for name, column in decision.extras.items() if name in ("policy", "value")}
+        found = {name: column.view(*obs.shape[:2], *column.shape[1:]) for name, column in known.items()}
     now = rollout._replace(extras=rollout.extras | found)
     return now, _log_prob(model, now) - _log_prob(model, rollout)
 
