@@ -75,6 +75,8 @@ def task_of(data: Any, model: Any, who: str) -> Task | QTask | SACTask:
 
     Raises: UsageError, one sentence, for what cannot be translated, with what to change.
     """
+    if getattr(data, "backend", None) == "envpool":
+        raise UsageError(f"{who} plays Gymnasium's environments, not EnvPool's: add `--set data.backend=auto`.")
     if isinstance(data, ReplayData) and isinstance(model, DQN):
         return q_task_of(data, model, who)
     if isinstance(data, ReplayData) and type(model) is SAC:
@@ -94,6 +96,7 @@ def refuse_untranslatable(data: RolloutData, model: PPO, who: str) -> None:
         "model.normalize_obs=false": model.obs_normalizer is not None,
         "model.normalize_reward=false": model.reward_scaler is not None,
         "model.target_kl=null": model.target_kl is not None,
+        "data.staleness=0": data.staleness > 0,
     }
     refuse_without_counterpart(who, changes)
     if data.env not in gym.registry:

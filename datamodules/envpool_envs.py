@@ -15,8 +15,20 @@ from datamodules.pool import cores_of_rank
 from datamodules.seeds import env_seeds
 from datamodules.types import UsageError
 
-DECIDED = ("num_envs", "batch_size", "seed", "env_seed", "max_num_players", "gym_reset_return_info", "task")
+DECIDED = (
+    "num_envs",
+    "batch_size",
+    "seed",
+    "env_seed",
+    "max_num_players",
+    "gym_reset_return_info",
+    "task",
+    "base_path",
+)
 """Arguments of EnvPool's that are not the user's to give."""
+
+COUNTS = ("num_threads", "max_episode_steps", "frame_skip", "stack_num", "img_height", "img_width", "noop_max")
+"""Arguments that are at least 1: other numbers are taken, and end the process with some of them."""
 
 
 class EnvPoolEnvs(gym.vector.VectorEnv):
@@ -85,15 +97,17 @@ def _imported() -> Any:
 def _require_arguments(kwargs: dict[str, Any]) -> None:
     if refused := [name for name in DECIDED if name in kwargs]:
         raise UsageError(f"env_kwargs may not contain {refused[0]}, which backend envpool sets itself: remove it.")
-    threads = kwargs["num_threads"]
-    if not isinstance(threads, int) or threads < 1:
-        raise UsageError(f"env_kwargs.num_threads is {threads}; it must be a whole number of at least 1.")
+    for name in (name for name in COUNTS if name in kwargs):
+        value = kwargs[name]
+        wrong = value < 1 if type(value) is int else name == "num_threads" or isinstance(value, bool)
+        if wrong:
+            raise UsageError(f"env_kwargs.{name} is {value}; it must be a whole number of at least 1.")
 
 
 def _spec(envpool: Any, env: str, kwargs: dict[str, Any]) -> Any:
     """EnvPool's description of an environment, for which none is made.
 
-    Raises: UsageError for an unknown id and for values of another type; TypeError for an unknown argument.
+    Raises: UsageError for an unknown id, an unknown argument and values that are not taken.
     """
     known = envpool.list_all_envs()
     if env not in known:
@@ -104,13 +118,18 @@ def _spec(envpool: Any, env: str, kwargs: dict[str, Any]) -> Any:
         return envpool.make_spec(env, **kwargs)
     except TypeError as error:
         own = envpool.make_spec(env).config._asdict()
-        other = {name: own[name] for name, value in kwargs.items() if not isinstance(value, type(own.get(name, value)))}
+        if unknown := [name for name in kwargs if name not in own]:
+            taken = ", ".join(sorted(set(own) - set(DECIDED)))
+            raise UsageError(f"{env} (backend envpool) takes no env_kwargs.{unknown[0]}; it takes {taken}.") from error
+        other = {name: own[name] for name, value in kwargs.items() if not isinstance(value, type(own[name]))}
         if not other:
             raise
         given = {name: kwargs[name] for name in other}
         raise UsageError(
             f"{env} (backend envpool) could not be made with env_kwargs {given}: give them the types of {other}."
         ) from error
+    except RuntimeError as error:
+        raise UsageError(f"{env} (backend envpool) could not be made with env_kwargs {kwargs}: {error}.") from error
 
 
 def _require_arrays(env: str, observation: Any, action: Any, players: int) -> None:

@@ -140,7 +140,7 @@ def test_threads_are_the_cores_of_a_rank_unless_told_and_end_with_the_environmen
     [
         ("cartpol-v1", {}, r"EnvPool has no environment 'cartpol-v1': name CartPole-v1 or .*, or choose another back"),
         ("my.Env", {}, r"EnvPool has no environment 'my.Env': choose another backend\."),
-        ("CartPole-v1", {"lenght": 3}, r"could not be made with env_kwargs .*unexpected keyword argument 'lenght'"),
+        ("CartPole-v1", {"lenght": 3}, r"takes no env_kwargs.lenght; it takes .*max_episode_steps.*num_threads"),
         (
             "Pong-v5",
             {"frame_skip": "four", "mode": 0},
@@ -148,6 +148,15 @@ def test_threads_are_the_cores_of_a_rank_unless_told_and_end_with_the_environmen
         ),
         ("CartPole-v1", {"seed": 3}, r"env_kwargs may not contain seed, which backend envpool sets itself"),
         ("CartPole-v1", {"num_threads": 0}, r"env_kwargs.num_threads is 0; it must be a whole number of at least 1"),
+        ("CartPole-v1", {"num_threads": True}, r"env_kwargs.num_threads is True; it must be a whole number of at"),
+        ("CartPole-v1", {"max_episode_steps": -3}, r"env_kwargs.max_episode_steps is -3; it must be a whole number"),
+        ("Pong-v5", {"stack_num": -1}, r"env_kwargs.stack_num is -1; it must be a whole number of at least 1"),
+        ("Pong-v5", {"base_path": "/"}, r"env_kwargs may not contain base_path, which backend envpool sets itself"),
+        (
+            "Pong-v5",
+            {"mode": 999},
+            r"could not be made with env_kwargs \{'num_threads.*'mode': 999.*: Invalid game mode",
+        ),
         ("TicTacToe-v1", {}, r"TicTacToe-v1 has 2 players, and of EnvPool's .* with one are taken: choose another\."),
         ("CheetahRun-v1", {}, r"CheetahRun-v1 shows a Dict and takes a Box.* choose another, or another backend\."),
     ],
