@@ -1,20 +1,15 @@
 """Collecting the next rollout while learning: a lag of one, corrected for, and the same run every time."""
 
-import threading
-import time
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-import gymnasium as gym
 import lightning
 import pytest
 import torch
-from gymnasium.envs.classic_control import CartPoleEnv
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
-from datamodules.rollout import RolloutData
 from datamodules.types import Rollout, UsageError
 from modules.functional.returns import vtrace
 from modules.networks import LSTM
@@ -22,7 +17,7 @@ from modules.ppo import PPO, PPOBatch
 from modules.pqn import PQN
 from modules.reconsidering import reconsidered
 from tests.modules.test_loop import SaveAt, SaveAtTheEnd
-from tests.training import cartpole_data, fitted, small_ppo, snake_data, trainer, weights_hash
+from tests.training import cartpole_data, fitted, snake_data, trainer, weights_hash
 
 STALE = {"staleness": 1}
 
@@ -184,60 +179,6 @@ def test_evaluation_sees_the_weights_of_now_and_disturbs_nothing(tmp_path: Path)
     assert weights_hash(without) == weights_hash(evaluated)
 
 
-class Noisy(PPO):
-    """Notes a number of its own at every decision that is part of a rollout, whoever makes it."""
-
-    seen: ClassVar[list[int]] = []
-
-    def act(self, *args: Any, **kwargs: Any) -> Any:
-        if not kwargs.get("greedy"):
-            self.seen.append(self.env_steps)
-        return super().act(*args, **kwargs)
-
-
-def test_the_twin_knows_the_numbers_that_the_weights_had(tmp_path: Path) -> None:
-    Noisy.seen.clear()
-    data = snake_data(**STALE)
-    trainer(tmp_path).fit(Noisy(data.spaces, minibatches=1), datamodule=data)
-
-    assert sorted(set(Noisy.seen)) == [128 * n for n in range(9)]
-
-
-class Heard(Callback):
-    """Counts the calls of a network through a hook of its own, and holds what nobody can copy."""
-
-    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        self.calls, self.lock = 0, threading.Lock()
-        pl_module.network.register_forward_hook(self.hear)
-
-    def hear(self, *_: Any) -> None:
-        self.calls += 1
-
-
-def test_hooks_hear_the_twin_as_they_hear_the_module(tmp_path: Path) -> None:
-    calls = []
-    for staleness in (0, 1):
-        heard = Heard()
-        fitted(tmp_path, snake_data(staleness=staleness), heard)
-        calls.append(heard.calls)
-
-    assert calls[1] == calls[0] + 10  # once more an iteration, to reconsider
-
-
-class Locked(PPO):
-    """Has a network that nobody can copy."""
-
-    def make_networks(self, *args: Any) -> None:
-        super().make_networks(*args)
-        self.network.lock = threading.Lock()
-
-
-def test_networks_that_cannot_be_copied_are_refused_in_one_sentence(tmp_path: Path) -> None:
-    data = snake_data(**STALE)
-    with pytest.raises(UsageError, match=r"acts by a copy of its networks, .* cannot be copied .*: set it to 0\."):
-        trainer(tmp_path).fit(Locked(data.spaces), datamodule=data)
-
-
 def test_the_weights_that_collect_ahead_are_in_a_checkpoint_once(tmp_path: Path) -> None:
     path = tmp_path / "k.ckpt"
     fitted(tmp_path, snake_data(**STALE), SaveAt(4, path))
@@ -245,129 +186,6 @@ def test_the_weights_that_collect_ahead_are_in_a_checkpoint_once(tmp_path: Path)
     saved = torch.load(path, weights_only=True)["RolloutData"]
 
     assert saved["ahead"]["learned"] == 3 and "ahead" not in saved["ranks"][0]
-
-
-MEETING = threading.Barrier(2)
-
-
-class Meeting(CartPoleEnv):
-    """From its second rollout of four steps on, the last step of a rollout goes on only while somebody learns."""
-
-    steps = 0
-
-    def step(self, action: Any) -> Any:
-        self.steps += 1
-        if self.steps > 8 and self.steps % 4 == 0:
-            MEETING.wait(timeout=20)
-        return super().step(action)
-
-
-class Met(PPO):
-    """Goes on with an update only while somebody collects."""
-
-    def update(self, batch: PPOBatch) -> Any:
-        if 0 < self.global_step < self.data.iterations - 1:
-            MEETING.wait(timeout=20)
-        return super().update(batch)
-
-
-def test_the_next_rollout_is_collected_while_the_last_one_is_learned_from(tmp_path: Path) -> None:
-    gym.register("Meeting-v0", Meeting, max_episode_steps=500)
-    data = cartpole_data(**STALE, env="Meeting-v0", num_envs=1, horizon=4, total_env_steps=40)
-    trainer(tmp_path).fit(Met(data.spaces, minibatches=1), datamodule=data)
-
-
-class Breaking(CartPoleEnv):
-    """Fails in its twentieth step."""
-
-    steps = 0
-
-    def step(self, action: Any) -> Any:
-        self.steps += 1
-        if self.steps == 20:
-            raise RuntimeError("the cart has lost a wheel")
-        return super().step(action)
-
-
-def collecting() -> bool:
-    """Whether a thread that collects is alive."""
-    return any(thread.name.startswith("collect") for thread in threading.enumerate())
-
-
-def test_what_an_environment_raises_ends_the_run_and_the_thread(tmp_path: Path) -> None:
-    gym.register("Breaking-v0", Breaking, max_episode_steps=500)
-    data = cartpole_data(**STALE, env="Breaking-v0", num_envs=1, horizon=4, total_env_steps=400)
-    with pytest.raises(RuntimeError, match="lost a wheel"):
-        trainer(tmp_path).fit(PPO(data.spaces, minibatches=1), datamodule=data)
-    assert not collecting()
-
-
-class Sleeping(CartPoleEnv):
-    """Sleeps in its fourteenth step, and fails when it wakes."""
-
-    steps = 0
-
-    def step(self, action: Any) -> Any:
-        self.steps += 1
-        if self.steps == 14:
-            time.sleep(3)
-            raise RuntimeError("the cart has lost a wheel")
-        return super().step(action)
-
-
-class Ends(PPO):
-    """Ends its third iteration by an error."""
-
-    error: ClassVar[BaseException]
-
-    def update(self, batch: PPOBatch) -> Any:
-        if self.global_step == 2:
-            raise self.error
-        return super().update(batch)
-
-
-def sleeping(**changes: Any) -> RolloutData:
-    gym.register("Sleeping-v0", Sleeping, max_episode_steps=500)
-    return cartpole_data(**STALE, env="Sleeping-v0", num_envs=1, horizon=4, total_env_steps=400, **changes)
-
-
-@pytest.mark.parametrize(("error", "seen"), [(ValueError(), ValueError), (KeyboardInterrupt(), SystemExit)])
-def test_an_error_and_an_interrupt_wait_for_no_environment(tmp_path: Path, error: Any, seen: Any) -> None:
-    data, Ends.error = sleeping(), error
-    began = time.perf_counter()
-
-    with pytest.raises(seen):
-        trainer(tmp_path).fit(Ends(data.spaces, minibatches=1), datamodule=data)
-
-    assert time.perf_counter() - began < 2.5
-
-
-def test_no_rollout_is_begun_that_nobody_learns_from(tmp_path: Path) -> None:
-    began = time.perf_counter()
-
-    trainer(tmp_path, max_steps=3).fit(PPO((data := sleeping()).spaces, minibatches=1), datamodule=data)
-
-    assert time.perf_counter() - began < 2.5
-
-
-class StopAt(Callback):
-    """Stops a run that would go on."""
-
-    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-        trainer.should_stop = trainer.global_step == 3
-
-
-def test_what_failed_in_a_rollout_that_nobody_learns_from_is_a_warning(tmp_path: Path) -> None:
-    data = sleeping()
-
-    with pytest.warns(UserWarning, match="nothing is learned, failed: RuntimeError.*lost a wheel"):
-        trainer(tmp_path, StopAt(), limit_val_batches=0).fit(PPO(data.spaces, minibatches=1), datamodule=data)
-
-
-@pytest.mark.parametrize("changes", [{}, {"max_steps": 4}])
-def test_the_thread_ends_with_the_run(tmp_path: Path, changes: Any) -> None:
-    fitted(tmp_path, snake_data(**STALE), **changes)
-    assert not collecting()
 
 
 def test_an_algorithm_that_does_not_correct_for_it_refuses(tmp_path: Path) -> None:
@@ -379,13 +197,3 @@ def test_an_algorithm_that_does_not_correct_for_it_refuses(tmp_path: Path) -> No
 def test_more_than_one_is_refused() -> None:
     with pytest.raises(UsageError, match=r"data\.staleness is 2; give 0 .* or 1"):
         snake_data(staleness=2)
-
-
-def test_a_twin_acts_by_weights_of_its_own() -> None:
-    model = small_ppo(snake_data())
-    twin = model.twin()
-
-    assert weights_hash(twin) == weights_hash(model)
-    with torch.no_grad():
-        twin.actor.linear.weight.add_(1)
-    assert weights_hash(twin) != weights_hash(model)

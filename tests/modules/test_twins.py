@@ -1,0 +1,77 @@
+"""Twins: they act by weights of their own, and share what is not a weight."""
+
+import threading
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from lightning.pytorch.callbacks import Callback
+
+from datamodules.types import UsageError
+from modules.ppo import PPO
+from tests.training import fitted, small_ppo, snake_data, trainer, weights_hash
+
+
+class Noisy(PPO):
+    """Notes a number of its own at every decision that is part of a rollout, whoever makes it."""
+
+    seen: ClassVar[list[int]] = []
+
+    def act(self, *args: Any, **kwargs: Any) -> Any:
+        if not kwargs.get("greedy"):
+            self.seen.append(self.env_steps)
+        return super().act(*args, **kwargs)
+
+
+def test_the_twin_knows_the_numbers_that_the_weights_had(tmp_path: Path) -> None:
+    Noisy.seen.clear()
+    data = snake_data(staleness=1)
+    trainer(tmp_path).fit(Noisy(data.spaces, minibatches=1), datamodule=data)
+
+    assert sorted(set(Noisy.seen)) == [128 * n for n in range(9)]
+
+
+class Heard(Callback):
+    """Counts the calls of a network through a hook of its own, and holds what nobody can copy."""
+
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
+        self.calls, self.lock = 0, threading.Lock()
+        pl_module.network.register_forward_hook(self.hear)
+
+    def hear(self, *_: Any) -> None:
+        self.calls += 1
+
+
+def test_hooks_hear_the_twin_as_they_hear_the_module(tmp_path: Path) -> None:
+    calls = []
+    for staleness in (0, 1):
+        heard = Heard()
+        fitted(tmp_path, snake_data(staleness=staleness), heard)
+        calls.append(heard.calls)
+
+    assert calls[1] == calls[0] + 10  # once more an iteration, to reconsider
+
+
+class Locked(PPO):
+    """Has a network that nobody can copy."""
+
+    def make_networks(self, *args: Any) -> None:
+        super().make_networks(*args)
+        self.network.lock = threading.Lock()
+
+
+def test_networks_that_cannot_be_copied_are_refused_in_one_sentence(tmp_path: Path) -> None:
+    data = snake_data(staleness=1)
+    with pytest.raises(UsageError, match=r"acts by a copy of its networks, .* cannot be copied .*: set it to 0\."):
+        trainer(tmp_path).fit(Locked(data.spaces), datamodule=data)
+
+
+def test_a_twin_acts_by_weights_of_its_own() -> None:
+    model = small_ppo(snake_data())
+    twin = model.twin()
+
+    assert weights_hash(twin) == weights_hash(model)
+    with torch.no_grad():
+        twin.actor.linear.weight.add_(1)
+    assert weights_hash(twin) != weights_hash(model)
