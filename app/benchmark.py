@@ -136,7 +136,9 @@ def parsed(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="of every contestant")
     parser.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="change settings")
     parser.add_argument("--json", type=Path, help="write the JSON object to this file too")
-    options = parser.parse_args(words)
+    options, rest = parser.parse_known_args(words)
+    if rest:
+        parser.error(f"{' '.join(rest)} is no option: change settings with --set, such as --set data.num_envs=64")
     for name, least in (("repeats", 1), ("threads", 1)):
         if getattr(options, name) < least:
             parser.error(f"--{name} is {getattr(options, name)}; it must be at least {least}")

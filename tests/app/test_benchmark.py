@@ -53,6 +53,7 @@ def test_two_configs_are_compared_and_the_last_line_is_json(run: Run, folder: Pa
         (("--config", "ppo_cartpole.yaml", "--against", "sb4"), "did you mean `sb3`?"),
         (("--config", "ppo_cartpole.yaml", "--against", "none.yaml"), "There is no config `none.yaml`"),
         (("--config", "ppo_cartpole.yaml", "--json", "nowhere/a.json"), "there is no folder nowhere"),
+        (("--config", "ppo_cartpole.yaml", "--data.num_envs", "4"), "is no option: change settings with --set"),
         ((), "the following arguments are required: -c/--config"),
     ],
 )

@@ -58,6 +58,21 @@ def test_what_has_no_counterpart_is_refused(settings: dict[str, Any], advice: st
         task_of(data, PPO(data.spaces, **settings), "sb3")
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "advice"),
+    [
+        ("staleness", 1, "--set data.staleness=0"),
+        ("backend", "envpool", "not EnvPool's: add `--set data.backend=auto`"),
+    ],
+)
+def test_data_that_a_peer_cannot_have_is_refused(name: str, value: Any, advice: str) -> None:
+    data = cartpole_data()
+    setattr(data, name, value)
+
+    with pytest.raises(UsageError, match=advice):
+        task_of(data, PPO(data.spaces), "sb3")
+
+
 def test_images_are_refused() -> None:
     data = snake_data(env_kwargs={"dim": 10, "observation": "planes"})
 
