@@ -1,8 +1,9 @@
-"""One thread, fixed seeds, and GPU tests only where a GPU is."""
+"""One thread, fixed seeds, Ctrl-C heard, and GPU tests only where a GPU is."""
 
 import logging
 import os
 import random
+import signal
 from collections.abc import Iterator
 
 import numpy as np
@@ -13,6 +14,8 @@ from datamodules import iterations
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the processes that tests start
 torch.set_num_threads(1)
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as what a shell runs in the background and all its children do
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)
