@@ -26,20 +26,24 @@ aten = torch.ops.aten
 
 
 class Activation(NamedTuple):
-    """An activation that overwrites its input, and what turns a gradient by its output `y` into one by its input."""
+    """An activation that overwrites its input, and what turns a gradient by its output `y` into one by its input.
 
+    scale: what `forward_` wants its input multiplied by, which costs a product nothing.
+    """
+
+    scale: float
     forward_: Callable[[Tensor], Tensor]
     backward_: Callable[[Tensor, Tensor], Tensor]
 
 
-def tanh_(x: Tensor) -> Tensor:
-    """Overwrite `x` with its tanh, as 2 sigmoid(2 x) - 1: four times as fast as torch's, and 2e-7 from it at most."""
-    return x.mul_(2.0).sigmoid_().mul_(2.0).sub_(1.0)
+def tanh_of_half_(x: Tensor) -> Tensor:
+    """Overwrite `x` with tanh(x / 2) = 2 sigmoid(x) - 1: four times as fast as torch's, and 2e-7 from it at most."""
+    return aten.rsub.Scalar_out(x.sigmoid_(), -1.0, -2.0, out=x)
 
 
 ACTIVATIONS: dict[type[nn.Module], Activation] = {
-    nn.ReLU: Activation(torch.relu_, lambda by, y: aten.threshold_backward.grad_input(by, y, 0, grad_input=by)),
-    nn.Tanh: Activation(tanh_, lambda by, y: aten.tanh_backward.grad_input(by, y, grad_input=by)),
+    nn.ReLU: Activation(1.0, torch.relu_, lambda by, y: aten.threshold_backward.grad_input(by, y, 0, grad_input=by)),
+    nn.Tanh: Activation(2.0, tanh_of_half_, lambda by, y: aten.tanh_backward.grad_input(by, y, grad_input=by)),
 }
 
 
@@ -72,17 +76,19 @@ class Branch:
         """Write the outputs of all heads `[outputs, N]` for observations `[N, ...]`."""
         if not self.seen or len(self.seen[0]) != len(obs):
             self.seen, self.by_seen = [obs.new_empty(len(obs), layer.out_features) for layer in self.layers], []
+        scale, forward_, _ = self.activation
         self.obs = x = obs
         for (bias, weight), seen in zip(self.affine, self.seen, strict=True):
-            x = self.activation.forward_(torch.addmm(bias, x, weight, out=seen))
+            x = forward_(torch.addmm(bias, x, weight, beta=scale, alpha=scale, out=seen))
         self.stacked = torch.cat([weight.t() for _, weight in self.heads])
         torch.addmm(torch.cat([bias for bias, _ in self.heads]).unsqueeze(1), self.stacked, x.t(), out=out)
 
     def each_head(self, obs: Tensor) -> list[Tensor]:
         """The outputs `[N, ...]` of each head for observations `[N, inputs]`; nothing is kept for a gradient."""
+        scale, forward_, _ = self.activation
         x = obs
         for bias, weight in self.affine:
-            x = self.activation.forward_(torch.addmm(bias, x, weight))
+            x = forward_(torch.addmm(bias, x, weight, beta=scale, alpha=scale))
         return [torch.addmm(bias, x, weight) for bias, weight in self.heads]
 
     def learn_(self, by_output: Tensor) -> None:
