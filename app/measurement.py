@@ -113,8 +113,8 @@ class Measurement(Callback):
         iterations = trainer.global_step - self._before[0]
         spent = {name: joint.seconds() / iterations for name, joint in joints(trainer, pl_module).items()}
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
-        beside = sum(spent[name] for name in data.beside)
-        spent["other"] = max(0.0, elapsed / iterations - sum(spent.values()) + beside)
+        taken = sum(seconds for name, seconds in spent.items() if name not in data.beside)
+        spent["other"] = max(0.0, elapsed / iterations - taken)
         self.found |= {
             "beside": list(data.beside),
             "env_steps_per_s": (pl_module.env_steps - self._before[1]) / elapsed,

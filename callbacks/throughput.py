@@ -50,12 +50,12 @@ class Throughput(Callback):
         elapsed = max(time.perf_counter() - self._start, 1e-9)
         training = max(elapsed - self._eval_seconds, 1e-9)
         shares = {f"time/{name}_share": spent / elapsed for name, spent in seconds.items()}
-        beside = sum(shares[f"time/{name}_share"] for name in trainer.datamodule.beside)
+        taken = sum(spent for name, spent in seconds.items() if name not in trainer.datamodule.beside)
         return {
             "time/env_steps_per_s": (pl_module.env_steps - self._env_steps) / training,
             "time/updates_per_s": (pl_module.updates - self._updates) / training,
             **shares,
-            "time/other_share": max(0.0, 1 - sum(shares.values()) + beside),
+            "time/other_share": max(0.0, 1 - taken / elapsed),
         }
 
     def _begin(self, trainer: Trainer, pl_module: Any) -> None:

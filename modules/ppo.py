@@ -25,7 +25,7 @@ from modules.networks.normalize import RewardScaler, RunningNormalizer
 from modules.optimizers import learning
 from modules.ppo_batch import PPOBatch, states_at
 from modules.ranks import averaged
-from modules.reconsidering import reconsidered
+from modules.reconsidering import log_prob_of, reconsidered
 from modules.written_out.ppo import Deciding, WrittenOut, can_be_written_out
 
 METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm", "explained_variance")
@@ -173,14 +173,14 @@ class PPO(Algorithm):
 
     def prepare(self, rollout: Rollout) -> PPOBatch:
         """Advantages and value targets of a rollout, flattened to T x B transitions unless the network is recurrent."""
-        rollout, log_ratio = reconsidered(self, rollout) if self.stale else (rollout, None)
+        acted, rollout = rollout, reconsidered(self, rollout) if self.stale else rollout
         values, states = self.values(rollout)
         value, next_value = values[:-1], self.next_value(rollout, values, states)
         reward = rollout.reward if self.reward_scaler is None else self.reward_scaler.scale(rollout.reward)
         series = (reward, value, next_value, rollout.terminated, rollout.truncated)
-        estimate = gae if log_ratio is None else partial(vtrace, log_ratio)
+        log_prob = log_prob_of(self, rollout)
+        estimate = partial(vtrace, log_prob - log_prob_of(self, acted)) if self.stale else gae
         advantage, target = estimate(*series, gamma=self.gamma, lam=self.lam)
-        log_prob = self.actor.distribution(rollout.extras["policy"]).log_prob(rollout.action)
         columns = (rollout.obs[:-1], rollout.action, log_prob, value, advantage, target)
         masks = (rollout.valid if rollout.phantoms else None, rollout.extras.get("action_mask"))
         if self.recurrent:

@@ -19,12 +19,8 @@ if TYPE_CHECKING:
 
 
 @torch.no_grad()
-def reconsidered(model: "PPO", rollout: Rollout) -> tuple[Rollout, Tensor]:
-    """The rollout as the policy of now sees it, and how much likelier that makes what was done.
-
-    Returns: the rollout with the policy and, from a shared torso, the value of now in the place of the older ones, and
-        log pi(a_t|s_t) - log mu(a_t|s_t) `[T, B]`, mu being the policy that acted.
-    """
+def reconsidered(model: "PPO", rollout: Rollout) -> Rollout:
+    """The rollout with the policy and, from a shared torso, the value of now in the place of the older ones."""
     obs, mask = rollout.obs[:-1], rollout.extras.get("action_mask")
     if model.recurrent:
         features = cast(RecurrentNetwork, model.network).unroll(model.normalized(obs), rollout.state, rollout.reset)
@@ -34,10 +30,9 @@ def reconsidered(model: "PPO", rollout: Rollout) -> tuple[Rollout, Tensor]:
         decision, _ = model.act(obs.flatten(0, 1), {}, rollout.reset.flatten(), mask=flat, greedy=True)
         known = {name: column for name, column in decision.extras.items() if name in ("policy", "value")}
         found = {name: column.view(*obs.shape[:2], *column.shape[1:]) for name, column in known.items()}
-    now = rollout._replace(extras=rollout.extras | found)
-    return now, _log_prob(model, now) - _log_prob(model, rollout)
+    return rollout._replace(extras=rollout.extras | found)
 
 
-def _log_prob(model: "PPO", rollout: Rollout) -> Tensor:
-    """Of what was done, by the policy that the rollout holds."""
+def log_prob_of(model: "PPO", rollout: Rollout) -> Tensor:
+    """Log-probabilities `[T, B]` of what was done, by the policy that the rollout holds."""
     return model.actor.distribution(rollout.extras["policy"]).log_prob(rollout.action)

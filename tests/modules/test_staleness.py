@@ -15,7 +15,7 @@ from modules.functional.returns import vtrace
 from modules.networks import LSTM
 from modules.ppo import PPO, PPOBatch
 from modules.pqn import PQN
-from modules.reconsidering import reconsidered
+from modules.reconsidering import log_prob_of, reconsidered
 from tests.modules.test_loop import SaveAt, SaveAtTheEnd
 from tests.training import cartpole_data, fitted, snake_data, trainer, weights_hash
 
@@ -85,8 +85,10 @@ def test_a_rollout_of_the_same_weights_is_reconsidered_to_what_it_is(tmp_path: P
     trainer(tmp_path, kept).fit(model, datamodule=data)
     model = PPO(data.spaces, shared=shared) if shared else model
 
-    now, log_ratio = reconsidered(model, kept.rollout)
-    again, none = reconsidered(model, now)
+    now = reconsidered(model, kept.rollout)
+    again = reconsidered(model, now)
+    log_ratio = log_prob_of(model, now) - log_prob_of(model, kept.rollout)
+    none = log_prob_of(model, again) - log_prob_of(model, now)
 
     assert log_ratio.abs().max() > 0 and none.abs().max() < 1e-6
     assert all(torch.allclose(again.extras[name], leaf, atol=1e-6) for name, leaf in now.extras.items())
