@@ -14,6 +14,7 @@ from datamodules.seeds import stream_seed
 from datamodules.types import UsageError
 from datamodules.vector import make_envs, probe_spaces
 from tests.datamodules.counting import transitions
+from tests.datamodules.phantoms import stepped
 from tests.training import cartpole_data, fitted, small_ppo, trainer, weights_hash
 
 pytest.importorskip("envpool", reason="needs the extra envpool")
@@ -28,16 +29,9 @@ def threads_of_this_process() -> int:
 
 
 def test_the_step_after_an_end_is_a_phantom_that_brings_the_next_episode():
-    envs = pool()
-    envs.reset(0)
-    ended = torch.zeros(4, dtype=torch.bool)
-    for _ in range(60):
-        step = envs.step(torch.ones(4, dtype=torch.int64))
-        assert torch.equal(step.valid, ~ended)
-        assert torch.equal(step.reward, step.valid.float())
+    for step, ended in stepped(pool(), 60):
         assert (step.obs[ended].abs() <= 0.05).all()
         assert not (step.terminated | step.truncated)[ended].any()
-        ended = step.terminated | step.truncated
 
 
 def test_an_episode_that_reaches_its_limit_is_truncated_with_its_true_last_observation():

@@ -10,6 +10,7 @@ from lightning.pytorch.callbacks import Callback
 
 from datamodules.types import UsageError
 from modules.ppo import PPO
+from modules.written_out.ppo import Deciding
 from tests.training import fitted, small_ppo, snake_data, trainer, weights_hash
 
 
@@ -51,6 +52,25 @@ def test_hooks_hear_the_twin_as_they_hear_the_module(tmp_path: Path) -> None:
         calls.append(heard.calls)
 
     assert calls[1] == calls[0] + 10  # once more an iteration, to reconsider
+
+
+class Asked(Callback):
+    """Asks a twin the short way and the long way."""
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        live, twin = trainer.datamodule.collector.live, pl_module.twin()
+        self.short = type(twin.written_out)
+        self.short_way = twin.act(live.obs, {}, live.reset, greedy=True)[0].extras["policy"]
+        twin.written_out = None
+        self.long_way = twin.act(live.obs, {}, live.reset, greedy=True)[0].extras["policy"]
+
+
+def test_a_twin_decides_the_short_way_where_its_module_does(tmp_path: Path) -> None:
+    asked = Asked()
+    fitted(tmp_path, snake_data(staleness=1), asked)
+
+    assert asked.short is Deciding
+    assert torch.allclose(asked.short_way, asked.long_way, atol=1e-6)
 
 
 class Locked(PPO):

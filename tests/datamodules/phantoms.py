@@ -1,0 +1,20 @@
+"""What holds of every environment that begins an episode in the step after the last one ended."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from datamodules.types import Step, VectorEnv
+
+
+def stepped(envs: VectorEnv, steps: int) -> Iterator[tuple[Step, Tensor]]:
+    """Cart-poles pushed to the right, and where an episode had ended: steps are phantoms just there, and pay nothing."""
+    envs.reset(0)
+    ended = torch.zeros(envs.num_envs, dtype=torch.bool)
+    for _ in range(steps):
+        step = envs.step(torch.ones(envs.num_envs, dtype=torch.int64))
+        assert torch.equal(step.valid, ~ended)
+        assert torch.equal(step.reward, step.valid.float())
+        yield step, ended
+        ended = step.terminated | step.truncated
