@@ -9,7 +9,7 @@ from datamodules.types import Step, VectorEnv
 
 
 def stepped(envs: VectorEnv, steps: int) -> Iterator[tuple[Step, Tensor]]:
-    """Cart-poles pushed to the right, and where an episode had ended: steps are phantoms just there, and pay nothing."""
+    """Push cart-poles to the right: each step, and where an episode had ended, just where it is a phantom."""
     envs.reset(0)
     ended = torch.zeros(envs.num_envs, dtype=torch.bool)
     for _ in range(steps):
