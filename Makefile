@@ -6,6 +6,7 @@ EXTRAS ?= dev
 
 BIN := .venv/bin
 STAMP := .venv/.installed
+PARALLEL := -n auto --maxprocesses 8 --dist loadfile
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
@@ -29,14 +30,14 @@ fit: setup ## train: make fit CONFIG=ppo_cartpole.yaml ARGS="--trainer.max_time 
 	$(BIN)/python -m app fit --config $(CONFIG) $(ARGS)
 
 test: setup ## run every test but the learning ones
-	$(BIN)/python -m pytest -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -m "not slow" $(PARALLEL) $(ARGS)
 
 check: setup ## what CI and pre-commit run: format, lint, types, imports, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" $(PARALLEL)
 
 learn: setup ## run the learning tests: agents must reach their references (hours)
 	$(BIN)/python -m pytest -m slow --timeout 7200 $(ARGS)
