@@ -10,7 +10,7 @@ PARALLEL := -n auto --maxprocesses 8 --dist loadfile
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fit test check learn clean
+.PHONY: help setup fit test check learn fault clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,18 +29,21 @@ $(STAMP): pyproject.toml constraints.txt
 fit: setup ## train: make fit CONFIG=ppo_cartpole.yaml ARGS="--trainer.max_time 00:00:10:00"
 	$(BIN)/python -m app fit --config $(CONFIG) $(ARGS)
 
-test: setup ## run every test but the learning ones
-	$(BIN)/python -m pytest -m "not slow" $(PARALLEL) $(ARGS)
+test: setup ## run every test but the learning ones and the fault harness
+	$(BIN)/python -m pytest -m "not slow and not fault" $(PARALLEL) $(ARGS)
 
 check: setup ## what CI and pre-commit run: format, lint, types, imports, tests
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/python -m pytest -m "not slow" $(PARALLEL)
+	$(BIN)/python -m pytest -m "not slow and not fault" $(PARALLEL)
 
 learn: setup ## run the learning tests: agents must reach their references (hours)
 	$(BIN)/python -m pytest -m slow --timeout 7200 $(ARGS)
+
+fault: setup ## run the fault harness: kills, races and damaged files, with their counts
+	$(BIN)/python -m pytest -m fault -s --timeout 3600 $(ARGS)
 
 clean: ## remove .venv, caches and build leftovers; runs and checkpoints stay
 	rm -rf .venv build *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
