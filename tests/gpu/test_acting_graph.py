@@ -30,7 +30,9 @@ def run(root: Path, compiled: Compile, backend: str, **settings: Any) -> PPO:
     return model
 
 
-@pytest.mark.parametrize("network", [{}, {"network": lambda shape: LSTM(shape, hidden=16), "shared": True}], ids=["plain", "recurrent"])
+@pytest.mark.parametrize(
+    "network", [{}, {"network": lambda shape: LSTM(shape, hidden=16), "shared": True}], ids=["plain", "recurrent"]
+)
 @pytest.mark.parametrize("backend", ["sync", "pool"])
 def test_acting_is_captured_between_real_steps_and_changes_nothing(
     tmp_path: Path, backend: str, network: dict[str, Any]

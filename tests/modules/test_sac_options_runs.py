@@ -57,15 +57,25 @@ def fitted(root: Path, *callbacks: Callback, model: SACOptions | None = None, **
     return model
 
 
-def traded(root: Path, *callbacks: Callback, **changes: Any) -> SACOptions:
-    """A trader with the six hand-written options; it is evaluated every fifteen iterations of thirty."""
-    lightning.seed_everything(1, verbose=False)
+def trading_data() -> TradingData:
+    """Four synthetic markets of 400 bars, thirty iterations."""
     settings = {"synthetic": {"bars": 400}, "env_kwargs": {"embargo": 5, "option_mask": True}, "num_envs": 4}
     replay = {"batch_size": 16, "horizon": 2, "replay_ratio": 2, "capacity": 1000, "learning_starts": 8}
-    data = TradingData("REGIMES", total_env_steps=240, **settings, **replay)
+    return TradingData("REGIMES", total_env_steps=240, **settings, **replay)
+
+
+def trader(data: TradingData) -> SACOptions:
+    """A trader with the six hand-written options."""
     nets = {"network": partial(MLP, hidden=(16,)), "critic": partial(TwinMLP, hidden=(16,))}
     six = [OpenLong(), OpenShort(), ClosePosition(), TrendFollow(), Scalp(), Wait()]
-    model = SACOptions(data.spaces, scripted=six, controller=partial(Controller, network=nets["network"]), **nets)
+    return SACOptions(data.spaces, scripted=six, controller=partial(Controller, network=nets["network"]), **nets)
+
+
+def traded(root: Path, *callbacks: Callback, **changes: Any) -> SACOptions:
+    """Train a trader from seed 1, evaluated every fifteen iterations of thirty."""
+    lightning.seed_everything(1, verbose=False)
+    data = trading_data()
+    model = trader(data)
     ckpt_path = changes.pop("ckpt_path", None)
     run = trainer(root, *callbacks, **{"log_every_n_steps": 5, "val_check_interval": 15, **changes})
     run.fit(model, datamodule=data, ckpt_path=ckpt_path, weights_only=True)

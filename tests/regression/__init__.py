@@ -1,0 +1,1 @@
+"""Compare two commits: the same seed must give the same weights, to the bit, where behaviour is meant to stay."""
