@@ -150,10 +150,13 @@ def fisher_rows(
 ) -> Float[Tensor, "*paths HO Q"]:
     """What the observations of a path say about Q parameters theta: their sensitivities, in standard deviations.
 
-    G_{t+1} = F_t G_t + F_theta,   P_{t+1} = F_t P_t F_t^T + Q,   row_t = (H P H^T + R)^{-1/2} H G at t+1
+    G <- F_t G + F_theta,   P <- F_t P F_t^T + Q,   S = H P H^T + R,   row_t = S^{-1/2} H G,   K = P H^T S^{-1}
+    G <- (I - K H) G,   P <- (I - K H) P (I - K H)^T + K R K^T
 
-    The Fisher information of the first t steps is J_t = rows^T rows. The state is uncertain too, so that what it
-    hides is not counted. Rows stay unmultiplied, because H O is far smaller than Q where theta are a layer's weights.
+    Both are conditioned on the earlier observations of the path, as a Kalman filter is: rows are the sensitivities of
+    its innovations. So the Fisher information of the first t steps, J_t = rows^T rows, is that of their observations
+    taken together, whose noise is correlated through the state. Rows stay unmultiplied, because H O is far smaller
+    than Q where theta are a layer's weights.
 
     Args:
         by_state: F = dz'/dz at each step.   by_weights: F_theta = dz'/dtheta.
@@ -163,17 +166,24 @@ def fisher_rows(
 
     Source: the sensitivity recursion of Gupta & Mehra 1974, "Computational aspects of maximum likelihood estimation and
     reduction in sensitivity function calculations"; that later innovations depend on theta through P too is left out.
+    The update of P is Joseph's: Bucy & Joseph 1968, positive in float32 too.
     """
     sensitivity = torch.zeros_like(by_weights.select(-3, 0))
     covariance, noise, rows = uncertainty, torch.diag(process_noise), []
+    eye = torch.eye(len(noise), dtype=noise.dtype, device=noise.device)
     for t in range(by_state.shape[-3]):
         forward, observe = by_state.select(-3, t), observed_by.select(-3, t)
         sensitivity = forward @ sensitivity + by_weights.select(-3, t)
         covariance = forward @ covariance @ forward.transpose(-1, -2) + noise
-        innovation = observe @ covariance @ observe.transpose(-1, -2)
-        innovation = innovation + torch.diag_embed(observation_noise.select(-2, t))
-        root = cholesky(innovation)
+        error = torch.diag_embed(observation_noise.select(-2, t))
+        seen = observe @ covariance
+        root = cholesky(seen @ observe.transpose(-1, -2) + error)
         rows.append(torch.linalg.solve_triangular(root, observe @ sensitivity, upper=False))
+        half = torch.linalg.solve_triangular(root, seen, upper=False)
+        gain = torch.linalg.solve_triangular(root.transpose(-1, -2), half, upper=True).transpose(-1, -2)
+        left = eye - gain @ observe
+        sensitivity = left @ sensitivity
+        covariance = left @ covariance @ left.transpose(-1, -2) + gain @ error @ gain.transpose(-1, -2)
     return torch.cat(rows, dim=-2)
 
 

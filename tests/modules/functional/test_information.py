@@ -126,19 +126,74 @@ def test_fisher_information_of_weights_seen_without_noise_is_the_information_gai
     torch.testing.assert_close(d_optimality(rows, covariance, steps=6), gain)
 
 
-def test_fisher_information_equals_the_recursion_written_out() -> None:
-    forward, weights, observe = normal(0, 3, 2, 2), normal(1, 3, 2, 5), normal(2, 3, 4, 2)
-    state, q, r = positive(3, 2), torch.tensor([0.1, 0.2], dtype=torch.float64), torch.full((3, 4), 0.3).double()
+def test_fisher_information_of_a_constant_drift_is_that_of_the_joint_gaussian() -> None:
+    """z' = z + theta seen for 15 steps: 22,896, where variances that forget what was seen give 1,226."""
+    one = torch.ones(15, 1, 1, dtype=torch.float64)
 
-    rows = fisher_rows(forward, weights, observe, process_noise=q, observation_noise=r, uncertainty=state)
+    rows = fisher_rows(
+        one,
+        one,
+        one,
+        process_noise=torch.tensor([1e-4], dtype=torch.float64),
+        observation_noise=0.01 * one[..., 0],
+        uncertainty=one[0],
+    )
 
-    sensitivity, total = torch.zeros(2, 5, dtype=torch.float64), torch.zeros(5, 5, dtype=torch.float64)
-    for t in range(3):
-        sensitivity = forward[t] @ sensitivity + weights[t]
-        state = forward[t] @ state @ forward[t].T + torch.diag(q)
-        seen = observe[t] @ sensitivity
-        total = total + seen.T @ (observe[t] @ state @ observe[t].T + torch.diag(r[t])).inverse() @ seen
-        torch.testing.assert_close(rows[: 4 * (t + 1)].T @ rows[: 4 * (t + 1)], total)
+    assert float(rows.square().sum()) == pytest.approx(22_896, abs=1)
+    times = torch.arange(1, 16).double()
+    joint = 1.0 + 1e-4 * torch.minimum(times, times[:, None]) + 0.01 * torch.eye(15).double()
+    assert float(rows.square().sum()) == pytest.approx(float(times @ joint.inverse() @ times), rel=1e-10)
+
+
+def seen_on(path: tuple[Tensor, Tensor, Tensor], theta: Tensor, start: Tensor, shocks: Tensor) -> Tensor:
+    """The observations `[H O]` of a path without observation noise: z' = F z + F_theta theta + shock, y = H z'."""
+    state, seen = start, []
+    for forward, by_theta, observe, shock in zip(*path, shocks, strict=True):
+        state = forward @ state + by_theta @ theta + shock
+        seen.append(observe @ state)
+    return torch.cat(seen)
+
+
+@pytest.mark.parametrize(("dimensions", "outputs"), [(2, 4), (3, 1), (2, 2)])
+def test_fisher_information_equals_that_of_all_observations_at_once(dimensions: int, outputs: int) -> None:
+    """Finite sensitivities of a simulated path give mean and covariance of all H O observations; then M^T S^-1 M."""
+    steps, count = 5, 4
+    path = (
+        normal(0, steps, dimensions, dimensions),
+        normal(1, steps, dimensions, count),
+        normal(2, steps, outputs, dimensions),
+    )
+    state, q, r = positive(3, dimensions), normal(4, dimensions).square(), 0.1 + normal(5, steps, outputs).square()
+    sources = (count, dimensions, steps * dimensions)
+    impulses = torch.eye(sum(sources), dtype=torch.float64).split(sources, dim=1)
+    parts = zip(*impulses, strict=True)
+    by = torch.stack([seen_on(path, a, b, c.view(steps, dimensions)) for a, b, c in parts], 1)
+    by_theta, by_start, by_shocks = by.split(sources, dim=1)
+    spread = by_start @ state @ by_start.T + (by_shocks * q.repeat(steps)) @ by_shocks.T + torch.diag(r.flatten())
+
+    rows = fisher_rows(*path, process_noise=q, observation_noise=r, uncertainty=state)
+
+    for size in range(outputs, steps * outputs + 1, outputs):
+        expected = by_theta[:size].T @ spread[:size, :size].inverse() @ by_theta[:size]
+        torch.testing.assert_close(rows[:size].T @ rows[:size], expected, rtol=1e-9, atol=1e-9)
+
+
+def test_fisher_information_stays_finite_in_float32_where_observations_are_almost_exact() -> None:
+    forward, by_theta, observe = normal(0, 8, 20, 3, 3) / 2, normal(1, 8, 20, 3, 6), normal(2, 8, 20, 5, 3)
+    settings = {"process_noise": torch.full((3,), 1e-6), "observation_noise": torch.full((8, 20, 5), 1e-4)}
+
+    exact, rows = (
+        fisher_rows(
+            *(each.to(dtype) for each in (forward, by_theta, observe)),
+            **{name: value.to(dtype) for name, value in settings.items()},
+            uncertainty=torch.eye(3, dtype=dtype),
+        )
+        for dtype in (torch.float64, torch.float32)
+    )
+
+    assert rows.isfinite().all()
+    information, expected = (each.double().square().sum((-1, -2)) for each in (rows, exact))
+    torch.testing.assert_close(information, expected, rtol=0.05, atol=0)
 
 
 @given(seed=SEEDS)
