@@ -1,4 +1,4 @@
-"""Compare the fingerprints of two commits on this machine: `python -m tests.regression.compare OLD [NEW] [--runs RUN ...]`.
+"""Compare the fingerprints of two commits here: `python -m tests.regression.compare OLD [NEW] [--runs RUN ...]`.
 
 Each commit runs its own `tests.regression.fingerprint` in a git worktree of its own. The exit code is 1 if a run
 differs. Name one commit twice to see that this machine repeats itself.
