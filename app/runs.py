@@ -7,11 +7,9 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any, NamedTuple
 
-import torch
-
+from datamodules.core.tensor_files import load_tensors
 from datamodules.types import UsageError
 
 RUN_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -142,16 +140,9 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     """The content of a checkpoint, on the CPU: tensors and plain types only, so that loading never runs code.
 
     Raises:
-        UsageError: if the file holds anything else, or is not a checkpoint.
+        UsageError: if the file is damaged, holds anything else, or is not a checkpoint.
     """
-    try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except UnpicklingError:
-        raise UsageError(
-            f"{path} is refused: it is no checkpoint of tensors and plain values, and could run code."
-        ) from None
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        raise UsageError(f"{path} cannot be read as a checkpoint ({type(error).__name__}).") from None
+    checkpoint = load_tensors(path, cure="name another checkpoint")
     if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
         raise UsageError(f"{path} is not a checkpoint of this program: it has no weights under `state_dict`.")
     return checkpoint

@@ -1,30 +1,95 @@
 """Files that are never seen half-written."""
 
 import os
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+import torch
+
+try:
+    import fcntl
+except ImportError:  # Windows, which removes no file that is open
+    fcntl = None  # type: ignore[assignment]
+
+TEMPORARY = re.compile(r"\..+\.\d+\.unfinished")
+"""How a file is called until it is whole: `.NAME.PROCESS.unfinished`."""
 
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[BinaryIO]:
-    """A binary file to write, which takes the place of `path` all at once when the block ends.
+    """Yield a binary file to write, which replaces `path` all at once when the block ends.
 
-    It is written beside its destination, flushed to the disk and renamed. If the block fails, whatever was at `path`
-    stays as it was and the new file is gone.
+    It is written beside its destination, flushed to the disk and renamed. If the block fails, the old file at `path`
+    stays as it was and the new file is removed.
+
+    Raises: OSError with the file's name, on a full disk for example.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
     try:
-        with unfinished.open("wb") as file:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with unfinished.open("wb") as file, _locked(unfinished):
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.replace(unfinished, path)
+            file.close()
+            os.replace(unfinished, path)
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = str(path)
+        raise
     finally:
         unfinished.unlink(missing_ok=True)
     sync_folder(path.parent)
+
+
+class _Sink:
+    """A binary file for `torch.save` that remembers the OSError of a write, which `torch.save` hides."""
+
+    def __init__(self, file: BinaryIO):
+        self.file = file
+        self.error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        """Write, and remember an error."""
+        try:
+            return self.file.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def flush(self) -> None:
+        """Flush what was written."""
+        if self.error is None:
+            self.file.flush()
+
+
+def save_tensors(content: Any, path: Path) -> None:
+    """Replace `path` all at once by what `torch.save` makes of `content`.
+
+    Raises: OSError with the file's name if it cannot be written, on a full disk for example.
+    """
+    with atomic_file(path) as file:
+        sink = _Sink(file)
+        try:
+            torch.save(content, sink)  # type: ignore[arg-type]
+        except Exception:
+            if sink.error is not None:
+                raise sink.error from None
+            raise
+
+
+def sweep_unfinished(folder: Path) -> None:
+    """Remove temporary files of `atomic_file` that killed processes left in a folder.
+
+    Files that a living process writes are locked and stay.
+    """
+    found = [path for path in folder.glob(".*.unfinished") if TEMPORARY.fullmatch(path.name)]
+    for path in found:
+        with suppress(OSError), _locked(path, wait=False):
+            path.unlink()
 
 
 def sync_folder(folder: Path) -> None:
@@ -34,5 +99,26 @@ def sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _locked(path: Path, wait: bool = True) -> Iterator[None]:
+    """Hold the lock of a file, which the system releases when the process ends in whatever way.
+
+    Raises: OSError if another process holds it and `wait` is False.
+    """
+    if fcntl is None:
+        yield
+        return
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        if wait:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+        else:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
     finally:
         os.close(descriptor)

@@ -1,19 +1,30 @@
 """Checkpoints: the best by evaluation and the last, written whole, at the boundary of an iteration."""
 
 import operator
+from copy import copy
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 
-from callbacks.atomic import atomic_file
-from callbacks.stability import Diverged
+from callbacks.atomic import save_tensors, sweep_unfinished
+from callbacks.stability import Diverged, require_stable
+from datamodules.core.tensor_files import load_tensors
 from datamodules.types import UsageError
+
+RECORD_OF_BEST = (
+    "best_k_models",
+    "best_model_path",
+    "best_model_score",
+    "current_score",
+    "kth_best_model_path",
+    "kth_value",
+)
+"""What Lightning's ModelCheckpoint remembers of the best, and changes before it saves."""
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -21,19 +32,18 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         """Replace the file at `path` all at once: a crash, or a full disk, leaves the old one as it was."""
-        with atomic_file(Path(path)) as file:
-            torch.save(checkpoint, file)
+        save_tensors(checkpoint, Path(path))
 
     def load_checkpoint(
         self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = None
     ) -> dict[str, Any]:
         """Load without ever running code from the file, whatever `weights_only` says.
 
-        Raises: UsageError if the path is a URL.
+        Raises: UsageError if the path is a URL, or the file is damaged.
         """
         if "://" in str(path):
             raise UsageError(f"The checkpoint `{path}` is not a local file: download it and give its path.")
-        return torch.load(path, map_location=map_location, weights_only=True)
+        return load_tensors(path, cure="resume from another checkpoint", map_location=map_location)
 
 
 class Checkpoint(ModelCheckpoint):
@@ -41,7 +51,13 @@ class Checkpoint(ModelCheckpoint):
 
     `last.ckpt` is written after every evaluation, every `every_n_iterations`, after the last iteration, whenever a stop
     was asked for, and, in a run of one process, when an exception ends the run (not when the weights diverged or a
-    second Ctrl-C cut an iteration in two). A resumed run carries the best score on: only a better one becomes the best.
+    second Ctrl-C cut an iteration in two, and not before the first iteration of this process ended). A resumed run
+    carries the best score on: only a better one becomes the best.
+
+    Every rank's replay goes into a file of its own beside `last.ckpt`, named by the identity that the checkpoint
+    records. The replay of the checkpoint before is removed only after the new `last.ckpt` is in place, so that a kill
+    at any moment leaves a `last.ckpt` whose replay is there. Weights that are not finite are noticed before anything
+    is written.
     Lightning's own ModelCheckpoint writes `last` only beside a new best, warns at every save of a manual optimisation,
     and forgets the best score when the folder is another.
 
@@ -72,12 +88,26 @@ class Checkpoint(ModelCheckpoint):
         )
         self.every_n_iterations = every_n_iterations
         self.best_evaluation: dict[str, float] = {}
+        self._begun_at = 0
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Find the folder, and let Lightning's file access be the atomic one unless the user chose another."""
+        """Find the folder, and let Lightning's file access be the atomic one unless the user chose another.
+
+        Temporary files that a killed run left in the folder, or beside the checkpoint that this run resumes from, are
+        removed.
+        """
         super().setup(trainer, pl_module, stage)
+        if stage == "fit" and trainer.is_global_zero:
+            checkpoints = [Path(str(self.dirpath))] + ([Path(trainer.ckpt_path).parent] if trainer.ckpt_path else [])
+            for folder in {folder for each in checkpoints for folder in (each, each.parent)}:
+                sweep_unfinished(folder)
         if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:
             trainer.strategy.checkpoint_io = AtomicCheckpointIO()
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Note where this process begins: until an iteration ended, the checkpoint resumed from is the better one."""
+        super().on_train_start(trainer, pl_module)
+        self._begun_at = trainer.global_step
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Save the best, if this evaluation is and was not interrupted, and the last."""
@@ -106,14 +136,27 @@ class Checkpoint(ModelCheckpoint):
         if (due or trainer.should_stop or is_last_iteration(trainer)) and keeps_checkpoints(trainer):
             self._save_last_checkpoint(trainer, self._monitor_candidates(trainer))
 
+    def _save_topk_checkpoint(self, trainer: Any, monitor_candidates: dict[str, Any]) -> None:
+        """Keep the record of the best as it was where the new one cannot be saved."""
+        require_stable(trainer)
+        before = {name: copy(getattr(self, name)) for name in RECORD_OF_BEST}
+        try:
+            super()._save_topk_checkpoint(trainer, monitor_candidates)
+        except BaseException:
+            vars(self).update(before)
+            raise
+
     def _save_last_checkpoint(self, trainer: Any, monitor_candidates: dict[str, Any]) -> None:
-        """Every rank's replay goes beside `last`, and nowhere else: it can be a thousand times as large."""
-        data = trainer.datamodule
-        if (state := data.replay_state()) is not None:
-            last = Path(self.format_checkpoint_name(monitor_candidates, self.CHECKPOINT_NAME_LAST))
-            with atomic_file(data.replay_path(last)) as file:
-                torch.save(state, file)
+        """Save every rank's replay beside `last`, and nowhere else: it can be a thousand times as large."""
+        require_stable(trainer)
+        data, folder = trainer.datamodule, Path(str(self.dirpath))
+        state = data.replay_state()
+        if state is not None:
+            save_tensors(state, data.replay_path(folder))
         super()._save_last_checkpoint(trainer, monitor_candidates)
+        if state is not None:
+            for path in data.superseded_replays(folder):
+                path.unlink(missing_ok=True)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Nothing: the last iteration saved already, and what is saved here could not be continued."""
@@ -124,7 +167,7 @@ class Checkpoint(ModelCheckpoint):
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Save what was learned until now, if it is worth having and one process can decide that alone."""
         worthless = isinstance(exception, Diverged | KeyboardInterrupt) or trainer.world_size > 1
-        if worthless or not keeps_checkpoints(trainer) or not trainer.global_step:
+        if worthless or not keeps_checkpoints(trainer) or trainer.global_step <= self._begun_at:
             return
         try:
             self._save_last_checkpoint(trainer, self._monitor_candidates(trainer))

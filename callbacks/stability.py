@@ -28,9 +28,23 @@ class Stability(Callback):
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         """Look at the weights before they replace good ones on the disk."""
+        self.require_finite_weights(trainer, pl_module)
+
+    def require_finite_weights(self, trainer: Trainer, pl_module: Any) -> None:
+        """Raise Diverged if a weight is not finite."""
         for name, parameter in pl_module.named_parameters():
             if not torch.isfinite(parameter).all():
                 raise Diverged(explanation(trainer, f"the weights {name} are not finite"))
+
+
+def require_stable(trainer: Any) -> None:
+    """Raise Diverged if the Trainer has a `Stability` callback and the weights are not finite.
+
+    For whatever writes files that belong to a checkpoint, before the first of them.
+    """
+    for callback in trainer.callbacks:
+        if isinstance(callback, Stability):
+            callback.require_finite_weights(trainer, trainer.lightning_module)
 
 
 def explanation(trainer: Trainer, what: str) -> str:

@@ -1,6 +1,5 @@
 """What every DataModule of Leyden shares: the environment, its spaces, evaluation episodes and exact resume."""
 
-from pathlib import Path
 from typing import Any, Literal, cast
 
 import torch
@@ -150,11 +149,6 @@ class EnvironmentData(LightningDataModule):
     def replay_state(self) -> dict[str, Any] | None:
         """What belongs in a file of its own beside the last checkpoint, while fitting; None if nothing does."""
         return None
-
-    def replay_path(self, checkpoint: Path) -> Path:
-        """The file beside a checkpoint that holds this rank's replay."""
-        rank = 0 if self.trainer is None else self.trainer.global_rank
-        return checkpoint.with_name(f"{checkpoint.stem}.replay-{rank}.pt")
 
     def val_dataloader(self) -> EpisodeDataset:
         """Evaluation episodes."""

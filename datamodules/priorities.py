@@ -1,7 +1,11 @@
 """Priorities: numbers to sample in proportion to, in a tree of sums."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
+
+from datamodules.types import UsageError
 
 WIDTH = 64
 """Children of a node: a lookup is one cumulative sum of so many numbers a level, three levels for a quarter million."""
@@ -69,14 +73,28 @@ class Priorities:
         number = noise.shape[-1]
         return self.find((torch.arange(number, device=noise.device) + noise) / number)
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Weights and their maximum."""
-        return {"weights": self.levels[0], "maximum": self.maximum}
+    def state_dict(self) -> dict[str, Any]:
+        """Weights, their maximum, and the alpha that made them of errors."""
+        return {"weights": self.levels[0], "maximum": self.maximum, "alpha": self.alpha}
 
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue from `state_dict`."""
-        self.levels[0].copy_(state["weights"])
-        self.maximum.copy_(state["maximum"])
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue from `state_dict`; weights of another alpha become those of this one.
+
+        Raises: UsageError if it holds no weights of as many entries.
+        """
+        weight, maximum, alpha = (state.get(name) for name in ("weights", "maximum", "alpha"))
+        if (
+            not isinstance(weight, Tensor)
+            or weight.shape != self.levels[0].shape
+            or not isinstance(maximum, Tensor)
+            or maximum.dim() > 0
+            or not isinstance(alpha, int | float)
+            or not 0 < alpha <= 1
+        ):
+            raise UsageError("The saved replay holds no priorities, or of another number: resume without its file.")
+        power = self.alpha / alpha
+        self.levels[0].copy_(weight if power == 1 else weight**power)
+        self.maximum.copy_(maximum if power == 1 else maximum**power)
         for below, level in zip(self.levels, self.levels[1:], strict=False):
             sums = below.view(-1, WIDTH).sum(-1)
             level[: len(sums)] = sums

@@ -15,6 +15,7 @@ from datamodules.iterations import IterationDataset
 from datamodules.joint import Joint
 from datamodules.memory import require_use, storage_device
 from datamodules.priorities import Priorities
+from datamodules.replay_files import read_replay, replay_name, superseded
 from datamodules.ring import Ring, are_stacks, final_slots, ring_bytes
 from datamodules.seeds import restore_generator, run_seed, stream_generator
 from datamodules.types import Experience, Rollout, Transitions, UsageError
@@ -154,9 +155,19 @@ class ReplayData(EnvironmentData):
         return super().rank_state() | {"replay": identity}
 
     def replay_state(self) -> dict[str, Any] | None:
-        """Everything this rank's replay holds, for `torch.save`; None before there is one."""
-        replay = self.dataset.replay
-        return None if replay is None else {"identity": self.dataset.identity, **replay.state_dict()}
+        """Return everything this rank's replay holds, for `torch.save`; None before there is one."""
+        state = self.dataset.content()
+        return None if state is None else {**state, "identity": self.dataset.identity}
+
+    def replay_path(self, folder: Path) -> Path:
+        """Return the file in a folder of checkpoints that this rank's replay, as it is, goes into."""
+        assert self.trainer is not None
+        return folder / replay_name(self.trainer.global_rank, self.dataset.identity)
+
+    def superseded_replays(self, folder: Path) -> list[Path]:
+        """List the files in a folder of checkpoints whose replay is not the one that was saved last."""
+        assert self.trainer is not None
+        return superseded(folder, self.trainer.global_rank, self.trainer.world_size, self.dataset.identity)
 
     def disk_folder(self) -> Path | None:
         """Where the replay's files lie; None if it lies in memory."""
@@ -166,12 +177,21 @@ class ReplayData(EnvironmentData):
         return Path(self.storage_folder or self.trainer.log_dir or self.trainer.default_root_dir)
 
     def _sidecar(self, saved: dict[str, Any]) -> dict[str, Any] | None:
-        """The content that belongs to a checkpoint, if its file is there on every rank: else all of them begin anew."""
+        """Return the content that belongs to a checkpoint if every rank has its file; else all of them begin anew.
+
+        Raises: UsageError on every rank if the file of one is damaged.
+        """
         assert self.trainer is not None
-        path = self.replay_path(Path(str(self.trainer.ckpt_path)))
-        state = torch.load(path, map_location="cpu", weights_only=True, mmap=True) if path.is_file() else None
-        found = state is not None and state["identity"] == saved["identity"]
-        if self.trainer.strategy.reduce_boolean_decision(found):
+        rank, agreed = self.trainer.global_rank, self.trainer.strategy.reduce_boolean_decision
+        path = Path(str(self.trainer.ckpt_path)).parent / replay_name(rank, saved["identity"])
+        state, problem = None, "The replay of another rank is damaged: see its message."
+        try:
+            state, sound = read_replay(path, saved["identity"]), True
+        except UsageError as error:
+            problem, sound = str(error), False
+        if not agreed(sound):
+            raise UsageError(problem)
+        if agreed(state is not None):
             return state
         rank_zero_info("The checkpoint comes without its replay, which only `last` has: it fills anew before learning.")
         return None
@@ -188,8 +208,8 @@ class ReplayDataset(IterationDataset):
     Attributes:
         replay: what is stored; None before the first iteration, which shows the shapes.
         store, sample, reprioritize: the joints that store a rollout, draw minibatches and take their errors back.
-        identity: which replay this is, and how many vector steps went into it: a checkpoint and a file that agree in
-            both belong together.
+        identity: `[number, steps]`: drawn at random when this process began, and vector steps that went into the
+            replay; a checkpoint and a file that agree in both belong together.
     """
 
     def __init__(self, data: ReplayData, collector: Collector, device: torch.device):
@@ -212,6 +232,12 @@ class ReplayDataset(IterationDataset):
             continues: whether the environments go on where they were, or have begun new episodes.
         """
         self._saved, self._cut = state, not continues
+        if state is not None:
+            self.identity[1] = state["identity"][1]
+
+    def content(self) -> dict[str, Any] | None:
+        """Return what the replay holds, or what it will continue with; None before there is either."""
+        return self._saved if self.replay is None else self.replay.state_dict()
 
     def collect(self) -> Experience:
         """Step, store, and draw what to learn from."""
@@ -271,7 +297,6 @@ class ReplayDataset(IterationDataset):
         replay = WindowReplay(ring, data.n_step, self.device, phantoms=rollout.phantoms, priorities=priorities)
         if self._saved is not None:
             replay.load_state_dict(self._saved)
-            self.identity = list(self._saved["identity"])
             if self._cut:
                 replay.cut_()
         self._saved = None

@@ -2,6 +2,7 @@
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -130,14 +131,21 @@ class Ring:
         """Everything stored, by name; the tensors are the ring's own."""
         return {"counts": self.counts, "frames": self.frames, **self.columns}
 
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue from `state_dict`.
 
-        Raises: UsageError if it is of another shape.
+        Raises: UsageError if it is of another shape, or not what a ring stores; nothing has changed then.
         """
         own = self.state_dict()
-        if {name: value.shape for name, value in own.items()} != {name: value.shape for name, value in state.items()}:
-            raise UsageError("The saved replay is of another shape than this one: keep data.capacity and num_envs.")
+        for name in {**own, **state}:
+            there, here = state.get(name), own.get(name)
+            if here is not None and not unlike(there, here):
+                continue
+            raise UsageError(
+                f"The saved replay is of another shape than this one ({name} is {_form(there)} there and {_form(here)}"
+                " here): keep data.capacity, num_envs, frame_stack and the environment's length of episodes, or resume"
+                " from `best`, which comes without a replay."
+            )
         for name, value in own.items():
             value.copy_(state[name])
 
@@ -206,6 +214,17 @@ def are_stacks(rollout: Rollout) -> bool:
     ended = rollout.terminated | rollout.truncated | ~rollout.valid
     moved = (rollout.obs[1:, :, :-1] == rollout.obs[:-1, :, 1:]).flatten(2).all(-1)
     return bool((moved | ended).all())
+
+
+def unlike(value: Any, other: Tensor) -> bool:
+    """Whether a value is no tensor of another one's shape and type."""
+    return not isinstance(value, Tensor) or value.shape != other.shape or value.dtype != other.dtype
+
+
+def _form(value: Any) -> str:
+    if not isinstance(value, Tensor):
+        return "missing"
+    return f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
 
 
 def _zeros(

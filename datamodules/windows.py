@@ -52,12 +52,11 @@ class WindowReplay:
         if self.priorities is None:
             return
         stack, steps = self.ring.frame_stack, len(rollout.reward)
-        offset = torch.arange(1 - self.n_step, steps + stack, device=self.ring.device)
-        entry = self._entries((self.ring.counts[0] + offset) % self.ring.rows)
-        valid = (self.ring.read("flags", entry) & VALID) > 0
-        complete = (offset <= steps - self.n_step) & (self.ring.counts[0] + offset >= stack - 1)
-        begins = valid & complete.unsqueeze(1)
-        self.priorities.set_(entry.flatten(), torch.where(begins, self.priorities.maximum, 0.0).flatten())
+        row = self.ring.counts[0] + torch.arange(1 - self.n_step, steps + stack, device=self.ring.device)
+        complete = (row <= self.ring.counts[0] + steps - self.n_step) & (row >= stack - 1)
+        entry = self._entries(row % self.ring.rows)
+        weight = torch.where(self._begins(entry, complete), self.priorities.maximum, 0.0)
+        self.priorities.set_(entry.flatten(), weight.flatten())
 
     def sample(self, noise: Tensor) -> Transitions:
         """Minibatches `[U, N]` at the places that `noise` says; a pure function of it and of what is stored."""
@@ -116,10 +115,25 @@ class WindowReplay:
         return {"ring": self.ring.state_dict(), "priorities": priorities}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict`."""
+        """Continue from `state_dict`, also of a replay of another `n_step` or alpha, or of a uniform one.
+
+        Which steps can begin a window is found out anew; those that had no weight get the largest.
+
+        Raises: UsageError if it holds something else than this replay stores.
+        """
         self.ring.load_state_dict(state["ring"])
-        if self.priorities is not None and state["priorities"] is not None:
+        if self.priorities is None:
+            return
+        if state["priorities"] is not None:
             self.priorities.load_state_dict(state["priorities"])
+        oldest, newest = self.ring.counts[0] - self.ring.size, self.ring.counts[0] - self.n_step
+        row = oldest + torch.arange(self.ring.rows, device=self.ring.device)
+        complete = (row <= newest) & (row >= oldest + self.ring.frame_stack - 1)
+        entry = self._entries(row % self.ring.rows)
+        weight = self.priorities.levels[0][entry]
+        weight = torch.where(weight > 0, weight, self.priorities.maximum)
+        weight = torch.where(self._begins(entry, complete), weight, 0.0)
+        self.priorities.set_(entry.flatten(), weight.flatten())
 
     @property
     def margin(self) -> int:
@@ -132,6 +146,10 @@ class WindowReplay:
 
     def _entries(self, rows: Tensor) -> Tensor:
         return rows.unsqueeze(1) * self.ring.width + self._columns
+
+    def _begins(self, entry: Tensor, complete: Tensor) -> Tensor:
+        """Where a window can begin: at valid steps of rows that are complete; all `[R, B]` but complete `[R]`."""
+        return ((self.ring.read("flags", entry) & VALID) > 0) & complete.unsqueeze(1)
 
     def _uniform(self, noise: Tensor) -> Tensor:
         """Entries `[U, N]`, each of the valid ones equally likely."""

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from types import FrameType, FunctionType
 from typing import Any, cast
 
-import torch
 from lightning.pytorch import LightningModule
 
+from datamodules.core.tensor_files import load_tensors
 from datamodules.types import UsageError
 
 INSTANTIATOR = "lightning.pytorch.cli.instantiate_module"
@@ -49,13 +49,15 @@ def described(hparams: Mapping[str, Any], module: type) -> dict[str, Any]:
 
 
 def check_checkpoint(path: Any, trusted: tuple[str, ...]) -> None:
-    """Refuse a checkpoint that is not a local file, or whose hyperparameters may not be imported.
+    """Refuse a checkpoint that is not a local file, is damaged, or whose hyperparameters may not be imported.
 
     Raises: UsageError.
     """
     if "://" in str(path):
         raise UsageError(f"The checkpoint {path} is not a local file: download it and give its path.")
-    content = torch.load(path, map_location="cpu", weights_only=True)
+    content = load_tensors(path, cure="load another checkpoint")
+    if not isinstance(content, dict) or not isinstance(content.get("state_dict"), dict):
+        raise UsageError(f"{path} is not a checkpoint: it has no weights under `state_dict`.")
     check_imports(content.get("hyper_parameters", {}), trusted)
 
 

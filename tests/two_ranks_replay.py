@@ -53,7 +53,7 @@ def main() -> None:
         last = folder / "checkpoints" / "last.ckpt"
         fit(folder, kind, Witness(folder / "resumed"), ckpt_path=last)
         if torch.distributed.get_rank() == 1:
-            last.with_name("last.replay-1.pt").unlink()
+            next(last.parent.glob("last.replay-1-*.pt")).unlink()
         fit(folder, kind, Witness(folder / "bereft"), ckpt_path=last)
     torch.distributed.destroy_process_group()
 

@@ -9,7 +9,8 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
 
-from callbacks.checkpoint import Checkpoint
+from callbacks.checkpoint import AtomicCheckpointIO, Checkpoint
+from callbacks.stability import Diverged, Stability
 from datamodules.memory import storage_device
 from datamodules.replay import updates_per_iteration
 from datamodules.types import UsageError
@@ -100,7 +101,7 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path: Path, 
 def test_without_its_replay_a_resumed_run_fills_a_new_one_first_and_says_so(tmp_path: Path, caplog: Any) -> None:
     fitted_dqn(tmp_path, replay_data(), StopAt(5), Checkpoint())
     (last,) = tmp_path.rglob("last.ckpt")
-    last.with_name("last.replay-0.pt").unlink()
+    next(last.parent.glob("last.replay-0-*.pt")).unlink()
     counts = Counts()
     model = fitted_dqn(tmp_path / "rest", replay_data(), counts, ckpt_path=last)
     assert counts.sizes[0] == 32
@@ -111,7 +112,7 @@ def test_without_its_replay_a_resumed_run_fills_a_new_one_first_and_says_so(tmp_
 def test_a_replay_of_another_checkpoint_is_not_taken(tmp_path: Path) -> None:
     for name in ("one", "other"):
         fitted_dqn(tmp_path / name, replay_data(), StopAt(5), Checkpoint())
-    one, other = (next((tmp_path / name).rglob("last.replay-0.pt")) for name in ("one", "other"))
+    one, other = (next((tmp_path / name).rglob("last.replay-0-*.pt")) for name in ("one", "other"))
     one.write_bytes(other.read_bytes())
     counts = Counts()
     fitted_dqn(tmp_path / "rest", replay_data(), counts, ckpt_path=one.with_name("last.ckpt"))
@@ -175,3 +176,108 @@ def test_observations_that_are_no_stacks_of_frames_are_refused(tmp_path: Path) -
     data = replay_data(env="Snake-v0", env_kwargs={"dim": 6, "distance_to_border": 2}, frame_stack=3)
     with pytest.raises(UsageError, match=r"data.frame_stack is 3, but .* observations are no stacks"):
         trainer(tmp_path).fit(small_dqn(data), datamodule=data)
+
+
+class FailingIO(AtomicCheckpointIO):
+    """Saves checkpoints until one iteration, and fails from then on, as a kill does between two files."""
+
+    def __init__(self, iteration: int):
+        super().__init__()
+        self.iteration = iteration
+
+    def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: Any = None) -> None:
+        if checkpoint["global_step"] >= self.iteration:
+            raise ConnectionError("killed")
+        super().save_checkpoint(checkpoint, path, storage_options)
+
+
+class Spoils(Callback):
+    """Makes the weights infinite after an iteration."""
+
+    def __init__(self, iteration: int):
+        self.iteration = iteration
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+        if trainer.global_step == self.iteration:
+            next(pl_module.parameters()).data.fill_(torch.inf)
+
+
+def sidecars(last: Path) -> list[Path]:
+    return sorted(last.parent.glob("last.replay-*.pt"))
+
+
+@pytest.mark.parametrize(
+    ("error", "callbacks", "plugins"),
+    [(ConnectionError, [], [FailingIO(8)]), (Diverged, [Spoils(8), Stability()], [])],
+    ids=["between the replay and the checkpoint", "diverged"],
+)
+def test_a_save_that_ends_half_way_leaves_the_replay_of_the_checkpoint_before(
+    tmp_path: Path, error: Any, callbacks: list[Callback], plugins: list[Any]
+) -> None:
+    whole = fitted_dqn(tmp_path / "whole", replay_data())
+    data = replay_data()
+    run = trainer(tmp_path / "part", *callbacks, Checkpoint(every_n_iterations=1), plugins=plugins)
+    lightning.seed_everything(1, verbose=False)
+    with pytest.raises(error):
+        run.fit(small_dqn(data), datamodule=data)
+    (last,) = (tmp_path / "part").rglob("last.ckpt")
+    assert torch.load(last, weights_only=True)["global_step"] == 7
+    assert len(sidecars(last)) == (1 if error is Diverged else 2)
+
+    resumed = fitted_dqn(tmp_path / "part", replay_data(), Checkpoint(every_n_iterations=1), ckpt_path=last)
+
+    assert weights_hash(resumed) == weights_hash(whole)
+    assert len(sidecars(last)) == 1
+
+
+class Refuses(Callback):
+    """Ends a run before its first iteration has ended."""
+
+    def on_train_batch_start(self, *_: Any) -> None:
+        raise ConnectionError
+
+
+def test_a_resumed_run_that_fails_in_its_first_iteration_leaves_what_it_resumed_from(tmp_path: Path) -> None:
+    fitted_dqn(tmp_path, replay_data(), StopAt(5), Checkpoint())
+    (last,) = tmp_path.rglob("last.ckpt")
+    before = {path: path.read_bytes() for path in last.parent.iterdir()}
+
+    with pytest.raises(ConnectionError):
+        fitted_dqn(tmp_path, replay_data(), Checkpoint(), Refuses(), ckpt_path=last)
+    with pytest.raises(UsageError, match=r"keep data\.capacity"):
+        fitted_dqn(tmp_path, replay_data(capacity=512), Checkpoint(), ckpt_path=last)
+
+    assert {path: path.read_bytes() for path in last.parent.iterdir()} == before
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "list", "without the ring", "frames"])
+def test_a_damaged_replay_is_one_sentence(tmp_path: Path, damage: str) -> None:
+    fitted_dqn(tmp_path, replay_data(), StopAt(5), Checkpoint())
+    (last,) = tmp_path.rglob("last.ckpt")
+    (path,) = sidecars(last)
+    state, content = torch.load(path, weights_only=True), bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    ring = {**state["ring"], "frames": state["ring"]["frames"][1:]}
+    wrong = {"list": [state], "without the ring": {**state, "ring": None}, "frames": {**state, "ring": ring}}
+    if damage in wrong:
+        torch.save(wrong[damage], path)
+    else:
+        path.write_bytes(content if damage == "flipped" else content[:-100])
+
+    with pytest.raises(UsageError, match=r"damaged|no replay|another shape"):
+        fitted_dqn(tmp_path / "rest", replay_data(), ckpt_path=last)
+
+
+@pytest.mark.parametrize("change", [{"priority_alpha": 0.6}, {"n_step": 3}, {"storage": "disk"}, {"horizon": 8}])
+def test_a_uniform_replay_is_resumed_by_one_of_other_settings(tmp_path: Path, change: dict[str, Any]) -> None:
+    fitted_dqn(tmp_path, replay_data(priority_alpha=0.0), StopAt(5), Checkpoint())
+    (last,) = tmp_path.rglob("last.ckpt")
+    data = replay_data(**{"priority_alpha": 0.0, **change})
+
+    model = fitted_dqn(tmp_path / "rest", data, StopAt(6), ckpt_path=last)
+
+    replay = data.dataset.replay
+    assert model.updates > 8
+    assert int(replay.ring.size) == 20 + data.horizon
+    found = replay.sample(replay.noise(1, 4000, torch.Generator())).entry // 8
+    assert found.unique().tolist() == [*range(int(replay.ring.size) + 1 - data.n_step)]

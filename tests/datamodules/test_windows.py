@@ -171,3 +171,47 @@ def test_state_dict_continues_exactly():
     one.reprioritize_(torch.arange(8), torch.arange(8.0))
     two.load_state_dict(one.state_dict())
     assert torch.equal(drawn(one).obs, drawn(two).obs)
+
+
+def resumed(saved: WindowReplay, n_step: int = 1, alpha: float = 0.0, stack: int = 1) -> WindowReplay:
+    """An empty replay of other settings that continues from a saved one."""
+    rollout, masks = Writer(stack=stack).rollout(4)
+    rows, finals = saved.ring.rows, saved.ring.finals
+    ring = Ring(rollout, masks, rows, finals=finals, frame_stack=stack, device=CPU)
+    priorities = Priorities(rows * 2, alpha, CPU) if alpha else None
+    replay = WindowReplay(ring, n_step, CPU, phantoms=saved.phantoms, priorities=priorities)
+    replay.load_state_dict(saved.state_dict())
+    return replay
+
+
+@pytest.mark.parametrize("rollouts", [3, 11])
+@pytest.mark.parametrize("stack", [1, 3])
+@pytest.mark.parametrize(("before", "after"), [(1, 1), (3, 1), (1, 3)])
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+def test_a_prioritised_replay_draws_every_window_of_a_replay_of_other_settings(
+    rollouts: int, stack: int, before: int, after: int, alpha: float
+):
+    saved = replay_of(Writer(stack=stack), n_step=before, rollouts=rollouts, alpha=alpha)
+    uniform = replay_of(Writer(stack=stack), n_step=after, rollouts=rollouts)
+
+    replay = resumed(saved, n_step=after, alpha=0.6, stack=stack)
+
+    assert set(drawn(replay).entry.flatten().tolist()) == set(drawn(uniform).entry.flatten().tolist())
+    assert torch.isfinite(drawn(replay).weight).all()
+
+
+def test_a_resumed_replay_of_another_alpha_weighs_the_same_errors():
+    saved = replay_of(Writer(), alpha=0.5)
+    saved.reprioritize_(torch.tensor([4, 5]), torch.tensor([3.0, 0.2]))
+
+    replay = resumed(saved, alpha=1.0)
+
+    assert replay.priorities is not None
+    assert replay.priorities.levels[0][[4, 5]].tolist() == pytest.approx([3.0, 0.2], rel=1e-5)
+    assert float(replay.priorities.maximum) == pytest.approx(3.0, rel=1e-5)
+
+
+def test_a_uniform_replay_continues_a_prioritised_one():
+    saved = replay_of(Writer(), alpha=0.6)
+
+    assert torch.equal(drawn(resumed(saved)).entry, drawn(replay_of(Writer())).entry)

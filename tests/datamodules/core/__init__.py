@@ -1,0 +1,1 @@
+"""Tests of what everything shares: one file for each file of `datamodules/core`."""
