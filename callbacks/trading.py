@@ -53,13 +53,14 @@ class TradingReport(Callback):
         for report in reports:
             first, last = (str(day)[:10] for day in report.day[[0, -1]])
             pl_module.print(f"{report.symbol}, {first} to {last}:\n{plain_table(report.rows)}")
-            with atomic_file(folder / f"trading_{report.symbol}.csv") as file:
+            name = report.symbol.replace("/", "_")  # a pair of currencies
+            with atomic_file(folder / f"trading_{name}.csv") as file:
                 file.write(day_by_day(report).encode())
             picture = equity_picture(report)
             if picture is None:
                 pl_module.print("No equity figure: it needs matplotlib, pip install -e '.[trading]'.")
             else:
-                _write_png(folder / f"trading_{report.symbol}.png", picture)
+                _write_png(folder / f"trading_{name}.png", picture)
         tables = [
             {"symbol": each.symbol, "days": [str(each.day[0]), str(each.day[-1])], "policies": each.rows}
             for each in reports

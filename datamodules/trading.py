@@ -56,7 +56,8 @@ class TradingData(ReplayData):
         if self.num_envs < self.symbols:
             raise UsageError(f"data.num_envs is {self.num_envs}, fewer than the {self.symbols} symbols: raise it.")
         self.eval_episodes = self.symbols  # each is traded once, whatever was asked for
-        rank_zero_info(f"{described(symbol, prices)}. It {example.days.described(example.prices[0].time)}.")
+        days = example.days.described(example.prices[0].time)
+        rank_zero_info(f"{described(symbol, prices)}, {example.bars_per_year} bars a year. It {days}.")
 
     def ruling(self) -> Tensor | None:
         """Which regime ruled the bar of every environment's last decision while fitting, int64 `[B]`, None if unknown.

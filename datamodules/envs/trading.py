@@ -14,9 +14,11 @@ from datamodules.market.account import RUIN, Costs, drifted, held
 from datamodules.market.features import LIMIT, NAMES, WARMUP
 from datamodules.market.options import PORTFOLIO, POSITION, SIX
 from datamodules.market.performance import LEAST_DEVIATION
+from datamodules.market.prices import RealJumps
 from datamodules.market.sources import markets
 from datamodules.market.split import Part, split_days
 from datamodules.market.tables import Tables, tables
+from datamodules.market.trading_calendar import checked_bars_per_year
 from datamodules.types import Spaces, State, UsageError
 
 OWN = ("weight", "log_equity", "rewarded", "known", "fee", "peak", "churn")
@@ -57,7 +59,9 @@ class Trading:
         discrete: three actions rather than any weight.
         option_mask: report where each of the six options of `datamodules.market.options` may begin.
         reward_scale: rewards are so many log returns.
-        bars_per_year: for what is reported a year.
+        bars_per_year: for what is reported or charged a year; by the bars' time stamps unless given
+            (`datamodules.market.trading_calendar`), which must not contradict it.
+        real_jumps: days whose jumps are no unadjusted splits, such as 2020-03-16, or `all`.
 
     Raises:
         UsageError: if an argument is out of range, or the prices cannot be used.
@@ -88,14 +92,17 @@ class Trading:
         discrete: bool = False,
         option_mask: bool = False,
         reward_scale: float = 100.0,
-        bars_per_year: int = 252,
+        bars_per_year: int | None = None,
+        real_jumps: RealJumps = (),
     ) -> None:
-        numbers = {"episode_bars": episode_bars, "window": window, "bars_per_year": bars_per_year}
+        numbers = {"episode_bars": episode_bars, "window": window}
+        numbers |= {} if bars_per_year is None else {"bars_per_year": bars_per_year}
         check_arguments(numbers, (cost_bps, borrow_rate), (max_short, max_long), split, execution)
         self.discrete, self.masks, self.window, self.split = discrete, option_mask, window, split
-        self.limits, self.reward_scale, self.bars_per_year = (-max_short, max_long), reward_scale, bars_per_year
-        self.costs = Costs(cost_bps / 10_000, borrow_rate / bars_per_year)
-        self.prices, lag = markets(symbol, prices, synthetic), int(execution == "open")
+        self.limits, self.reward_scale = (-max_short, max_long), reward_scale
+        self.prices, lag = markets(symbol, prices, synthetic, real_jumps), int(execution == "open")
+        self.bars_per_year = checked_bars_per_year(bars_per_year, self.prices[0].time, prices or symbol)
+        self.costs = Costs(cost_bps / 10_000, borrow_rate / self.bars_per_year)
         where = (val_from, test_from), (fold, folds)
         self.days = split_days(self.prices[0].time, *where, warmup=WARMUP + window - 1, embargo=embargo)
         self.first, last = self.days.of(split)

@@ -1,6 +1,8 @@
 """Markets: prices, what may be seen of them, what trading them costs, and what others would have earned.
 
 prices       bars of one symbol from CSV or Parquet, checked line by line
+price_columns  which column of a file is which
+trading_calendar  how many bars a year has, from their time stamps
 sources      the bars of a symbol by name: a file, a folder, the packaged index, a synthetic market
 synthetic    markets with a known answer: a random walk, an autoregressive one, one of two regimes
 features     what a trader may know at the close of each bar

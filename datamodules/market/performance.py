@@ -6,6 +6,9 @@ import numpy as np
 
 from datamodules.market.prices import Numbers
 
+LARGEST_BLOCK = 2**22
+"""Returns that a bootstrap holds at once, 32 MiB."""
+
 LEAST_DEVIATION = 1e-8
 """Floor of a standard deviation a bar: the Sharpe ratio of cash is 0, not undefined."""
 
@@ -64,7 +67,10 @@ def sharpe_difference_interval(
     """
     bars = len(first)
     starts = np.random.default_rng(seed).integers(bars, size=(draws, -(-bars // block), 1))
-    index = ((starts + np.arange(block)) % bars).reshape(draws, -1)[:, :bars]
-    difference = sharpe_ratio(first[index], bars_per_year) - sharpe_ratio(second[index], bars_per_year)
+    differences = []
+    for part in np.array_split(starts, -(-draws * bars // LARGEST_BLOCK)):
+        index = ((part + np.arange(block)) % bars).reshape(len(part), -1)[:, :bars]
+        differences.append(sharpe_ratio(first[index], bars_per_year) - sharpe_ratio(second[index], bars_per_year))
+    difference = np.concatenate(differences)
     low, high = np.quantile(difference, (0.025, 0.975))
     return float(low), float(high)

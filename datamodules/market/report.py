@@ -8,17 +8,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from datamodules.market.account import Costs, account
-from datamodules.market.baselines import BASELINES, at_random
-from datamodules.market.performance import performance, sharpe_difference_interval
+from datamodules.market.baselines import BASELINES, random_timing
+from datamodules.market.performance import Performance, performance, sharpe_difference_interval
 from datamodules.market.prices import Numbers, Prices
 
-AGENT, REFERENCE = "agent", "buy and hold"
+AGENT, REFERENCE, RANDOM = "agent", "buy and hold", "random, equal turnover"
 
 
 class Report(NamedTuple):
     """One symbol on one window: what the policies of every row did.
 
-    rows: policy -> measure -> value, `Performance` and the interval of the Sharpe ratio minus buy and hold's.
+    rows: policy -> measure -> value, `Performance` and the interval of the Sharpe ratio minus buy and hold's; of the
+    random policies, which hold the agent's weights at random times (`random_timing`), the mean over up to 200 of them,
+    and where 95 % of them lie.
     equity: policy -> log equity after every bar `[bars]`.   weight: of the agent `[bars]`.   day: of the decisions.
     """
 
@@ -48,18 +50,25 @@ def report(
     paths = {AGENT: weight.double().cpu().numpy()}
     paths |= {name: path(prices, bars_per_year)[bars].clip(*limits) for name, path in BASELINES.items()}
     window = gain[bars].cpu()
-    traded = float(account(torch.from_numpy(paths[AGENT]), window, costs).traded.mean())
-    paths["random, equal turnover"] = at_random(len(window), traded).clip(*limits)
-    growths, rows = {}, {}
-    for name, path in paths.items():
+
+    def outcome(path: Numbers) -> tuple[Numbers, Performance]:
         done = account(torch.from_numpy(path), window, costs)
-        growths[name] = done.factor.log().numpy()
-        measured = performance(growths[name], path, done.traded.numpy(), done.cost.numpy(), bars_per_year=bars_per_year)
-        rows[name] = measured._asdict()
-    for name, growth in growths.items():
-        interval = sharpe_difference_interval(
-            np.expm1(growth), np.expm1(growths[REFERENCE]), bars_per_year=bars_per_year
-        )
+        growth = done.factor.log().numpy()
+        return growth, performance(growth, path, done.traded.numpy(), done.cost.numpy(), bars_per_year=bars_per_year)
+
+    outcomes = {name: outcome(path) for name, path in paths.items()}
+    rows = {name: measured._asdict() for name, (_, measured) in outcomes.items()}
+    reference = np.expm1(outcomes[REFERENCE][0])
+    intervals = {
+        name: sharpe_difference_interval(np.expm1(growth), reference, bars_per_year=bars_per_year)
+        for name, (growth, _) in outcomes.items()
+    }
+    drawn = [outcome(path) for path in random_timing(paths[AGENT])]
+    rows[RANDOM] = Performance(*np.mean([measured for _, measured in drawn], axis=0).tolist())._asdict()
+    differences = [measured.sharpe - rows[REFERENCE]["sharpe"] for _, measured in drawn]
+    intervals[RANDOM] = tuple(np.quantile(differences, (0.025, 0.975)).tolist())
+    for name, interval in intervals.items():
         rows[name] |= dict(zip(("sharpe_difference_low", "sharpe_difference_high"), interval, strict=True))
-    equity = {name: np.cumsum(growth) for name, growth in growths.items()}
+    equity = {name: np.cumsum(growth) for name, (growth, _) in outcomes.items()}
+    equity[RANDOM] = np.mean([np.cumsum(growth) for growth, _ in drawn], axis=0)
     return Report(prices.symbol, prices.time[bars], rows, equity, paths[AGENT])

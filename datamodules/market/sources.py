@@ -5,41 +5,62 @@ from pathlib import Path
 
 import numpy as np
 
-from datamodules.market.prices import Prices, read_prices
+from datamodules.market.prices import SUFFIXES, Dated, Prices, RealJumps, read_dated, symbol_of
 from datamodules.market.synthetic import MARKETS, synthetic_prices
 from datamodules.types import UsageError
 
 INDEX_NAMES = ("SPX", "SPY", "^GSPC")
 INDEX = "the S&P 500 index 1999-2018 that the package arch ships; it pays no dividends and cannot be bought"
-SUFFIXES = (".csv", ".csv.gz", ".parquet")
 
 
-def markets(symbol: str, prices: str | None = None, synthetic: dict[str, object] | None = None) -> list[Prices]:
-    """Bars of every symbol, cut to the times that all of them have.
+def markets(
+    symbol: str,
+    prices: str | None = None,
+    synthetic: dict[str, object] | None = None,
+    real_jumps: RealJumps = (),
+) -> list[Prices]:
+    """Return the bars of every symbol, cut to the instants that all of them have.
 
     Args:
         symbol: one name, several with commas between, or `all` for every file of a folder.
         prices: a file or a folder of files named after symbols; without it a symbol is a synthetic market (`WALK`,
             `AR1`, `REGIMES`) or the packaged index (`SPX`, also called `SPY`).
         synthetic: settings of the synthetic market.
+        real_jumps: days whose jumps are no splits (`datamodules.market.prices.read_dated`).
 
     Raises: UsageError for what cannot be found or read, and for symbols with too few bars in common.
     """
+    names = _names(symbol)
     if prices is None:
-        return _aligned([_by_name(name, synthetic or {}) for name in _names(symbol)])
+        return _aligned([_by_name(name, synthetic or {}) for name in names])
     if synthetic:
         raise UsageError("synthetic and prices are two sources for one market: give one of them.")
     path = Path(prices)
     if not path.is_dir():
-        return [read_prices(path, symbol)]
-    files = {file.name.split(".")[0]: file for file in sorted(path.iterdir()) if file.name.endswith(SUFFIXES)}
-    names = sorted(files) if symbol == "all" else _names(symbol)
+        if len(names) > 1:
+            raise UsageError(f"prices is one file, {path}, for {len(names)} symbols, {symbol}: give a folder of files.")
+        return [read_dated(path, None if symbol == "all" else symbol, real_jumps).prices]
+    files = _files(path)
+    names = sorted(files) if symbol == "all" else names
     missing = [name for name in names if name not in files]
-    if missing or not names:
+    if missing or not names:  # no names: an empty folder
         raise UsageError(
             f"{path} holds no prices of {', '.join(missing) or symbol}, only {', '.join(files) or 'none'}."
         )
-    return _aligned([read_prices(files[name], name) for name in names])
+    return _aligned([read_dated(files[name], name, real_jumps) for name in names])
+
+
+def _files(folder: Path) -> dict[str, Path]:
+    """The price files of a folder by symbol."""
+    files: dict[str, Path] = {}
+    for file in sorted(folder.iterdir()):
+        if file.name.startswith(".") or not file.name.lower().endswith(SUFFIXES) or not file.is_file():
+            continue
+        name = symbol_of(file)
+        if name in files:
+            raise UsageError(f"{folder} holds two files of {name}, {files[name].name} and {file.name}: remove one.")
+        files[name] = file
+    return files
 
 
 def described(symbol: str, prices: str | None = None) -> str:
@@ -50,12 +71,17 @@ def described(symbol: str, prices: str | None = None) -> str:
 
 
 def _names(symbol: str) -> list[str]:
-    return [name.strip() for name in symbol.split(",") if name.strip()]
+    names = [name.strip() for name in symbol.split(",") if name.strip()]
+    if not names:
+        raise UsageError("symbol is empty: name one, several with commas between, or all.")
+    if len(set(names)) < len(names):
+        raise UsageError(f"symbol is {symbol!r}, which names one twice.")
+    return names
 
 
-def _by_name(name: str, synthetic: dict[str, object]) -> Prices:
+def _by_name(name: str, synthetic: dict[str, object]) -> Dated:
     if name in MARKETS:
-        return synthetic_prices(name, **synthetic)
+        return Dated(synthetic_prices(name, **synthetic), None)
     if name not in INDEX_NAMES:
         raise UsageError(
             f"There are no prices of {name} here: give prices, a CSV or Parquet file or a folder of them, or choose"
@@ -66,18 +92,28 @@ def _by_name(name: str, synthetic: dict[str, object]) -> Prices:
     package = importlib.util.find_spec("arch")  # found, not imported: that takes seconds
     if package is None or package.origin is None:
         raise UsageError(f"The prices of {name} come with the package arch: pip install -e '.[trading]'.")
-    return read_prices(Path(package.origin).parent / "data" / "sp500" / "sp500.csv.gz", name)
+    return read_dated(Path(package.origin).parent / "data" / "sp500" / "sp500.csv.gz", name)
 
 
-def _aligned(found: list[Prices]) -> list[Prices]:
-    """Only the bars that all symbols have."""
-    if len(found) < 2:
-        return found
-    common = set.intersection(*(set(each.time.tolist()) for each in found))
-    if len(common) < 0.9 * min(len(each.time) for each in found):
+def _aligned(found: list[Dated]) -> list[Prices]:
+    """Only the bars that all symbols have, by instant."""
+    symbols = [each.prices.symbol for each in found]
+    zoned = [each.instant is not None for each in found]
+    if any(zoned) and not all(zoned):
+        aware, naive = symbols[zoned.index(True)], symbols[zoned.index(False)]
         raise UsageError(
-            f"{', '.join(each.symbol for each in found)} have only {len(common)} bars in common: cut the files to the"
-            " same years."
+            f"The times of {aware} have a time zone and those of {naive} have none: give them all one, as"
+            " 2020-12-31T16:00-05:00, or none."
         )
-    keep = [np.array([time in common for time in each.time.tolist()]) for each in found]
-    return [Prices(each.symbol, *(column[rows] for column in each[1:])) for each, rows in zip(found, keep, strict=True)]
+    times = [(each.prices.time if each.instant is None else each.instant).tolist() for each in found]
+    common = set.intersection(*map(set, times))
+    if len(common) < 0.9 * min(map(len, times)):
+        raise UsageError(
+            f"{', '.join(symbols)} have only {len(common)} bars in common, of {min(map(len, times))} at most: cut the"
+            " files to the same years, and give bars of one moment one time stamp."
+        )
+    keep = [np.array([moment in common for moment in each]) for each in times]
+    return [
+        Prices(each.prices.symbol, *(column[rows] for column in each.prices[1:]))
+        for each, rows in zip(found, keep, strict=True)
+    ]

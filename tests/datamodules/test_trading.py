@@ -2,13 +2,18 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from datamodules.market.synthetic import regime
+from datamodules.market.account import Costs
+from datamodules.market.report import report
+from datamodules.market.synthetic import regime, synthetic_prices
+from datamodules.market.tables import tables
 from datamodules.trading import TradingData
 from datamodules.types import Decision, State, UsageError
+from tests.datamodules.market.bars import with_gaps, write_lines
 from tests.training import trainer
 
 SMALL: dict[str, Any] = {"synthetic": {"bars": 900}, "env_kwargs": {"embargo": 5}, "num_envs": 4, "batch_size": 8}
@@ -47,6 +52,43 @@ def test_whoever_always_holds_is_buy_and_hold(tmp_path: Path) -> None:
     assert report.rows["agent"] == report.rows["buy and hold"]
     assert report.rows["agent"]["sharpe_difference_low"] == 0 == report.rows["cash"]["log_return"]
     assert len(report.equity) == 8 and all(len(equity) == len(report.day) for equity in report.equity.values())
+
+
+def test_buy_and_hold_is_what_the_file_says(tmp_path: Path) -> None:
+    """From its opens alone, an adjusted 2 for 1 split and gaps among them: one trade, then the price."""
+    prices = with_gaps(synthetic_prices("WALK", bars=900))
+    raw = np.where(np.arange(900) < 850, 2.0, 1.0)
+    lines = [
+        f"{str(day)[:10]},{o * f},{h * f},{low * f},{c * f},{v},{c}"
+        for day, o, h, low, c, v, f in zip(*prices[1:], raw, strict=True)
+    ]
+    path = write_lines(tmp_path / "X.csv", lines, "Date,Open,High,Low,Close,Volume,Adj. Close")
+    data = held(tmp_path, symbol="X", prices=str(path), synthetic=None)
+    data.test_dataloader()
+    (report,) = data.reports()
+
+    first, last = (int(np.searchsorted(prices.time, day)) for day in report.day[[0, -1]])
+    opens = prices.open[first + 1 : last + 3]
+    growth = np.log(opens[1:] / opens[:-1])
+    growth[0] = np.log(opens[1] / opens[0] - 0.001)
+    assert first < 850 < last and len(growth) == len(report.day)
+    expected = {"log_return": growth.sum(), "cagr": np.expm1(growth.sum() * 252 / len(growth)), "cost": 0.001}
+    assert {name: report.rows["buy and hold"][name] for name in expected} == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("limits", [{}, {"max_short": 0.0}, {"max_short": 0.2, "max_long": 0.6}], ids=str)
+def test_random_policies_trade_and_hold_as_much_as_the_agent_within_the_limits(limits: dict[str, float]) -> None:
+    prices, costs = with_gaps(synthetic_prices("WALK", bars=1200)), Costs(0.001, 0.0)
+    gain, bars = tables([prices], window=1, lag=1).gain[0], slice(300, 1100)
+    low, high = -limits.get("max_short", 1.0), limits.get("max_long", 1.0)
+    weight = torch.from_numpy(np.random.default_rng(0).normal(0.2, 0.5, 800).clip(low, high))
+
+    rows = report(prices, gain, bars, weight, costs=costs, limits=(low, high)).rows
+
+    agent, random = rows["agent"], rows["random, equal turnover"]
+    assert random["exposure"] == pytest.approx(agent["exposure"], rel=1e-9)
+    assert random["turnover"] == pytest.approx(agent["turnover"], rel=0.02)
+    assert random["cost"] == pytest.approx(agent["cost"], rel=0.02)
 
 
 def test_the_report_agrees_with_the_evaluation_episode(tmp_path: Path) -> None:

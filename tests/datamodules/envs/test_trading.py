@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 import torch
 from gymnasium.utils.env_checker import check_env
@@ -12,11 +13,12 @@ from torch import Tensor
 import datamodules.envs  # noqa: F401  (registers the id)
 from datamodules.envs.trading import Trading
 from datamodules.market.account import account
+from datamodules.market.features import NAMES
 from datamodules.market.options import INDEX, SIX
 from datamodules.market.performance import performance
 from datamodules.market.synthetic import synthetic_prices
 from datamodules.types import State, UsageError
-from tests.datamodules.market.bars import changed_after, write_prices
+from tests.datamodules.market.bars import changed_after, with_gaps, write_prices
 
 SMALL: dict[str, Any] = {"synthetic": {"bars": 900}, "embargo": 5}
 
@@ -65,6 +67,51 @@ def test_later_bars_change_no_observation_before_them(tmp_path: Path) -> None:
     assert torch.equal(seen[0][:known], seen[1][:known]) and not torch.equal(seen[0][known], seen[1][known])
 
 
+@pytest.mark.parametrize("execution", ["open", "close"])
+def test_at_the_close_nothing_of_the_next_bar_is_seen(tmp_path: Path, execution: str) -> None:
+    """The bars have gaps, so that even an open one bar ahead would show; only the next bar's open differs."""
+    prices, weights = with_gaps(synthetic_prices("REGIMES", bars=900)), torch.rand(60) * 2 - 1
+    changed = {name: getattr(prices, name).copy() for name in ("open", "high", "low", "close")}
+    for column in changed.values():
+        column[791:] *= 1.1
+    paths = [
+        write_prices(tmp_path / f"{name}.csv", each)
+        for name, each in (("a", prices), ("b", prices._replace(**changed)))
+    ]
+
+    first, second = (Trading("X", str(path), split="test", embargo=5, execution=execution) for path in paths)
+
+    seen = [torch.cat([env.observation(state) for state in played(env, weights)[0]]) for env in (first, second)]
+    known = 790 - first.first + 1
+    assert torch.equal(seen[0][:known], seen[1][:known]) and not torch.equal(seen[0][known], seen[1][known])
+
+
+def test_features_are_those_of_the_bar_that_closed(tmp_path: Path) -> None:
+    prices = with_gaps(synthetic_prices("REGIMES", bars=900))
+    env = Trading("X", str(write_prices(tmp_path / "X.csv", prices)), split="test", window=2, embargo=5)
+    states, *_ = played(env, torch.zeros(3))
+    place, bar = INDEX["intraday"], env.first + 2
+
+    obs = env.observation(states[2])[0]
+
+    for back in (0, 1):
+        day = bar - back
+        returns = torch.from_numpy(prices.close[day - 60 : day + 1]).log().diff()
+        expected = math.log(prices.close[day] / prices.open[day]) / float(returns.std(correction=0))
+        assert math.isclose(obs[place + back * len(NAMES)], expected, rel_tol=1e-4)
+
+
+def test_leaving_a_position_costs_what_entering_it_does() -> None:
+    env = Trading("WALK", split="test", cost_bps=50, borrow_rate=0, **SMALL)
+
+    held, idle = played(env, torch.tensor([1.0, 0.0, 0.0]))[0][1:], played(env, torch.zeros(3))[0][1:]
+
+    assert [float(state["fee"]) for state in held] == approx([0.005, 0.005, 0], abs=1e-12)
+    last = float(held[-1]["log_equity"] - held[0]["log_equity"])
+    assert last == approx(math.log(1 - 0.005), abs=1e-12) and float(idle[-1]["log_equity"]) == 0
+    assert float(held[-1]["cost"]) == approx(0.01) and float(held[-1]["traded"]) == approx(2.0)
+
+
 def test_an_oracle_grows_rich_and_random_play_loses_its_costs() -> None:
     env = Trading("WALK", split="test", synthetic={"bars": 4000}, cost_bps=20, borrow_rate=0)
     bars = slice(env.first, env.first + env.length)
@@ -104,16 +151,39 @@ def test_an_episode_is_measured_as_the_report_measures_it() -> None:
 
 def test_a_ruined_account_terminates(tmp_path: Path) -> None:
     prices = synthetic_prices("WALK", bars=900)
-    doubled = torch.where(torch.arange(900) > 790, 1.44, 1.0).numpy()  # just below what looks like a split
+    doubled = torch.where(torch.arange(900) > 790, 1.44, 1.0).numpy()
     columns = {name: getattr(prices, name) * doubled for name in ("open", "high", "low", "close")}
     path = write_prices(tmp_path / "X.csv", prices._replace(**columns))
-    env = Trading("X", str(path), split="test", embargo=5, cost_bps=6000)
+    jumped = str(prices.time[791])[:10]
+    env = Trading("X", str(path), split="test", embargo=5, cost_bps=6000, real_jumps=[jumped])
 
     state = start(env) | {"bar": torch.tensor([788]), "weight": torch.ones(1, dtype=torch.float64)}
     state, reward, terminated, truncated = env.transition(state, -torch.ones(1, 1), torch.rand(1, 2))
 
     assert terminated and not truncated
     assert math.isclose(float(reward) / 100, math.log(1e-6), rel_tol=1e-6)
+
+
+def hourly(path: Path, symbol: str = "WALK") -> Path:
+    """Seven bars a day, Monday to Friday."""
+    prices = with_gaps(synthetic_prices(symbol, bars=1400, volatility=0.003), size=0.001)
+    bars = np.arange(1400)
+    days, hours = prices.time[bars // 7], (10 + bars % 7).astype("timedelta64[h]")
+    return write_prices(path, prices._replace(time=days + hours))
+
+
+def test_what_is_reported_or_charged_a_year_follows_the_time_stamps(tmp_path: Path) -> None:
+    env = Trading("X", str(hourly(tmp_path / "X.csv")), split="test", embargo=5)
+    weights = torch.rand(env.length) * 2 - 1
+    gain = env.tables[torch.device("cpu")].gain[0, env.first : env.first + env.length]
+    done, info = account(weights.double(), gain, env.costs), env.info(played(env, weights)[0][-1])
+
+    returns = done.factor.numpy() - 1
+    assert env.bars_per_year == 7 * 252 and env.costs.borrow == approx(0.02 / 1764)
+    assert float(info["sharpe"]) == approx(returns.mean() / returns.std() * 1764**0.5)
+    assert float(info["turnover"]) == approx(float(done.traded.mean()) * 1764)
+    with pytest.raises(UsageError, match=r"bars_per_year is 252, but the time stamps of .*X\.csv make 1764"):
+        Trading("X", str(tmp_path / "X.csv"), split="test", embargo=5, bars_per_year=252)
 
 
 def test_training_starts_anywhere_in_its_part_and_never_leaves_it() -> None:

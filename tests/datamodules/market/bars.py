@@ -20,9 +20,17 @@ def write_prices(path: Path, prices: Prices) -> Path:
     """A CSV that reads back bit for bit."""
     columns = zip(prices.open, prices.high, prices.low, prices.close, prices.volume, strict=True)
     days = prices.time.astype("datetime64[D]")
+    days = days if (days == prices.time).all() else prices.time
     return write_lines(
         path, [",".join([str(day), *map(repr, map(float, row))]) for day, row in zip(days, columns, strict=True)]
     )
+
+
+def with_gaps(prices: Prices, seed: int = 0, size: float = 0.01) -> Prices:
+    """Bars that open elsewhere than the last one closed, by a normal log gap of standard deviation `size`."""
+    opening = prices.open * np.exp(size * np.random.default_rng(seed).standard_normal(len(prices.open)))
+    high, low = np.maximum(prices.high, opening), np.minimum(prices.low, opening)
+    return prices._replace(open=opening, high=high, low=low)
 
 
 def changed_after(prices: Prices, bar: int) -> Prices:

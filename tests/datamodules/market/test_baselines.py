@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from datamodules.market.baselines import BASELINES, at_random, momentum, moving_average, volatility_target
+from datamodules.market.baselines import BASELINES, momentum, moving_average, random_timing, volatility_target
 from datamodules.market.synthetic import prices_of, synthetic_prices
 from tests.datamodules.market.bars import changed_after
 
@@ -31,7 +31,49 @@ def test_volatility_target_holds_less_of_a_wilder_market() -> None:
     assert abs(volatility_target(wild)[200:].mean() - 0.1 / (0.02 * 252**0.5)) < 0.03
 
 
-def test_random_trades_as_much_as_asked() -> None:
-    weight = at_random(100_000, turnover=0.1)
+@pytest.mark.parametrize("bars_per_year", [4, 12, 52, 365, 1764])
+def test_momentum_compares_a_year_ago_with_a_month_ago_in_any_bars(bars_per_year: int) -> None:
+    bars, month = 4000, max(1, bars_per_year // 12)
+    prices = synthetic_prices("WALK", bars=bars)
 
-    assert abs(np.abs(np.diff(weight)).mean() - 0.1) < 0.005 and abs(weight.mean()) < 0.05
+    weight = momentum(prices, bars_per_year)
+
+    assert weight[3000] == (prices.close[3000 - month] > prices.close[3000 - bars_per_year])
+
+
+def path_of(kind: str) -> np.ndarray:
+    """Weights of an agent, 600 bars."""
+    random, changes = np.random.default_rng(0), np.random.default_rng(1).random(600) < 0.05
+    return {
+        "any": random.random(600) * 2 - 1,
+        "long only": random.random(600),
+        "in and out": np.cumsum(changes) % 2.0,
+        "long and short": 1 - np.cumsum(changes) % 2 * 2.0,
+        "few trades": (np.arange(600) // 100 % 2).astype(np.float64),
+        "held": np.full(600, 0.3),
+        "cash": np.zeros(600),
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["any", "long only", "in and out", "long and short", "few trades", "held", "cash"])
+def test_random_policies_hold_and_trade_as_much_as_the_agent(kind: str) -> None:
+    weight = path_of(kind)
+
+    paths = list(random_timing(weight))
+
+    assert len(paths) > 20 or kind == "few trades"
+    traded = [np.abs(np.diff(path, prepend=0.0)).sum() for path in paths]
+    assert np.mean(traded) == pytest.approx(
+        np.abs(np.diff(weight, prepend=0.0)).sum(), rel=0.05 if kind != "few trades" else 0.2
+    )
+    assert all(np.array_equal(np.sort(path), np.sort(weight)) for path in paths)
+
+
+def test_random_policies_know_nothing_of_the_market() -> None:
+    """An agent that sees the next return: what is left of its earnings is that of no skill."""
+    returns = np.diff(np.log(synthetic_prices("WALK", bars=2001).close))
+    skilled = np.sign(returns)
+
+    earned = [float((path * returns).sum()) for path in random_timing(skilled)]
+
+    assert (skilled * returns).sum() > 10 and abs(np.mean(earned)) < 0.2 and len(earned) == 200

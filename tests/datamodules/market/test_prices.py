@@ -1,5 +1,7 @@
 import sys
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -63,6 +65,89 @@ def test_a_bad_line_is_refused_by_its_number(tmp_path: Path, line: str, number: 
         read_prices(path)
 
     assert f"line {number}" in str(refusal.value)
+
+
+def split_bars(ratio: float) -> list[str]:
+    """Bars whose price is divided by `ratio` before the third, whose market opens 2 % higher."""
+    days = [f"2020-01-{day:02}" for day in range(2, 12)]
+    factors = [1.0, 1.0, *[1.02 / ratio] * 8]
+    return [f"{day},{10 * f},{10.2 * f},{9.9 * f},{10.1 * f},5" for day, f in zip(days, factors, strict=True)]
+
+
+@pytest.mark.parametrize("ratio", [5 / 4, 4 / 3, 3 / 2, 2.0, 3.0, 7.0, 4 / 5, 1 / 2, 1 / 10], ids=lambda r: f"{r:.3g}")
+def test_a_split_that_is_not_adjusted_for_is_refused_with_the_setting_that_allows_it(tmp_path: Path, ratio: float):
+    path = write_lines(tmp_path / "A.csv", split_bars(ratio))
+
+    with pytest.raises(UsageError, match=r"line 4 opens at .* like a split: .* set real_jumps: \['2020-01-04'\]"):
+        read_prices(path)
+
+    adjusted = [
+        f"{line},{10.1 * 1.02 / ratio if row < 2 else line.split(',')[4]}" for row, line in enumerate(split_bars(ratio))
+    ]
+    assert read_prices(write_lines(tmp_path / "B.csv", adjusted, HEADER + ",Adj Close")).close.std() < 1e-9
+
+
+@pytest.mark.parametrize("header", [HEADER, HEADER + ",Adj Close"])
+def test_a_real_fall_is_allowed_on_its_day_alone(tmp_path: Path, header: str) -> None:
+    """A fall of 40 %, then another of 30 %, which an adjusted close does not explain."""
+    fallen = [f"{line},{float(line.split(',')[4]) * 0.9}" if "Adj" in header else line for line in split_bars(1 / 0.6)]
+    again = "2020-01-12,4,4.2,3.9,4.1,5" + (",3.69" if "Adj" in header else "")
+    once, twice = (
+        write_lines(tmp_path / "A.csv", fallen, header),
+        write_lines(tmp_path / "B.csv", [*fallen, again], header),
+    )
+
+    prices = read_prices(once, real_jumps=["2020-01-04"])
+
+    assert prices.close[2] / prices.close[1] == pytest.approx(0.6 * 1.02)
+    with pytest.raises(UsageError, match="line 12 opens at"):
+        read_prices(twice, real_jumps=["2020-01-04"])
+    assert len(read_prices(twice, real_jumps="all").close) == 11
+
+
+def test_a_split_within_a_weekly_bar_is_refused(tmp_path: Path) -> None:
+    lines = ["2020-01-03,100,101,99,100,1", "2020-01-10,100,102,49,50,1", "2020-01-17,50,51,49,50,1"]
+
+    with pytest.raises(UsageError, match=r"line 3 closes at 0\.5 times its open, like a split"):
+        read_prices(write_lines(tmp_path / "A.csv", lines))
+
+
+@pytest.mark.parametrize("days", ["soon", ["2020-13-01"], 7])
+def test_days_that_are_none_are_refused(tmp_path: Path, days: Any) -> None:
+    with pytest.raises(UsageError, match=r"real_jumps is .*: give days such as"):
+        read_prices(write_lines(tmp_path / "A.csv", GOOD), real_jumps=days)
+
+
+def test_months_are_no_gaps(tmp_path: Path) -> None:
+    lines = [f"{year}-{month:02}-28,1,1,1,1,1" for year in (2019, 2020) for month in range(1, 13)]
+
+    assert len(read_prices(write_lines(tmp_path / "A.csv", lines)).close) == 24
+    with pytest.raises(UsageError, match="line 6 comes 122 days after line 5"):
+        read_prices(write_lines(tmp_path / "B.csv", lines[:4] + lines[7:]))
+
+
+@pytest.mark.parametrize(
+    ("cells", "header"),
+    [
+        (["1577959200", "1577962800"], "unix"),
+        (["1577959200000", "1577962800000"], "timestamp"),
+        (["2020-01-02 10:00+00:00", "2020-01-02T11:00Z"], "Date"),
+        (["2020.01.02,10:00", "2020.01.02,11:00:00"], "<DATE>,<TIME>"),
+        (["1/2/2020,10:00", "01/02/2020,11:00"], "Date,Time"),
+        (["20200102 10:00", "20200102 11:00"], "Date"),
+    ],
+)
+def test_times_are_read_as_they_come(tmp_path: Path, cells: list[str], header: str) -> None:
+    path = write_lines(tmp_path / "A.csv", [f"{cell},1,1,1,1" for cell in cells], header + ",Open,High,Low,Close")
+
+    assert read_prices(path).time.tolist() == [datetime(2020, 1, 2, 10), datetime(2020, 1, 2, 11)]
+
+
+def test_an_ignored_column_is_named_with_its_file(tmp_path: Path) -> None:
+    lines = [f"{line},7" for line in GOOD]
+
+    with pytest.warns(UserWarning, match=r"A\.csv: ignored columns: Adj Open"):
+        read_prices(write_lines(tmp_path / "A.csv", lines, HEADER + ",Adj Open"))
 
 
 def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
