@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from datamodules.core.tensor_files import first_line, verify_checksums
 from datamodules.data import Backend, require_positive
 from datamodules.held_out import record, require_finite
 from datamodules.iterations import IterationDataset
@@ -130,7 +131,8 @@ class StoredData(SequenceData):
                     " set data.env and data.env_kwargs to where it was played."
                 )
             require_finite(found, str(self.file))
-            return Sequences(*(tensor.to(device) for tensor in found))
+            obs, action, joined = (tensor.to(device) for tensor in found)
+            return Sequences(obs.float(), action.float(), joined)
         envs = make_envs(self.env, self.sequences, backend=self.backend, env_kwargs=self.env_kwargs, device=device)
         recorded = record(envs, self.steps, stream_seed(run_seed(), 0, "env"))
         envs.close()
@@ -158,22 +160,42 @@ def holding(sequences: Sequences, chunk: int) -> SequenceRing:
 
 
 def read_sequences(path: Path) -> Sequences:
-    """The episodes of a file that `predict` wrote, one a row; behind the end of a shorter one nothing is joined.
+    """Read the episodes of a file that `predict` wrote, one a row; behind the end of a shorter one nothing is joined.
 
-    Raises: UsageError if the file is none of ours; nothing in it is ever executed.
+    Raises: UsageError if the file is damaged or none of ours; nothing in it is ever executed.
     """
     try:
+        verify_checksums(path)
         with np.load(path, allow_pickle=False) as file:
             columns = {name: torch.from_numpy(file[name]) for name in ("obs", "action", "episode_start", "obs_start")}
-    except (OSError, ValueError, KeyError) as error:
+    except Exception as error:  # a damaged file can make NumPy raise anything
         raise UsageError(
-            f"{path} is no file of trajectories ({type(error).__name__}): `predict` writes them."
+            f"{path} is no file of trajectories, or damaged ({first_line(error)}): write it anew with `predict`, or"
+            " set data.file to null."
         ) from None
+    if problem := inconsistency(columns):
+        raise UsageError(f"{path} is no file of trajectories ({problem}): write it anew with `predict`.")
     begin, first = columns["episode_start"].tolist(), columns["obs_start"].tolist()
     actions = [columns["action"][a:b] for a, b in pairwise(begin)]
     obs = [columns["obs"][a:b] for a, b in pairwise(first)]
     joined = [torch.ones(len(action), dtype=torch.bool) for action in actions]
     return Sequences(side_by_side(obs), side_by_side(actions), side_by_side(joined))
+
+
+def inconsistency(columns: dict[str, Tensor]) -> str:
+    """Say what keeps columns from being episodes one after the other (see `read_sequences`); empty if nothing does."""
+    begin, first = columns["episode_start"], columns["obs_start"]
+    if begin.dim() != 1 or begin.shape != first.shape or len(begin) < 2:
+        return f"its starts of episodes are of shapes {list(begin.shape)} and {list(first.shape)}"
+    if begin.dtype != torch.int64 or first.dtype != torch.int64 or begin[0] != 0 or (begin.diff() < 1).any():
+        return "its starts of episodes are no whole numbers that rise from 0"
+    if (first - begin != torch.arange(len(begin))).any():
+        return "its episodes do not have one observation more than actions"
+    for name, ends in (("action", begin), ("obs", first)):
+        column = columns[name]
+        if column.dim() < 2 or not column.dtype.is_floating_point or len(column) != ends[-1]:
+            return f"its {name} is {column.dtype} of shape {list(column.shape)}, for {ends[-1]} entries"
+    return ""
 
 
 def side_by_side(sequences: list[Tensor]) -> Tensor:

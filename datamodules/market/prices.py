@@ -3,6 +3,7 @@
 import csv
 import gzip
 import statistics
+import zlib
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from itertools import pairwise
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
+from datamodules.core.tensor_files import first_line
 from datamodules.market.price_columns import find_columns
 from datamodules.types import UsageError
 
@@ -108,6 +110,8 @@ def read_dated(path: str | Path, symbol: str | None = None, real_jumps: RealJump
         (_, header), *rows = list(_parquet(path) if path.suffix.lower() == ".parquet" else _csv(path)) or [(0, ())]
     except (UnicodeDecodeError, csv.Error, gzip.BadGzipFile) as error:
         raise UsageError(f"{path} is no table of text ({error}): save it as CSV in UTF-8.") from error
+    except (EOFError, zlib.error, OSError) as error:
+        raise UsageError(f"{path} is damaged, or cannot be read ({error}): fetch it again.") from error
     columns = find_columns(header, path)
     lines = [_line(number, row, columns, path) for number, row in rows if any(str(cell).strip() for cell in row)]
     if len(lines) < 2:
@@ -149,7 +153,10 @@ def _parquet(path: Path) -> Iterator[tuple[int, Sequence[Any]]]:
         import pyarrow.parquet  # an extra, and slow to import
     except ImportError as error:
         raise UsageError(f"Reading {path} needs pyarrow: pip install -e '.[trading]', or give a CSV file.") from error
-    table = pyarrow.parquet.read_table(path)
+    try:
+        table = pyarrow.parquet.read_table(path)
+    except Exception as error:  # a damaged file can make Arrow raise anything
+        raise UsageError(f"{path} is damaged, or no Parquet file ({first_line(error)}): fetch it again.") from error
     yield 0, table.column_names
     yield from enumerate(zip(*(column.to_pylist() for column in table.columns), strict=True), start=1)
 

@@ -8,6 +8,7 @@ import torch
 from checkpoint import apart, laid_out, named_alike, read_checkpoint
 from torch import Tensor
 
+from callbacks.atomic import save_tensors
 from modules.flat import FlatParameters, flattened
 from modules.functional.q_learning import huber
 from modules.functional.returns import td_target
@@ -133,7 +134,10 @@ class DQNAgent:
         return huber(error).mean()
 
     def save(self, path: str | Path) -> None:
-        """Write a checkpoint under the old system's keys; the memory is not part of it."""
+        """Write a checkpoint under the old system's keys; the memory is not part of it.
+
+        Raises: OSError if it cannot be written; an older file at `path` stays as it was then.
+        """
         checkpoint = {
             "model_state_dict": self.network.state_dict(),
             "target_model_state_dict": self.target.state_dict(),
@@ -141,12 +145,14 @@ class DQNAgent:
             "epsilon": self.epsilon,
             "step_count": self.updates,
         }
-        torch.save(checkpoint, path)
+        save_tensors(checkpoint, Path(path))
 
     def load(self, path: str | Path) -> None:
         """Continue from a checkpoint of `save` or of the old system."""
         checkpoint = read_checkpoint(path)
-        self.network.load_state_dict(named_alike(self.network, checkpoint["model_state_dict"]))
-        self.target.load_state_dict(named_alike(self.target, checkpoint["target_model_state_dict"]))
+        keys = ("model_state_dict", "target_model_state_dict")
+        weights = [named_alike(self.network, checkpoint[key]) for key in keys]
+        for network, state in zip((self.network, self.target), weights, strict=True):
+            network.load_state_dict(state)
         self.optimizer.load_state_dict(laid_out(checkpoint["optimizer_state_dict"], self.optimizer.state_dict()))
         self.epsilon, self.updates = float(checkpoint["epsilon"]), int(checkpoint["step_count"])

@@ -1,6 +1,6 @@
 """Checkpoints of the older system, read safely."""
 
-import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -8,32 +8,80 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
+from datamodules.core.tensor_files import load_tensors
 from datamodules.types import UsageError
 from modules.flat import ALIGNED
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 KEYS = ("model_state_dict", "target_model_state_dict", "optimizer_state_dict", "epsilon", "step_count")
+"""The parts of a checkpoint."""
 
 
 def read_checkpoint(path: str | Path) -> dict[str, Any]:
-    """A checkpoint's contents, tensors on the CPU; nothing in the file is executed.
+    """Load a checkpoint's contents, tensors on the CPU; nothing in the file is executed.
 
     Raises:
-        UsageError: if there is no such file, it holds more than tensors and plain values, or parts are missing.
+        UsageError: if there is no such file, it is damaged, holds more than tensors and plain values, or parts of it
+            are missing or of another kind.
     """
-    try:
-        checkpoint = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError:
-        raise UsageError(f"There is no checkpoint {path}; check the path.") from None
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
-        raise UsageError(
-            f"{path} is no file of tensors and plain values, so loading it could run foreign code; save it anew with"
-            " state dicts and numbers only."
-        ) from error
+    if not Path(path).is_file():
+        raise UsageError(f"There is no checkpoint {path}; check the path.")
+    cure = "give a checkpoint that the older Snake system saved"
+    checkpoint = load_tensors(path, cure=cure)
     missing = [key for key in KEYS if key not in checkpoint] if isinstance(checkpoint, dict) else list(KEYS)
     if missing:
-        raise UsageError(f"{path} lacks {', '.join(missing)}; give a checkpoint that the older Snake system saved.")
+        raise UsageError(f"{path} lacks {', '.join(missing)}; {cure}.")
+    wrong = [key for key in KEYS if not IS_VALID[key](checkpoint[key])]
+    if wrong or not fits(checkpoint["optimizer_state_dict"]["state"], [*checkpoint["model_state_dict"].values()]):
+        raise UsageError(
+            f"{path} holds another {wrong[0] if wrong else 'optimizer_state_dict'} than it should; {cure}."
+        )
     return checkpoint
+
+
+def fits(states: dict[int, dict[str, Any]], weights: list[Tensor]) -> bool:
+    """Whether Adam's state is empty, or holds a step and both moments of every weight."""
+    if not states:
+        return True
+    if sorted(states) != list(range(len(weights))) or not all(isinstance(state, dict) for state in states.values()):
+        return False
+    moments = [(states[number].get(name), weight) for number, weight in enumerate(weights) for name in MOMENTS]
+    steps = [state.get("step") for state in states.values()]
+    shaped = all(isinstance(moment, Tensor) and moment.shape == weight.shape for moment, weight in moments)
+    return shaped and all(
+        isinstance(step, int | float) or (isinstance(step, Tensor) and step.dim() == 0) for step in steps
+    )
+
+
+def _are_weights(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(each, Tensor) and each.is_floating_point() for each in value.values()
+    )
+
+
+def _is_of_adam(value: Any) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("state"), dict):
+        return False
+    groups = value.get("param_groups")
+    return isinstance(groups, list) and len(groups) == 1 and isinstance(groups[0], dict)
+
+
+def _is_share(value: Any) -> bool:
+    return isinstance(value, int | float) and 0 <= value <= 1
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and value >= 0
+
+
+IS_VALID: dict[str, Callable[[Any], bool]] = {
+    "model_state_dict": _are_weights,
+    "target_model_state_dict": _are_weights,
+    "optimizer_state_dict": _is_of_adam,
+    "epsilon": _is_share,
+    "step_count": _is_count,
+}
+"""What the parts of a checkpoint must be."""
 
 
 def named_alike(network: nn.Module, weights: dict[str, Tensor]) -> dict[str, Tensor]:

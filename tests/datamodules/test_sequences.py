@@ -134,6 +134,45 @@ def test_files_are_never_unpickled(tmp_path: Path) -> None:
         read_sequences(tmp_path / "bad.npz")
 
 
+def played_columns() -> dict[str, np.ndarray]:
+    """Two episodes of 3 and 5 steps, as `predict` writes them."""
+    starts = {"episode_start": np.array([0, 3, 8]), "obs_start": np.array([0, 4, 10])}
+    return {"obs": np.zeros((10, 2), np.float32), "action": np.zeros((8, 1), np.float32), **starts}
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"episode_start": np.array([0, 9, 8])}, "rise from 0"),
+        ({"episode_start": np.array([0.0, 3.0, 8.0])}, "rise from 0"),
+        ({"obs_start": np.array([0, 5, 10])}, "one observation more"),
+        ({"obs_start": np.array([0, 4])}, "of shapes"),
+        ({"obs": np.zeros((9, 2), np.float32)}, "its obs is"),
+        ({"action": np.zeros((8, 1), np.int64)}, "its action is"),
+        ({"action": np.array(["a"] * 8)}, "TypeError"),
+    ],
+)
+def test_columns_that_are_no_episodes_are_refused(change: dict, sentence: str, tmp_path: Path) -> None:
+    np.savez(tmp_path / "bad.npz", **{**played_columns(), **change})
+
+    with pytest.raises(UsageError, match=sentence) as error:
+        read_sequences(tmp_path / "bad.npz")
+    assert "bad.npz" in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "text"])
+def test_damaged_trajectories_are_refused(damage: str, tmp_path: Path) -> None:
+    path = tmp_path / "trajectories.npz"
+    np.savez(path, **played_columns())
+    content = bytearray(path.read_bytes())
+    content[content.index(b"\x93NUMPY") + 140] ^= 1
+    damaged = {"truncated": content[:-50], "flipped": content, "empty": b"", "text": b"obs,action"}
+    path.write_bytes(damaged[damage])
+
+    with pytest.raises(UsageError, match=r"trajectories\.npz is no file of trajectories, or damaged"):
+        read_sequences(path)
+
+
 def test_a_missing_file_is_refused() -> None:
     with pytest.raises(UsageError, match=r"There is no file none\.npz: write one with"):
         StoredData("tests.dynamics.Spring", file="none.npz")

@@ -59,7 +59,7 @@ def test_a_truncated_file_is_damaged(path: Path) -> None:
 def test_code_is_refused_and_not_run(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torch.save({"evil": Executes()}, path)
 
-    assert "could run code" in refused(path)
+    assert "could run foreign code" in refused(path)
     assert capsys.readouterr().out == ""
 
 

@@ -1,3 +1,4 @@
+import gzip
 import sys
 from datetime import datetime
 from pathlib import Path
@@ -190,3 +191,27 @@ def test_without_pyarrow_parquet_says_what_is_missing(tmp_path: Path, monkeypatc
 
     with pytest.raises(UsageError, match="needs pyarrow"):
         read_prices(tmp_path / "A.parquet")
+
+
+@pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "of another checksum"])
+def test_a_damaged_compressed_file_is_one_sentence(damage: str, tmp_path: Path) -> None:
+    path = tmp_path / "A.csv.gz"
+    content = bytearray(gzip.compress(write_lines(tmp_path / "A.csv", GOOD).read_bytes(), mtime=0))
+    flipped, unequal = content.copy(), content.copy()
+    flipped[20] ^= 255
+    unequal[-6] ^= 1
+    damaged = {"truncated": content[:-20], "flipped": flipped, "empty": b"", "of another checksum": unequal}
+    path.write_bytes(damaged[damage])
+
+    with pytest.raises(UsageError, match=r"A\.csv\.gz (is damaged|is no table of text|must begin)") as error:
+        read_prices(path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_damaged_parquet_file_is_one_sentence(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    (tmp_path / "A.parquet").write_bytes(b"PAR1" + bytes(40) + b"PAR1")
+
+    with pytest.raises(UsageError, match=r"A\.parquet is damaged, or no Parquet file") as error:
+        read_prices(tmp_path / "A.parquet")
+    assert "\n" not in str(error.value)

@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 import torch
 
+from datamodules.types import UsageError
+
 SETTINGS = """
 trainer: {accelerator: cpu, log_every_n_steps: 1}
 model:
@@ -90,3 +92,30 @@ def test_what_cannot_be_taken_over_is_one_sentence(
         main(arguments)
     assert error.value.code == 2 and sentence in capsys.readouterr().err
     assert not Path("snake.ckpt").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("text", "is damaged, or no file of tensors"),
+        ("list", "lacks model_state_dict"),
+        ({"model_state_dict": [1]}, "another model_state_dict"),
+        ({"target_model_state_dict": {"weight": 1}}, "another target_model_state_dict"),
+        ({"optimizer_state_dict": {"state": {}}}, "another optimizer_state_dict"),
+        ({"optimizer_state_dict": {"state": {0: {"step": 1}}, "param_groups": [{}]}}, "another optimizer_state_dict"),
+        ({"epsilon": "high"}, "another epsilon"),
+        ({"step_count": -1}, "another step_count"),
+    ],
+)
+def test_a_damaged_checkpoint_is_one_sentence(old, change, sentence, tmp_path: Path):
+    from checkpoint import read_checkpoint
+
+    path = tmp_path / "old.pth"
+    if change == "text":
+        path.write_text("epsilon: 0.1\n")
+    else:
+        torch.save([1, 2] if change == "list" else {**torch.load(path), **change}, path)
+
+    with pytest.raises(UsageError, match=sentence) as error:
+        read_checkpoint(path)
+    assert str(path) in str(error.value) and "\n" not in str(error.value)
