@@ -1,12 +1,14 @@
 """The program: `python -m app VERB [options]`. One table of verbs; nothing heavy is imported before one is chosen."""
 
+import errno
 import os
 import sys
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from app.errors import nearest, refuse
+from app.config_files import problem
+from app.errors import config_paths, nearest, refuse
 from app.security import TRUST_VARIABLE, trusted, why_untrustworthy
 
 VERBS = {
@@ -29,6 +31,8 @@ SENTENCES = {
     "compare": "settings times seeds: steps to a threshold, final values, curves",
     "monitor": "watch a run and the machine in a terminal",
 }
+CANNOT_WRITE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
+"""Errors of a disk that is full, or no longer takes anything."""
 PACKAGES = ("app", "modules", "datamodules", "callbacks")
 
 
@@ -36,7 +40,7 @@ def main() -> None:
     """Choose the verb, prepare the command line, and hand over.
 
     Raises:
-        SystemExit: with code 2 and one sentence when the input is bad, with 130 after a Ctrl-C.
+        SystemExit: with code 2 and one sentence when the input is bad or the disk is full, with 130 after a Ctrl-C.
     """
     check_packages()
     verb = sys.argv[1] if len(sys.argv) > 1 else ""
@@ -50,11 +54,20 @@ def main() -> None:
         refuse(f"There is no verb `{verb}`: {nearest(verb, VERBS)} Example: python -m app fit --config ppo_fast.yaml")
     take_trust()
     sys.argv[1:] = with_configs(sys.argv[1:])
+    for path in config_paths(sys.argv):
+        require_config(path)
     module, _, function = VERBS[verb].partition(":")
     try:
         getattr(import_module(module), function)()
     except KeyboardInterrupt:  # before the run could take the signal over: nothing is lost
         raise SystemExit(130) from None
+    except OSError as error:
+        if error.errno not in CANNOT_WRITE:
+            raise
+        refuse(
+            f"{error.filename or 'A file'} cannot be written: {error.strerror}. What was written before is intact: make"
+            " room, or choose another folder, then resume with --ckpt_path last."
+        )
 
 
 def usage() -> str:
@@ -124,6 +137,17 @@ def find_config(name: str) -> str:
     if name == Path(name).name and shipped.is_file():
         return str(shipped)
     refuse(f"There is no config `{name}`, neither here nor in {configs_folder()}: {nearest(name, shipped_configs())}")
+
+
+def require_config(path: str | Path) -> str:
+    """Return the path of a config, after a look at whether it is UTF-8, YAML and a mapping.
+
+    Raises:
+        SystemExit: with one sentence and code 2 if it is not.
+    """
+    if said := problem(Path(path)):
+        refuse(said)
+    return str(path)
 
 
 def configs_folder() -> Path:

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import torch
 
-from app.__main__ import find_config
+from app.__main__ import find_config, require_config
 from app.children import child_environ
 from app.errors import PlainParser, nearest, refuse
 from app.peer_drivers import FOREVER
@@ -165,7 +165,7 @@ def opponent(name: str) -> str:
         return name
     if not name.endswith((".yaml", ".yml")):
         refuse(f"`--against {name}` is neither a config nor a peer: {nearest(name, PEERS)}")
-    return find_config(name)
+    return require_config(find_config(name))
 
 
 def compared(options: argparse.Namespace) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCL
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from torch import distributed
 
+from app.config_files import problem
 from app.errors import refuse
 from app.parser import OneSentenceParser
 from app.runs import (
@@ -114,7 +115,12 @@ class LeydenCLI(LightningCLI):
         Raises:
             UsageError: for an environment of an untrusted module, or a Trainer setting that cannot act.
         """
-        super().parse_arguments(parser, args)
+        try:
+            super().parse_arguments(parser, args)
+        except UnicodeDecodeError:  # of a file that a setting names; those after --config were looked at before
+            values = [token.rpartition("=")[2] for token in sys.argv[1:]]
+            said = [problem(Path(value)) for value in values if Path(value).is_file()]
+            raise UsageError(next(filter(None, said), "A file is not UTF-8 text: save it as UTF-8.")) from None
         settings = self.config[self.config.subcommand]
         for env in untrusted_environments(settings.as_dict()):
             top = env.partition(":")[0].partition(".")[0]

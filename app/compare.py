@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from torch.utils.tensorboard import SummaryWriter
 
-from app.__main__ import find_config
+from app.__main__ import find_config, require_config
 from app.chart import chart
 from app.children import child_environ
 from app.comparison import Band, Result, band, judged, table
@@ -103,7 +103,7 @@ def entries(options: argparse.Namespace) -> Iterator[Entry]:
     """All runs, those of a setting one after the other."""
     varied = [(key, OUTSIDE_BRACKETS.split(values)) for key, _, values in (item.partition("=") for item in options.set)]
     for config in options.config:
-        path = Path(find_config(config))
+        path = Path(require_config(find_config(config)))
         for values in itertools.product(*(values for _, values in varied)):
             chosen = [(key, value) for (key, _), value in zip(varied, values, strict=True)]
             name = " ".join([path.stem, *(label(key, value) for key, value in chosen)])

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Union, get_arg
 
 import yaml
 
+from app.config_files import problem
 from app.security import why_untrustworthy
 
 PLAIN_WORDS: dict[Any, str] = {
@@ -193,17 +194,7 @@ def _signatures(kind: type) -> dict[str, inspect.Signature]:
 
 
 def _broken_file(argv: Sequence[str], message: str) -> str:
-    for path in config_paths(argv):
-        try:
-            node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-        except yaml.MarkedYAMLError as error:
-            line = error.problem_mark.line + 1 if error.problem_mark else 1
-            return f"`{path}`, line {line}, is not valid YAML: {error.problem}."
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            return f"`{path}` is not valid YAML: {error}."
-        if not isinstance(node, yaml.MappingNode):
-            return f"`{path}` holds no settings: an experiment is a mapping with `model`, `data` and `trainer`."
-    return message
+    return next((said for path in config_paths(argv) if (said := problem(path))), message)
 
 
 def config_paths(argv: Sequence[str]) -> list[Path]:

@@ -62,18 +62,29 @@ def storage_device(
 
 
 def zeros_on_disk(shape: tuple[int, ...], dtype: torch.dtype, folder: Path) -> Tensor:
-    """Zeros in a file that is mapped into memory, where the system keeps no more of it than there is room for.
+    """Map zeros in a file into memory, where the system keeps no more of it than there is room for.
 
-    The file has lost its name when this returns: its space, all of which is taken at once, is free again when the
-    tensor or the process ends, in whatever way.
+    The file has lost its name when this returns, on Linux before it takes any space: its space, all of which is taken
+    at once, is free again when the tensor or the process ends, in whatever way.
 
     Raises: OSError if the disk has too little room.
     """
     count = math.prod(shape) * dtype.itemsize
-    with tempfile.NamedTemporaryFile(dir=folder, prefix="replay-") as file:
+    descriptor, name = tempfile.mkstemp(dir=folder, prefix="replay-")
+    nameless = Path(f"/proc/self/fd/{descriptor}")
+    try:
+        if nameless.exists():
+            os.unlink(name)
         if hasattr(os, "posix_fallocate"):  # macOS has none: there a full disk ends the run later
-            os.posix_fallocate(file.fileno(), 0, count)
-        return torch.from_file(file.name, shared=True, size=count, dtype=torch.uint8).view(dtype).view(shape)
+            os.posix_fallocate(descriptor, 0, count)
+        path = str(nameless) if nameless.exists() else name
+        return torch.from_file(path, shared=True, size=count, dtype=torch.uint8).view(dtype).view(shape)
+    except OSError as error:
+        error.filename = str(folder)
+        raise
+    finally:
+        os.close(descriptor)
+        Path(name).unlink(missing_ok=True)
 
 
 def _check_disk(folder: Path, needed: int, capacity: int) -> None:

@@ -1,5 +1,6 @@
 """A replay on the disk is the replay in memory, without the memory."""
 
+import resource
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,18 @@ def test_zeros_on_the_disk_are_zeros_that_can_be_written(tmp_path: Path, dtype: 
     assert torch.equal(zeros, torch.zeros(3, 5, dtype=dtype)) and not [*tmp_path.iterdir()]
     zeros[1] = 1
     assert zeros.sum() == 5
+
+
+def test_a_disk_without_room_names_the_folder_and_leaves_nothing(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as error:
+            zeros_on_disk((10_000,), torch.uint8, tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    assert error.value.filename == str(tmp_path) and not [*tmp_path.iterdir()]
 
 
 def test_what_lies_on_the_disk_takes_no_memory_of_the_process(tmp_path: Path) -> None:
