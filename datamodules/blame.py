@@ -6,9 +6,12 @@ Nothing is looked at while all is well, so that a step costs what it did; worker
 import re
 from collections.abc import Sequence
 from traceback import walk_tb
+from typing import Any
+
+import numpy as np
 
 PLUMBING = re.compile(
-    r"(datamodules\.(gymnasium_env|pool_worker|spaces|workers)|gymnasium\.(core|vector|wrappers)|functools|numpy)(\.|$)"
+    r"(datamodules\.(blame|gymnasium_env|pool_worker|spaces|workers)|gymnasium\.(core|vector|wrappers)|functools|numpy)(\.|$)"
 )
 """Modules that handle what an environment returned."""
 
@@ -18,6 +21,16 @@ def breaks_contract(error: Exception) -> bool:
     modules = [str(frame.f_globals.get("__name__")) for frame, _ in walk_tb(error.__traceback__)]
     kinds = TypeError, ValueError, AttributeError, LookupError
     return isinstance(error, kinds) and all(PLUMBING.match(module) for module in modules)
+
+
+def require_shape(value: Any, shape: tuple[int, ...], what: str) -> None:
+    """Refuse what numpy would broadcast in silence.
+
+    Raises: ValueError for another shape, which `breaks_contract` recognises.
+    """
+    if np.shape(value) != shape:
+        shown = "" if np.ndim(value) else f" {np.asarray(value).item()!r:.60}"
+        raise ValueError(f"cannot put {what}{shown} of shape {np.shape(value)} into shape {shape}")
 
 
 def breach(name: str, obs_shape: Sequence[int], what: object) -> str:

@@ -111,10 +111,10 @@ def _require_obs(env: gym.Env, obs: Any, name: str, moment: str) -> None:
 
 def _require_outcome(reward: Any, ends: list[Any], name: str) -> None:
     number = np.asarray(reward)
-    if number.size != 1 or number.dtype.kind not in "biuf" or not np.isfinite(number).all():
-        raise _breach(name, f"gives {reward!r:.60} as reward", f"{STEP}, reward a finite number")
+    if number.ndim or number.dtype.kind not in "biuf" or not np.isfinite(number).all():
+        raise _breach(name, f"gives {reward!r:.60} as reward", f"{STEP}, reward a finite number and no array")
     for key, value in zip(("terminated", "truncated"), ends, strict=True):
-        if np.asarray(value).size != 1 or np.asarray(value).dtype.kind not in "biu":
+        if np.asarray(value).ndim or np.asarray(value).dtype.kind not in "biu":
             raise _breach(name, f"gives {value!r:.60} as {key}", f"{STEP}, {key} True or False")
 
 

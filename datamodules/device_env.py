@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from datamodules.masks import masks_of
+from datamodules.spaces import without_constants
 from datamodules.types import Spaces, State, Step, TensorEnv, UsageError
 
 
@@ -15,6 +16,8 @@ class DeviceEnv:
         num_envs: environments; rows are `num_envs` times agents.
         device: where states live and functions run.
         seed: of the generator that `noise` draws from.
+
+    Raises: UsageError for continuous actions that cannot be rescaled (see `datamodules.spaces.free_parts`).
     """
 
     pure = True
@@ -23,7 +26,7 @@ class DeviceEnv:
 
     def __init__(self, env: TensorEnv, num_envs: int, *, device: torch.device, seed: int = 0):
         self.env, self.num_envs, self.device = env, num_envs, device
-        self.spaces: Spaces = env.spaces
+        self.spaces: Spaces = without_constants(env.spaces, type(env).__name__)
         self.episode_keys = env.episode_keys
         self.shortest_truncation = env.shortest_truncation
         self.rows = num_envs * env.spaces["agents"]
@@ -32,6 +35,7 @@ class DeviceEnv:
         self._all_valid = torch.ones(self.rows, dtype=torch.bool, device=device)
         self._low = torch.tensor(env.spaces["action_low"], device=device)
         self._high = torch.tensor(env.spaces["action_high"], device=device)
+        self._free = (self._low < self._high).nonzero()[:, 0]
 
     def reset(self, seed: int | None = None) -> tuple[Tensor, dict[str, Tensor]]:
         """Start every row anew, from a reseeded generator if a seed is given.
@@ -67,7 +71,7 @@ class DeviceEnv:
         Returns: the state after resets, the step (its `final_obs` is None), and the state before resets.
         """
         if self.spaces["action_kind"] == "continuous":
-            action = action.clamp(self._low, self._high)
+            action = self._filled(action).clamp(self._low, self._high)
         last, reward, terminated, truncated = self.env.transition(state, action, noise)
         ended = terminated | truncated
         info, merged = self.env.info(last), last
@@ -77,6 +81,12 @@ class DeviceEnv:
             info = {**info, **masks_of(self.env.info(merged))}
         obs = self.env.observation(merged)
         return merged, Step(obs, reward, terminated, truncated, None, self._all_valid, info), last
+
+    def _filled(self, action: Tensor) -> Tensor:
+        """Actions `[B, parts]` of the environment: the policy's, and its constant parts."""
+        if len(self._free) == len(self._low):
+            return action
+        return self._low.repeat(len(action), 1).index_copy(1, self._free, action)
 
     def observation(self, state: State) -> Tensor:
         """Observations `[B, *obs]` of states."""

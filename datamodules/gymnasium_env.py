@@ -8,7 +8,7 @@ import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from torch import Tensor
 
-from datamodules.blame import breach, breaks_contract
+from datamodules.blame import breach, breaks_contract, require_shape
 from datamodules.seeds import env_seeds
 from datamodules.spaces import Array, action_writer, observation_reader, spaces_of
 from datamodules.types import Spaces, Step, UsageError
@@ -83,9 +83,9 @@ class GymnasiumEnv:
             obs, infos = self.envs.reset(seed=None if seed is None else self._seeds(seed))  # type: ignore[arg-type]
             self._masked = "action_mask" in infos
             self._own = _place(self._own.arrays, self._masked)
-            self._own.arrays.obs[...] = self._read_obs(obs)
+            self._own.arrays.obs[...] = self._read(obs)
             if self._masked:
-                self._own.arrays.action_mask[...] = infos["action_mask"]
+                self._own.arrays.action_mask[...] = self._mask(infos)
         except Exception as error:
             self._require_own(error)
             raise
@@ -141,12 +141,14 @@ class GymnasiumEnv:
         """A step, written to its place."""
         obs, reward, terminated, truncated, infos = self.envs.step(actions)
         own = place.arrays
-        own.obs[...] = self._read_obs(obs)
+        for name, value in (("rewards", reward), ("terminated", terminated), ("truncated", truncated)):
+            require_shape(value, self._ended.shape, name)
+        own.obs[...] = self._read(obs)
         own.reward[...] = reward
         own.terminated[...] = terminated
         own.truncated[...] = truncated
         if self._masked:
-            own.action_mask[...] = infos.get("action_mask", True)
+            own.action_mask[...] = self._mask(infos) if "action_mask" in infos else True
         if self.phantoms:
             self._silence_phantoms(own)
         np.logical_or(own.terminated, own.truncated, out=self._ended)
@@ -175,9 +177,22 @@ class GymnasiumEnv:
             own.final_obs[lost] = self._read_obs(np.stack(infos["final_obs"][lost]))
         elif self.mode is AutoresetMode.DISABLED:
             first, infos = self.envs.reset(options={"reset_mask": ended.copy()})
-            own.obs[ended] = self._read_obs(first)[ended]
+            own.obs[ended] = self._read(first)[ended]
             if self._masked:
-                own.action_mask[ended] = infos["action_mask"][ended]
+                own.action_mask[ended] = self._mask(infos)[ended]
+
+    def _read(self, obs: Any) -> Array:
+        """Observations as numbers `[B, *obs]`.
+
+        Raises: ValueError for another shape, which numpy might broadcast.
+        """
+        numbers = self._read_obs(obs)
+        require_shape(numbers, self._own.arrays.obs.shape, "observations")
+        return numbers
+
+    def _mask(self, infos: dict[str, Any]) -> Any:
+        require_shape(infos["action_mask"], self._own.arrays.action_mask.shape, "action_mask")
+        return infos["action_mask"]
 
     def _sent(self, step: Step) -> Step:
         """A step on the device; on a CPU as it is, in the same memory every time."""

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 
-from datamodules.blame import breaks_contract
+from datamodules.blame import breaks_contract, require_shape
 
 Array = np.ndarray
 Layout = dict[str, tuple[tuple[int, ...], Any]]
@@ -205,12 +205,12 @@ class _Worker:
             shared.current[self.seat.number] = row
             seed = int(shared.seed[row])
             obs, info = self.envs[row].reset(seed=None if seed < 0 else seed)
-            shared.obs[row] = self.read_obs(obs)
+            shared.obs[row] = self._read(obs)
             shared.masked[row] = "action_mask" in info
-            shared.action_mask[row] = _mask(info) if shared.masked[row] else True
+            shared.action_mask[row] = self._mask(info) if shared.masked[row] else True
 
     def _step(self, rows: slice) -> None:
-        shared, number, read_obs = self.shared, self.seat.number, self.read_obs
+        shared, number = self.shared, self.seat.number
         shared.outcome[rows] = 0
         shared.action_mask[rows] = True
         actions = shared.action[rows].copy()  # an environment may keep what it was given
@@ -219,16 +219,22 @@ class _Worker:
             obs, self.reward[row], terminated, truncated, info = self.envs[row].step(action)
             if terminated or truncated:
                 obs, info = self._end(row, obs, terminated, truncated)
-            shared.obs[row] = read_obs(obs)
+            shared.obs[row] = self._read(obs)
             if "action_mask" in info:
-                shared.action_mask[row] = _mask(info)
+                shared.action_mask[row] = self._mask(info)
 
     def _end(self, row: int, obs: Any, terminated: bool, truncated: bool) -> tuple[Any, dict[str, Any]]:
         """Keep how an episode ended, before its last observation is overwritten, and begin the next."""
         self.terminated[row], self.truncated[row] = terminated, truncated
-        self.shared.final_obs[row] = self.read_obs(obs)
+        self.shared.final_obs[row] = self._read(obs)
         return self.envs[row].reset()
 
+    def _read(self, obs: Any) -> Array:
+        numbers = self.read_obs(obs)
+        require_shape(numbers, self.shared.obs.shape[1:], "an observation")
+        return numbers
 
-def _mask(info: dict[str, Any]) -> Array:
-    return np.asarray(info["action_mask"], dtype=np.bool_).ravel()
+    def _mask(self, info: dict[str, Any]) -> Array:
+        mask = np.asarray(info["action_mask"], dtype=np.bool_).ravel()
+        require_shape(mask, self.shared.action_mask.shape[1:], "an action_mask")
+        return mask

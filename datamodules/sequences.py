@@ -100,7 +100,8 @@ class SequenceData(EnvironmentData):
             )
         if self.spaces["action_kind"] != "continuous":
             raise UsageError(
-                f"{env} takes {self.spaces['action_kind']} actions; exploring dynamics needs continuous ones."
+                f"{env} takes {self.spaces['action_kind']} actions; exploring dynamics needs continuous ones: choose"
+                " another environment, or modules.ppo.PPO with datamodules.rollout.RolloutData."
             )
         self.horizon, self.updates, self.batch_size, self.recent = horizon, updates, batch_size, recent
         self.held_out, self.held_out_steps = held_out, held_out_steps

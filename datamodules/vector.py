@@ -5,6 +5,7 @@ import importlib
 import re
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from traceback import walk_tb
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -18,13 +19,16 @@ from datamodules.envpool_envs import EnvPoolEnvs
 from datamodules.gymnasium_env import GymnasiumEnv
 from datamodules.nearest import nearest
 from datamodules.pool import PoolEnv
-from datamodules.spaces import spaces_of
+from datamodules.spaces import spaces_of, without_constants
 from datamodules.types import Spaces, TensorEnv, UsageError, VectorEnv
 from datamodules.workers import AsyncEnvs, SyncEnvs
 
 BACKENDS = ("auto", "device", "sync", "async", "vector", "pool", "envpool")
 EXTRAS = ("box2d", "mujoco")
 """Gymnasium's extras that are also the project's, with the releases that were tested."""
+
+REFUSALS = (TypeError, ValueError, AssertionError, NotImplementedError, gym.error.Error)
+"""What environments raise over their arguments, or where something they need is not there."""
 
 VECTOR_FROM = 8
 """Fewest environments for which `auto` takes a vector entry point instead of `sync`.
@@ -107,7 +111,7 @@ def probe_spaces(env: str, env_kwargs: dict[str, Any] | None = None, backend: st
     source = source_of(env)
     with _refusals_in_one_sentence(env, "auto", kwargs):
         if source.tensor_env is not None:
-            return source.tensor_env(**kwargs).spaces
+            return without_constants(source.tensor_env(**kwargs).spaces, env)
         assert source.spec is not None
         one = gym.make(source.spec, disable_env_checker=True, **kwargs)
     with closing(one):
@@ -203,7 +207,8 @@ def _makers(spec: EnvSpec, num_envs: int, kwargs: dict[str, Any]) -> list[Callab
 def _refusals_in_one_sentence(env: str, backend: str, kwargs: dict[str, Any]) -> Iterator[None]:
     """Say what an environment's own errors mean to the user.
 
-    Raises: UsageError instead of a missing dependency or refused arguments; everything else is left as it is.
+    Raises: UsageError instead of a missing dependency, refused arguments and errors without a message, of which it
+    names type and place; everything else is left as it is.
     """
     try:
         yield
@@ -215,6 +220,15 @@ def _refusals_in_one_sentence(env: str, backend: str, kwargs: dict[str, Any]) ->
         if extra and extra[1] in EXTRAS:
             cure = f"pip install -e '.[{extra[1]}]' in the project's folder"
         raise UsageError(f"{env} needs a package that is not installed: {cure}.") from error
-    except (TypeError, ValueError, gym.error.Error) as error:
+    except Exception as error:
+        if str(error) and not isinstance(error, REFUSALS):
+            raise
         cause = error.__cause__ or error
-        raise UsageError(f"{env} (backend {backend}) could not be made with env_kwargs {kwargs}: {cause}.") from error
+        why = str(cause).rstrip(".") or f"{type(cause).__name__}, raised in {_origin(cause)}"
+        raise UsageError(f"{env} (backend {backend}) could not be made with env_kwargs {kwargs}: {why}.") from error
+
+
+def _origin(error: BaseException) -> str:
+    """The file and line that raised an error."""
+    *_, (frame, line) = walk_tb(error.__traceback__)
+    return f"{frame.f_code.co_filename}, line {line}"

@@ -22,7 +22,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.vector.async_vector_env import _async_worker
 from gymnasium.vector.utils import iterate
 
-from datamodules.blame import breaks_contract
+from datamodules.blame import breaks_contract, require_shape
 
 PATIENCE = 2.0
 """Seconds between two looks at the health of silent workers, and the grace they have to end by themselves."""
@@ -55,11 +55,14 @@ class SyncEnvs(SyncVectorEnv):
         if self.autoreset_mode is not AutoresetMode.SAME_STEP:
             return super().step(actions)
         infos: Infos = {}
+        shape = self.single_observation_space.shape or ()
         for row, (env, action) in enumerate(zip(self.envs, iterate(self.action_space, actions), strict=True)):
             obs, self._rewards[row], terminated, truncated, info = env.step(action)
+            require_shape(obs, shape, "an observation")
             if terminated or truncated:
                 _add_kept(infos, {"final_obs": obs}, row, self.num_envs)
                 obs, info = env.reset()
+                require_shape(obs, shape, "an observation")
             if info:
                 _add_kept(infos, info, row, self.num_envs)
             self._observations[row], self._terminations[row], self._truncations[row] = obs, terminated, truncated
@@ -167,18 +170,21 @@ class _Worker(gym.Wrapper):
 
     def __init__(self, env: gym.Env, row: int):
         super().__init__(env)
-        self.row = row
+        self.row, self._shape = row, env.observation_space.shape or ()
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Infos]:
         try:
             obs, reward, terminated, truncated, info = self.env.step(action)
+            require_shape(obs, self._shape, "an observation")
         except Exception as error:
             raise self._traced(error) from None
         return (np.array(obs) if terminated or truncated else obs), reward, terminated, truncated, info
 
     def reset(self, **kwargs: Any) -> tuple[Any, Infos]:
         try:
-            return self.env.reset(**kwargs)
+            obs, info = self.env.reset(**kwargs)
+            require_shape(obs, self._shape, "an observation")
+            return obs, info
         except Exception as error:
             raise self._traced(error) from None
 

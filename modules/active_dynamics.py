@@ -63,6 +63,7 @@ class ActiveDynamics(Algorithm):
     Raises: UsageError for values that cannot be.
     """
 
+    action_kinds = ("continuous",)
     compilable = False  # plans unroll into thousands of operations
     model: Any
     exploration: Any

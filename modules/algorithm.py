@@ -12,8 +12,8 @@ from torch.optim import Optimizer
 
 from datamodules.joint import Joint
 from datamodules.seeds import restore_generator, run_seed, stream_generator
-from datamodules.types import Decision, Episodes, Experience, Rollout, Scalars, Spaces, State, UsageError
-from modules.checks import check_data, check_minibatches, check_precision
+from datamodules.types import ActionKind, Decision, Episodes, Experience, Rollout, Scalars, Spaces, State, UsageError
+from modules.checks import check_action_space, check_data, check_minibatches, check_precision
 from modules.hparams import check_checkpoint, described
 from modules.optimizers import Optimizers
 from modules.ranks import gathered, ranks, summed
@@ -34,7 +34,10 @@ class Algorithm(LightningModule):
     Args:
         spaces: what the environment shows and takes; linked from the data on the command line.
 
+    Raises: UsageError for actions that it cannot choose.
+
     Attributes:
+        action_kinds: what it can choose; other spaces are refused.
         off_policy: learns from a replay.   corrects_staleness: `prepare` copes with an older policy's rollouts.
         env_steps: valid ones, all ranks together.   updates: optimizer steps.
         latest: the values logged last, by tag, for whoever displays them.
@@ -45,12 +48,14 @@ class Algorithm(LightningModule):
     """
 
     off_policy, corrects_staleness = False, False
+    action_kinds: tuple[ActionKind, ...] = ("discrete", "multidiscrete", "binary", "continuous")
     joints: dict[str, Joint[Any]]
     optimization: Optimizers
     minibatch_generator: torch.Generator
 
     def __init__(self, spaces: Spaces):
         super().__init__()
+        check_action_space(type(self), spaces)
         self.automatic_optimization = False
         self.spaces, self.joints = spaces, {}
         self.env_steps, self.updates = 0, 0

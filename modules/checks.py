@@ -1,14 +1,25 @@
 """What algorithms refuse, in one sentence each."""
 
+import importlib
 import math
+import pkgutil
 from typing import Any
 
 import torch
 
-from datamodules.types import Spaces, UsageError
+import modules
+from datamodules.types import ActionKind, Spaces, UsageError
 
 SHARES = ("gamma", "lam", "epsilon_start", "epsilon")
 """Values that lie in [0, 1]; the others that are checked are positive."""
+
+SPACE_NAMES: dict[ActionKind, str] = {
+    "discrete": "Discrete",
+    "multidiscrete": "MultiDiscrete",
+    "binary": "MultiBinary",
+    "continuous": "Box",
+}
+"""Gymnasium's name of the space that each kind of action comes from."""
 
 
 def divisors(number: int) -> list[int]:
@@ -58,10 +69,28 @@ def check_single_steps(data: Any, who: str) -> None:
         raise UsageError(f"data.n_step is {data.n_step}; {who} learns from single steps: set it to 1.")
 
 
-def check_one_choice(spaces: Spaces, who: str) -> None:
-    """Raises: UsageError for an action that is not one choice among a few."""
-    if spaces["action_kind"] != "discrete":
-        raise UsageError(f"{who} needs one Discrete action, and this environment's is {spaces['action_kind']}.")
+def algorithms() -> dict[str, Any]:
+    """The algorithms that come with the package, by dotted path."""
+    found: dict[str, Any] = {}
+    for module in pkgutil.iter_modules(modules.__path__):
+        if not module.ispkg:
+            members = vars(importlib.import_module(f"modules.{module.name}")).values()
+            found |= {f"{each.__module__}.{each.__name__}": each for each in members if hasattr(each, "action_kinds")}
+    return {path: found[path] for path in sorted(found) if path != "modules.algorithm.Algorithm"}
+
+
+def check_action_space(algorithm: Any, spaces: Spaces) -> None:
+    """Raises: UsageError for actions that the algorithm cannot choose, with those that can, and for constant parts."""
+    kind = spaces["action_kind"]
+    if kind not in algorithm.action_kinds:
+        others = [path for path, other in algorithms().items() if kind in other.action_kinds]
+        raise UsageError(
+            f"{algorithm.__name__} cannot act in this environment, whose action space is a {SPACE_NAMES[kind]}: use"
+            f" {' or '.join(others)}."
+        )
+    bounds = zip(spaces["action_low"], spaces["action_high"], strict=True)
+    if constant := [part for part, (low, high) in enumerate(bounds) if not low < high]:
+        raise UsageError(f"Part {constant[0]} of the action cannot vary: leave it out of action_low and action_high.")
 
 
 def check_recurrent(network: object, shared: bool) -> None:

@@ -10,7 +10,7 @@ from torch.optim import Adam, Optimizer
 from datamodules.joint import Joint
 from datamodules.types import Decision, Experience, Rollout, Scalars, Spaces, State
 from modules.algorithm import Algorithm, Collected
-from modules.checks import check_memoryless, check_one_choice, check_values
+from modules.checks import check_memoryless, check_values
 from modules.exploring import EpsilonGreedy
 from modules.functional.choices import MASKED
 from modules.functional.policy import masked_mean
@@ -85,6 +85,7 @@ class DQN(Algorithm):
     """
 
     off_policy = True
+    action_kinds = ("discrete",)
 
     def __init__(
         self,
@@ -119,9 +120,8 @@ class DQN(Algorithm):
     def make_network(self, network: Callable[[tuple[int, ...]], nn.Module], head: Callable[[int, int], QHead]) -> Any:
         """A torso and the head on it.
 
-        Raises: UsageError for an action that is not one choice, and for a network that remembers.
+        Raises: UsageError for a network that remembers.
         """
-        check_one_choice(self.spaces, "DQN")
         torso = network(self.spaces["obs_shape"])
         check_memoryless(torso, "DQN")
         features = cast(Network, torso).features

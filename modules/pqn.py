@@ -11,7 +11,7 @@ from datamodules.joint import Joint
 from datamodules.types import Decision, Rollout, Scalars, Spaces, State
 from modules.algorithm import Algorithm
 from modules.bootstrap import next_values
-from modules.checks import check_memoryless, check_one_choice, check_values
+from modules.checks import check_memoryless, check_values
 from modules.exploring import EpsilonGreedy
 from modules.functional.choices import MASKED
 from modules.functional.policy import masked_mean
@@ -64,6 +64,8 @@ class PQN(Algorithm):
     Raises: UsageError for values that cannot be.
     """
 
+    action_kinds = ("discrete",)
+
     def __init__(
         self,
         spaces: Spaces,
@@ -85,7 +87,6 @@ class PQN(Algorithm):
         keep_hyperparameters(self)
         check_values(gamma=gamma, lam=lam, passes=passes, minibatches=minibatches)
         check_values(learning_rate=learning_rate, max_grad_norm=max_grad_norm)
-        check_one_choice(spaces, "PQN")
         torso = network(spaces["obs_shape"])
         check_memoryless(torso, "PQN")
         self.values = QNetwork(torso, QHead(cast(Network, torso).features, spaces["action_sizes"][0], dueling))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
 from datamodules.joint import Joint
-from datamodules.types import Decision, Experience, Scalars, Spaces, State, UsageError
+from datamodules.types import Decision, Experience, Scalars, Spaces, State
 from modules.algorithm import Algorithm
 from modules.checks import check_memoryless, check_values
 from modules.curiosity import Curiosity, Incurious
@@ -66,6 +66,7 @@ class SAC(Algorithm):
     """
 
     off_policy = True
+    action_kinds = ("continuous", "discrete")
     metrics: tuple[str, ...] = (
         "critic_loss", "actor_loss", "alpha_action", "entropy", "q_mean", "critic_grad_norm", "actor_grad_norm",
     )  # fmt: skip
@@ -99,8 +100,6 @@ class SAC(Algorithm):
         keep_hyperparameters(self)
         check_values(learning_rate=learning_rate, critic_learning_rate=critic_learning_rate, alpha=alpha)
         check_values(gamma=gamma, tau=tau, noise_hold=noise_hold, max_grad_norm=max_grad_norm)
-        if spaces["action_kind"] not in ("continuous", "discrete"):
-            raise UsageError(f"SAC takes Box or Discrete actions, not {spaces['action_kind']}: use modules.ppo.PPO.")
         self.optimizer, self.max_grad_norm = optimizer, max_grad_norm or UNBOUNDED
         self.learning_rate, self.critic_learning_rate = learning_rate, critic_learning_rate or learning_rate
         self.learning_rate_schedule, self.gamma, self.tau = learning_rate_schedule, gamma, tau

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any, Literal
 
+import gymnasium as gym
+import numpy as np
 from lightning.pytorch import LightningDataModule
 from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
@@ -116,3 +118,16 @@ class Untyped:
 
     def termination(self, obs: Tensor, age: Tensor) -> Tensor:
         return obs[:, 0]
+
+
+class Switches(gym.Env):
+    """Takes two switches at once."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,))
+    action_space = gym.spaces.MultiBinary(2)
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        return np.zeros(2, np.float32), 0.0, False, False, {}

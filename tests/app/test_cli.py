@@ -1,4 +1,5 @@
 import logging
+import re
 import warnings
 from pathlib import Path
 
@@ -188,3 +189,18 @@ def test_where_fractions_count_a_float_stays_one(run: Run) -> None:
     config = yaml.safe_load(fit(run, "--trainer.limit_val_batches", "1.0", "--print_config").out)
 
     assert type(config["trainer"]["limit_val_batches"]) is float
+
+
+@pytest.mark.parametrize(
+    ("config", "env", "able"),
+    [
+        ("dqn_cartpole.yaml", "Pendulum-v1", "PPO or .*SAC"),
+        ("sac_pendulum.yaml", "tests.app.stand_in.Switches", "modules.ppo.PPO"),
+    ],
+)
+def test_the_command_line_refuses_an_environment_that_its_algorithm_cannot_act_in(
+    run: Run, config: str, env: str, able: str
+) -> None:
+    told = run("fit", "--config", config, "--data.env", env, "--trust", "tests")
+    assert told.code == 2
+    assert re.fullmatch(rf"\w+ cannot act in this environment, .*: use .*{able}.*\.\n", told.err)

@@ -61,6 +61,9 @@ def sent_whole_and_no_orphans():
         ({"step": (np.zeros(4), 1.0, False, False, {})}, r"shape \(4,\) into shape \(3,\)"),
         ({"step": ("left", 1.0, False, False, {})}, "'left'"),
         ({"step": (ZEROS, 1.0, False, {})}, "expected 5, got 4"),
+        ({"step": (1.0, 1.0, False, False, {})}, r"1.0 of shape \(\) into shape \(3,\)"),
+        ({"step": (ZEROS[:1], 1.0, True, False, {})}, r"shape \(1,\) into shape \(3,\)"),
+        ({"reset": (ZEROS[:1], {})}, r"shape \(1,\) into shape \(3,\)"),
         ({"reset": (ZEROS, {}, 1)}, "expected 2"),
     ],
 )
@@ -80,3 +83,42 @@ def test_the_same_error_from_the_environment_s_own_code_keeps_its_traceback(back
 def test_a_breach_inside_of_wrappers_is_the_environment_s():
     with pytest.raises(UsageError, match="expected 5, got 4"):
         played("sync", lambda: gym.wrappers.TimeLimit(Breaking(step=(ZEROS, 1.0, False, {})), 9))
+
+
+class Broadcasting(SyncEnvs):
+    """Replaces one of the things that it returns."""
+
+    changes: dict
+
+    def step(self, actions):
+        answer = dict(zip(("obs", "reward", "terminated", "truncated", "infos"), super().step(actions), strict=True))
+        return tuple((answer | self.changes).values())
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("obs", np.zeros((1, 3))),
+        ("obs", ZEROS),
+        ("reward", 1.0),
+        ("terminated", False),
+        ("truncated", np.zeros(1, bool)),
+    ],
+)
+def test_what_numpy_would_broadcast_from_a_vector_environment_is_refused(name, value):
+    envs = Broadcasting([Counting] * 2)
+    envs.changes = {name: value}
+    adapted = GymnasiumEnv(envs, device=CPU, name="mine.Env")
+    adapted.reset(0)
+    with pytest.raises(UsageError, match=r"^mine.Env stopped keeping .*cannot put .* of shape .* into shape \(2,.*\)"):
+        adapted.step(torch.zeros(2, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_action_mask_of_one_number_is_refused(backend):
+    class OneMask(Counting):
+        def info(self):
+            return {"action_mask": np.ones(1, bool)}
+
+    with pytest.raises(UsageError, match=r"action_mask of shape \(.*1,?\) into shape \(.*2,?\)"):
+        played(backend, OneMask)

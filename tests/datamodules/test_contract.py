@@ -59,6 +59,11 @@ class OnlyRight(Counting):
         ({"step": ("left", 1.0, False, False, {})}, "shows 'left' after a step: show numbers"),
         ({"reset": (ZEROS + np.nan, {})}, "shows NaN or infinite numbers after a reset: show finite"),
         ({"step": (ZEROS, np.nan, False, False, {})}, r"gives nan as reward: .* a finite number"),
+        ({"step": (ZEROS, np.ones(1), False, False, {})}, r"gives array\(\[1.\]\) as reward: .* and no array"),
+        (
+            {"step": (ZEROS, 1.0, np.array([True]), False, {})},
+            r"gives array\(\[ True\]\) as terminated: .* True or False",
+        ),
         ({"step": (ZEROS, 1.0, None, False, {})}, "gives None as terminated: .* True or False"),
         ({"reset": (4, {}), "observation_space": Discrete(4)}, r"shows 4 after a reset: its .* is Discrete\(4\)"),
         (

@@ -96,6 +96,23 @@ def test_continuous_actions_are_clipped():
     assert envs.step(torch.tensor([[-5.0], [0.5], [5.0]])).reward.tolist() == [-1, 0.5, 2]
 
 
+def test_constant_parts_of_an_action_are_filled_in():
+    class Sliding(CountingTensors):
+        spaces = CountingTensors.spaces | {
+            "action_kind": "continuous",
+            "action_low": [3.0, -1.0],
+            "action_high": [3.0, 2.0],
+        }
+
+        def transition(self, state, action, noise):
+            return state, action.sum(1), torch.zeros(3, dtype=torch.bool), torch.zeros(3, dtype=torch.bool)
+
+    envs = DeviceEnv(Sliding(), 3, device=CPU)
+    envs.reset()
+    assert (envs.spaces["action_low"], envs.spaces["action_high"]) == ([-1.0], [2.0])
+    assert envs.step(torch.tensor([[-5.0], [0.5], [5.0]])).reward.tolist() == [2, 3.5, 5]
+
+
 def test_state_dict_continues_exactly():
     envs, restored = device_env(length=3), device_env(seed=9, length=3)
     envs.reset()

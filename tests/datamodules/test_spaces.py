@@ -1,9 +1,9 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Text, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sequence, Text, Tuple
 
-from datamodules.spaces import spaces_of
+from datamodules.spaces import action_writer, observation_reader, spaces_of
 from datamodules.types import UsageError
 
 OBS, ACTION = Box(-1, 1, (3,)), Discrete(2)
@@ -40,7 +40,7 @@ def test_actions(space, kind, sizes, low, high, start):
     assert (spaces["action_low"], spaces["action_high"]) == (low, high)
 
 
-@pytest.mark.parametrize("space", [Dict(a=OBS), Tuple([OBS]), Text(3)])
+@pytest.mark.parametrize("space", [Dict(a=OBS, b=Text(3)), Tuple([OBS]), Text(3)])
 def test_other_observations_are_refused_by_name(space):
     with pytest.raises(UsageError, match=f"Env shows a {type(space).__name__}.*FlattenObservation"):
         spaces_of(space, ACTION, name="Env")
@@ -62,3 +62,66 @@ def test_spaces_are_plain_data():
         *(getattr(gym.make("Pendulum-v1"), name) for name in ("observation_space", "action_space")), name="P"
     )
     assert {type(value) for value in spaces["action_low"] + spaces["action_high"]} == {float}
+
+
+@pytest.mark.parametrize(
+    ("space", "asked", "taken"),
+    [
+        (Box(0, 4, (1,), np.int64), [0.0, 0.7, 0.9, 2.0, 3.3, 4.0, 9.0, -1.0], [0, 0, 1, 2, 4, 4, 4, 0]),
+        (Box(-1, 1, (1,), np.int8), [-1.0, -0.4, -0.3, 0.0, 0.3, 0.4, 1.0], [-1, -1, 0, 0, 0, 1, 1]),
+        (Box(0, 255, (1,), np.uint8), [0.0, 254.9, 255.0], [0, 255, 255]),
+    ],
+)
+def test_whole_numbers_share_the_range_evenly(space, asked, taken):
+    actions = action_writer(space)(np.array(asked, np.float32)[:, None])
+    assert actions.dtype == space.dtype
+    assert actions.ravel().tolist() == taken
+    even = action_writer(space)(np.linspace(space.low[0], space.high[0], 100_001)[:, None])
+    _, counts = np.unique(even, return_counts=True)
+    assert len(counts) == int(space.high[0]) - int(space.low[0]) + 1
+    assert counts.max() - counts.min() <= 2
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_constant_parts_of_a_box_are_no_part_of_the_policy(dtype):
+    box = Box(np.array([[-1, 5], [0, 7]], dtype), np.array([[1, 5], [4, 7]], dtype), dtype=dtype)
+    spaces = spaces_of(OBS, box, name="Env")
+    assert (spaces["action_low"], spaces["action_high"]) == ([-1, 0], [1, 4])
+    written = action_writer(box)(np.array([[0.5, 9.0], [-2.0, 1.0]], np.float32))
+    assert written[:, :, 1].tolist() == [[5, 7]] * 2
+    assert all(box.contains(action) for action in written)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        Box(-3e38, 3e38, (2,)),
+        Box(1e8, 1e8 + 64, (1,), np.float64),
+        Box(1.0, 1.0 + 1e-9, (1,), np.float64),
+        Box(-1e300, 1e300, (1,), np.float64),
+        Box(-(2**62), 2**62, (1,), np.int64),
+    ],
+)
+def test_a_range_that_float32_cannot_rescale_is_refused(space):
+    with pytest.raises(UsageError, match=r"^Env takes actions from .* to .* in part 0, .* float32 cannot rescale"):
+        spaces_of(OBS, space, name="Env")
+
+
+def test_a_box_without_anything_to_choose_is_refused():
+    with pytest.raises(UsageError, match=r"^Env takes actions with nothing to choose"):
+        spaces_of(OBS, Box(1, 1, (2,)), name="Env")
+
+
+def test_scalars_become_vectors_of_one_and_come_back():
+    scalar = Box(-1, 1, ())
+    spaces = spaces_of(scalar, scalar, name="Env")
+    assert (spaces["obs_shape"], spaces["action_low"]) == ((1,), [-1])
+    read = observation_reader(scalar)
+    assert (read(np.zeros(4)).shape, read(np.float32(0)).shape) == ((4, 1), (1,))
+    assert action_writer(scalar)(np.zeros((4, 1), np.float32)).shape == (4,)
+
+
+@pytest.mark.parametrize("space", [Dict(a=OBS, b=Sequence(OBS)), Sequence(OBS)])
+def test_a_space_that_cannot_be_flattened_gets_other_advice(space):
+    with pytest.raises(UsageError, match=r"only Box, .* are taken: write a gymnasium.ObservationWrapper"):
+        spaces_of(space, ACTION, name="Env")

@@ -1,3 +1,4 @@
+import builtins
 import sys
 
 import gymnasium as gym
@@ -157,3 +158,18 @@ def test_without_envpool_its_backend_says_how_to_install_it(monkeypatch, ask):
         UsageError, match=r"needs the package envpool, .*: pip install -e '\.\[envpool\]' in the project"
     ):
         ask()
+
+
+class Unmakeable(Counting):
+    """Raises what it is told to while it is made."""
+
+    def __init__(self, error: str, *message: str):
+        raise getattr(builtins, error)(*message)
+
+
+@pytest.mark.parametrize("error", ["NotImplementedError", "AssertionError", "ValueError", "RuntimeError", "KeyError"])
+def test_an_environment_that_raises_without_a_message_is_refused_by_type_and_place(error):
+    with pytest.raises(
+        UsageError, match=rf"could not be made with .*: {error}, raised in .*test_vector.py, line \d+\.$"
+    ):
+        probe_spaces(f"{__name__}.Unmakeable", {"error": error})

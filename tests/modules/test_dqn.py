@@ -174,7 +174,10 @@ def test_importance_weights_scale_the_loss() -> None:
         ({"gamma": 1.5}, "gamma is 1.5"),
         ({"tau": 0.0}, "tau is 0"),
         ({"epsilon": 1.5}, r"epsilon is 1.5; it must lie in \[0, 1\]"),
-        ({"spaces": SPACES | {"action_kind": "continuous"}}, "needs one Discrete action, .* is continuous"),
+        (
+            {"spaces": SPACES | {"action_kind": "continuous"}},
+            "DQN cannot act in .* Box: use .*modules.ppo.PPO or modules.sac.SAC",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(change: dict[str, Any], message: str) -> None:

@@ -79,7 +79,7 @@ def test_a_checkpoint_says_how_much_is_explored() -> None:
     [
         ({"network": LSTM}, "network is LSTM, which remembers"),
         ({"epsilon_steps": 0}, "epsilon_steps is 0; it must be positive"),
-        ({"spaces": SPACES | {"action_kind": "binary"}}, "needs one Discrete action, .* is binary"),
+        ({"spaces": SPACES | {"action_kind": "binary"}}, "PQN cannot act in .* MultiBinary: use modules.ppo.PPO"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(change: dict[str, Any], message: str) -> None:

@@ -212,7 +212,10 @@ def test_the_share_of_the_entropy_of_choices_acts_and_is_logged(tmp_path: Path) 
         ({"max_grad_norm": 0.0}, "model.max_grad_norm is 0.0"),
         ({"critic_learning_rate": 0.0}, "model.critic_learning_rate is 0.0"),
         ({"network": GRU}, "model.network is GRU, which remembers: give SAC a memoryless one"),
-        ({"spaces": {**CHOICES, "action_kind": "multidiscrete"}}, "SAC takes Box or Discrete actions"),
+        (
+            {"spaces": {**CHOICES, "action_kind": "multidiscrete"}},
+            "SAC cannot act in .* MultiDiscrete: use modules.ppo.PPO",
+        ),
     ],
 )
 def test_bad_values_are_refused_in_one_sentence(settings: dict[str, Any], sentence: str) -> None:
