@@ -19,9 +19,9 @@ def problem(path: Path) -> str:
         return f"`{path}` cannot be read: {error.strerror}."
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
-        return f"`{path}`, line {line}, is not valid YAML: {error.problem}."
+        return f"`{path}`, line {line}, is not valid YAML: {' '.join(str(error.problem).split())}."
     except (yaml.YAMLError, ValueError, OverflowError) as error:  # of values such as the date 2020-99-99, too
-        return f"`{path}` is not valid YAML: {error}."
+        return f"`{path}` is not valid YAML: {' '.join(str(error).split())}."
     except RecursionError:
         return f"`{path}` is not usable: its values are nested too deeply."
     if not isinstance(content, dict):
