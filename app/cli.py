@@ -20,6 +20,7 @@ from torch import distributed
 from app.config_files import problem
 from app.errors import refuse
 from app.parser import OneSentenceParser
+from app.run_folder import RunFolders, expand_settings
 from app.runs import (
     Difference,
     Experiment,
@@ -31,7 +32,6 @@ from app.runs import (
     require_same_algorithm,
     require_same_spaces,
     require_writable,
-    take_away,
 )
 from app.security import restrict_imports, untrusted_environments
 from callbacks.evaluation import RunSummary
@@ -128,6 +128,7 @@ class LeydenCLI(LightningCLI):
         for key, instead in REPLACED_SETTINGS.items():
             if settings.trainer.get(key) not in (None, 1):
                 raise UsageError(f"`--trainer.{key}` does not act where algorithms step by themselves: {instead}.")
+        expand_settings(settings)
         self.experiment = experiment_of(settings.trainer.as_dict())
         if self.config.subcommand == "fit":
             require_writable(self.experiment.folder)
@@ -189,20 +190,22 @@ class LeydenCLI(LightningCLI):
         return different_options(self.checkpoint, yaml.safe_load(settings)["model"].get("init_args", {}))
 
     def _run_subcommand(self, subcommand: str) -> None:
-        """Run the verb; a run that ends in an error before it logged anything takes its new folder away again.
+        """Run the verb in a folder of its own, which is removed if the run fails before it has logged anything.
 
         Raises:
-            UsageError: also for a checkpoint whose weights are not this model's, which Torch says in many lines.
+            UsageError: for a folder that is another run's, and for a checkpoint whose weights are not this model's,
+                which Torch says in many lines.
         """
-        known = {*self.experiment.runs(), Path.cwd()}
+        folders = RunFolders(self.trainer, subcommand, self.ckpt_path)
         try:
             with self._fitting_weights():
                 super()._run_subcommand(subcommand)
         except Exception:
-            folder = getattr(self.trainer.logger, "log_dir", None)
-            if folder and Path(folder) not in known and self.trainer.is_global_zero and not self.model.latest:
-                take_away(Path(folder))
+            if not self.model.latest:
+                folders.remove()
             raise
+        finally:
+            folders.release()
 
     @contextmanager
     def _fitting_weights(self) -> Iterator[None]:

@@ -23,7 +23,6 @@ from app.children import child_environ
 from app.comparison import Band, Result, band, judged, table
 from app.curves import Curves
 from app.errors import PlainParser, nearest, refuse
-from app.runs import take_away
 
 FINISHED = "finished.json"
 """Says in a run's folder which command line it finished: the same comparison, started again, goes on from there."""
@@ -150,7 +149,10 @@ def finish(entry: Entry, threads: int) -> str | None:
     if done.returncode:
         said = log.read_text(encoding="utf-8").strip().splitlines() or ["nothing"]
         if done.returncode == REFUSED:
-            take_away(entry.folder)
+            log.unlink()
+            for folder in (entry.folder, entry.folder.parent):
+                with suppress(OSError):
+                    folder.rmdir()
             return f"{entry.setting}, seed {entry.seed}: {said[-1]}"
         return (
             f"{entry.setting}, seed {entry.seed}, ended with code {done.returncode} and said: {said[-1]} (all: {log})"

@@ -3,21 +3,22 @@
 import math
 import os
 import re
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from datamodules.core.tensor_files import load_tensors
 from datamodules.types import UsageError
 
-RUN_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+RUN_NAME = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,64}")
 VALUE_IN_NAME = re.compile(r"-?\d+(?:\.\d+)?(?=(?:-v\d+)?\.ckpt$)")
 
 
 class Experiment(NamedTuple):
-    """Where the runs of one experiment lie: `folder/version`; every version when `version` is None."""
+    """Where the runs of one experiment lie: `folder/version`; every version when `version` is None.
+
+    An empty version is the folder itself.
+    """
 
     folder: Path
     version: str | None
@@ -54,7 +55,7 @@ def experiment_of(trainer: Mapping[str, Any]) -> Experiment:
     name = settings.get("name", "lightning_logs")
     version = settings.get("version")
     version = f"version_{version}" if isinstance(version, int) else version
-    return Experiment(Path(settings.get("save_dir") or root) / (name or ""), version or None)
+    return Experiment(Path(settings.get("save_dir") or root) / (name or ""), version)
 
 
 def _loggers(value: Any) -> Iterator[Mapping[str, Any]]:
@@ -80,17 +81,6 @@ def require_writable(folder: Path) -> None:
         raise UsageError(
             f"The run folder {folder} cannot be written: choose another save_dir, or change its permissions."
         )
-
-
-def take_away(run: Path) -> None:
-    """Remove the folder of a run that never began, and its experiment's if no other run is in it.
-
-    A folder that holds a checkpoint stays.
-    """
-    if run.is_dir() and next(run.rglob("*.ckpt"), None) is None:
-        shutil.rmtree(run)
-        with suppress(OSError):
-            run.parent.rmdir()
 
 
 def find_checkpoint(wanted: str, experiment: Experiment) -> Path:

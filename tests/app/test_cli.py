@@ -1,3 +1,4 @@
+import json
 import logging
 import re
 import warnings
@@ -71,6 +72,45 @@ def test_a_run_that_crashes_before_it_logged_anything_leaves_no_folder(run: Run,
         fit(run, "--model.passes", "14")
 
     assert not list((folder / "runs").iterdir())
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"save_dir": ".", "name": "", "version": ""},
+        {"save_dir": "$PLACE", "version": "mine"},
+        {"save_dir": "~/", "version": "mine"},
+        {"save_dir": "$PLACE", "name": "", "version": "mine"},
+    ],
+)
+def test_a_run_that_crashes_removes_nothing_that_was_there(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str]
+) -> None:
+    monkeypatch.setenv("PLACE", str(folder))
+    monkeypatch.setenv("HOME", str(folder))
+    for place in (".git", "small/mine", "mine"):
+        (folder / place).mkdir(parents=True)
+        (folder / place / "notes").touch()
+    before = set(folder.rglob("*"))
+
+    with pytest.raises(RuntimeError, match="a bug on the way"):
+        fit(run, "--model.passes", "14", *(f"--trainer.logger.{key}={value}" for key, value in settings.items()))
+
+    assert before <= set(folder.rglob("*"))
+
+
+@pytest.mark.parametrize("make", ["CSVLogger", "TensorBoardLogger"])
+def test_a_home_in_the_save_dir_is_one_folder_for_everything(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, make: str
+) -> None:
+    monkeypatch.setenv("HOME", str(folder / "home"))
+    logger = {"class_path": f"lightning.pytorch.loggers.{make}", "init_args": {"save_dir": "~/runs", "name": "a"}}
+
+    outcome = fit(run, "--trainer.logger", json.dumps(logger))
+
+    run_folder = folder / "home" / "runs" / "a" / "version_0"
+    assert outcome.code == 0 and {path.name for path in folder.iterdir()} == {"small.yaml", "home"}
+    assert (run_folder / "config.yaml").is_file() and (run_folder / "checkpoints" / "last.ckpt").is_file()
 
 
 @pytest.mark.parametrize("wanted", ["last", "best"])

@@ -34,7 +34,7 @@ def test_the_first_logger_says_where_an_experiment_keeps_its_runs() -> None:
     assert experiment_of({"default_root_dir": "here"}) == Experiment(Path("here/lightning_logs"), None)
 
 
-@pytest.mark.parametrize("name", ["a/b", "../up", "a b", "x" * 65, "a\n"])
+@pytest.mark.parametrize("name", ["a/b", "../up", "a b", "x" * 65, "a\n", ".", ".."])
 @pytest.mark.parametrize("key", ["name", "version"])
 def test_a_run_name_that_is_no_plain_file_name_is_refused(key: str, name: str) -> None:
     with pytest.raises(UsageError, match=f"The logger's {key} is"):
