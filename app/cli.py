@@ -19,6 +19,7 @@ from torch import distributed
 
 from app.config_files import problem
 from app.errors import refuse
+from app.find_checkpoint import find_checkpoint
 from app.parser import OneSentenceParser
 from app.run_folder import RunFolders, expand_settings
 from app.runs import (
@@ -26,7 +27,6 @@ from app.runs import (
     Experiment,
     different_options,
     experiment_of,
-    find_checkpoint,
     load_checkpoint,
     misfit,
     require_same_algorithm,
@@ -34,10 +34,13 @@ from app.runs import (
     require_writable,
 )
 from app.security import restrict_imports, untrusted_environments
+from callbacks.checkpoint import write_atomically
+from callbacks.checkpoint_index import environment_of
 from callbacks.evaluation import RunSummary
 from callbacks.interrupt import Interrupt
 from callbacks.stability import Diverged
 from callbacks.trajectories import Trajectories
+from datamodules.core.paths import expand_path
 from datamodules.data import EnvironmentData
 from datamodules.types import UsageError
 from modules.algorithm import Algorithm
@@ -147,7 +150,10 @@ class LeydenCLI(LightningCLI):
             if verb != "fit":
                 rank_zero_warn(f"`{verb}` was given no --ckpt_path (a file, `best` or `last`): the model is untrained.")
             return
-        self.ckpt_path = find_checkpoint(settings.ckpt_path, self.experiment)
+        data = settings.data.get("init_args") or {}
+        environment = environment_of(dict(data)) if "env" in data else None
+        self.ckpt_path = find_checkpoint(expand_path(settings.ckpt_path), self.experiment, environment)
+        sys.argv += ["--ckpt_path", str(self.ckpt_path)]  # for ranks that start from this command line: the same file
         self.checkpoint = load_checkpoint(self.ckpt_path)
         require_same_algorithm(self.ckpt_path, self.checkpoint, settings.model.class_path)
         settings.ckpt_path = str(self.ckpt_path)
@@ -178,6 +184,7 @@ class LeydenCLI(LightningCLI):
             for key, here, there in self._differences():
                 rank_zero_info(f"model.{key} is {here} here and {there} in the checkpoint; {here} is used.")
         trainer = super().instantiate_trainer(**kwargs)
+        write_atomically(trainer)
         precision = self.config[self.config.subcommand].trainer.precision
         if precision in ("16-mixed", "16", 16) and trainer.strategy.root_device.type == "cpu":
             raise UsageError("trainer.precision 16-mixed needs a GPU: use bf16-mixed or 32-true on a CPU.")

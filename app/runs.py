@@ -1,17 +1,16 @@
 """Runs on disk: where an experiment keeps them, which checkpoint `last` and `best` mean, what a checkpoint holds."""
 
-import math
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from callbacks.checkpoint_index import verify_index
 from datamodules.core.tensor_files import load_tensors
 from datamodules.types import UsageError
 
 RUN_NAME = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,64}")
-VALUE_IN_NAME = re.compile(r"-?\d+(?:\.\d+)?(?=(?:-v\d+)?\.ckpt$)")
 
 
 class Experiment(NamedTuple):
@@ -83,55 +82,13 @@ def require_writable(folder: Path) -> None:
         )
 
 
-def find_checkpoint(wanted: str, experiment: Experiment) -> Path:
-    """The file that `--ckpt_path` means: `last` or `best` of the experiment's newest run that has one, or a path.
-
-    Raises:
-        UsageError: if there is none, or if it is not a local file.
-    """
-    if wanted in ("last", "best"):
-        choose = _last if wanted == "last" else _best
-        found = [path for run in experiment.runs() if (path := choose(run / "checkpoints"))]
-        if not found:
-            raise UsageError(f"There is no `{wanted}` checkpoint in {experiment.folder}: train first, or name a file.")
-        return max(found, key=_saved_at)
-    if "://" in wanted or wanted.startswith("registry:"):
-        raise UsageError(f"The checkpoint `{wanted}` is not a local file: download it and give its path.")
-    if not Path(wanted).is_file():
-        raise UsageError(f"There is no checkpoint `{wanted}`: give a file, or `last` or `best` of this experiment.")
-    return Path(wanted)
-
-
-def _saved_at(path: Path) -> int:
-    return path.stat().st_mtime_ns
-
-
-def _last(folder: Path) -> Path | None:
-    return max(folder.glob("last*.ckpt"), key=_saved_at, default=None)
-
-
-def _best(folder: Path) -> Path | None:
-    """The best by the last checkpoint's record, or the newest's where there is no last.
-
-    Without what was recorded, the file whose name has the highest value, or the lowest where the record says so.
-    """
-    newest = _last(folder) or max(folder.glob("*.ckpt"), key=_saved_at, default=None)
-    states = load_checkpoint(newest).get("callbacks", {}) if newest else {}
-    recorded = [folder / Path(state["best_model_path"]).name for state in states.values() if "best_model_path" in state]
-    if there := [path for path in recorded if path.is_file()]:
-        return there[0]
-    sign = -1 if any("'mode': 'min'" in str(key) for key in states) else 1
-    named = {path: VALUE_IN_NAME.search(path.name) for path in folder.glob("best*.ckpt")}
-    values = {path: sign * float(match[0]) if match else -math.inf for path, match in named.items()}
-    return max(values, key=lambda path: (values[path], _saved_at(path)), default=None)
-
-
 def load_checkpoint(path: Path) -> dict[str, Any]:
     """The content of a checkpoint, on the CPU: tensors and plain types only, so that loading never runs code.
 
     Raises:
         UsageError: if the file is damaged, holds anything else, or is not a checkpoint.
     """
+    verify_index(path)
     checkpoint = load_tensors(path, cure="name another checkpoint")
     if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
         raise UsageError(f"{path} is not a checkpoint of this program: it has no weights under `state_dict`.")

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,11 +19,14 @@ TEMPORARY = re.compile(r"\..+\.\d+\.unfinished")
 
 
 @contextmanager
-def atomic_file(path: Path) -> Iterator[BinaryIO]:
+def atomic_file(path: Path, whole: Callable[[Path], None] | None = None) -> Iterator[BinaryIO]:
     """Yield a binary file to write, which replaces `path` all at once when the block ends.
 
     It is written beside its destination, flushed to the disk and renamed. If the block fails, the old file at `path`
     stays as it was and the new file is removed.
+
+    Args:
+        whole: called with the temporary file when it is complete, before it replaces `path`.
 
     Raises: OSError with the file's name, on a full disk for example.
     """
@@ -35,6 +38,8 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
             file.close()
+            if whole is not None:
+                whole(unfinished)
             os.replace(unfinished, path)
     except OSError as error:
         if error.errno is not None and error.filename is None:
@@ -66,12 +71,12 @@ class _Sink:
             self.file.flush()
 
 
-def save_tensors(content: Any, path: Path) -> None:
-    """Replace `path` all at once by what `torch.save` makes of `content`.
+def save_tensors(content: Any, path: Path, whole: Callable[[Path], None] | None = None) -> None:
+    """Replace `path` all at once by what `torch.save` makes of `content`; `whole` as in `atomic_file`.
 
     Raises: OSError with the file's name if it cannot be written, on a full disk for example.
     """
-    with atomic_file(path) as file:
+    with atomic_file(path, whole) as file:
         sink = _Sink(file)
         try:
             torch.save(content, sink)  # type: ignore[arg-type]

@@ -12,7 +12,9 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 
 from callbacks.atomic import save_tensors, sweep_unfinished
+from callbacks.checkpoint_index import index_path, verify_index, write_index
 from callbacks.stability import Diverged, require_stable
+from datamodules.core.paths import expand_path
 from datamodules.core.tensor_files import load_tensors
 from datamodules.types import UsageError
 
@@ -31,8 +33,15 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     """Writes a checkpoint beside its destination and renames it; reads tensors and plain types of local files only."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
-        """Replace the file at `path` all at once: a crash, or a full disk, leaves the old one as it was."""
-        save_tensors(checkpoint, Path(path))
+        """Replace the file at `path` all at once, after its index: a crash or a full disk leaves the old one whole."""
+        path = Path(path)
+        index = "global_step" in checkpoint
+        save_tensors(checkpoint, path, (lambda written: write_index(checkpoint, written, path)) if index else None)
+
+    def remove_checkpoint(self, path: str | Path) -> None:
+        """Remove a checkpoint and its index."""
+        super().remove_checkpoint(path)
+        index_path(Path(path)).unlink(missing_ok=True)
 
     def load_checkpoint(
         self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = None
@@ -43,6 +52,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         """
         if "://" in str(path):
             raise UsageError(f"The checkpoint `{path}` is not a local file: download it and give its path.")
+        verify_index(Path(path))
         return load_tensors(path, cure="resume from another checkpoint", map_location=map_location)
 
 
@@ -97,12 +107,12 @@ class Checkpoint(ModelCheckpoint):
         removed.
         """
         super().setup(trainer, pl_module, stage)
+        self.dirpath = expand_path(str(self.dirpath))  # as TensorBoard's logger expands the folder of its events
         if stage == "fit" and trainer.is_global_zero:
             checkpoints = [Path(str(self.dirpath))] + ([Path(trainer.ckpt_path).parent] if trainer.ckpt_path else [])
             for folder in {folder for each in checkpoints for folder in (each, each.parent)}:
                 sweep_unfinished(folder)
-        if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:
-            trainer.strategy.checkpoint_io = AtomicCheckpointIO()
+        write_atomically(trainer)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Note where this process begins: until an iteration ended, the checkpoint resumed from is the better one."""
@@ -183,6 +193,12 @@ class Checkpoint(ModelCheckpoint):
         if Path(state_dict["best_model_path"]).is_file():
             super().load_state_dict(state_dict | {"dirpath": self.dirpath})
             self.best_evaluation = state_dict.get("best_evaluation", {})
+
+
+def write_atomically(trainer: Trainer) -> None:
+    """Let Lightning's file access be the atomic one, unless the user chose another."""
+    if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:
+        trainer.strategy.checkpoint_io = AtomicCheckpointIO()
 
 
 def keeps_checkpoints(trainer: Any) -> bool:

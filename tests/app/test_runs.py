@@ -5,12 +5,12 @@ from typing import Any, Literal
 import pytest
 import torch
 
+from app.find_checkpoint import find_checkpoint
 from app.runs import (
     Difference,
     Experiment,
     different_options,
     experiment_of,
-    find_checkpoint,
     load_checkpoint,
     misfit,
     require_writable,

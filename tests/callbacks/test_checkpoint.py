@@ -5,7 +5,8 @@ import pytest
 import torch
 from lightning.pytorch import Callback
 
-from app.runs import Experiment, find_checkpoint
+from app.find_checkpoint import find_checkpoint
+from app.runs import Experiment
 from callbacks.checkpoint import AtomicCheckpointIO, Checkpoint, run_folder
 from callbacks.evaluation import RunSummary
 from datamodules.types import UsageError
@@ -39,7 +40,7 @@ def saved(path: Path) -> dict[str, Any]:
 def test_a_run_keeps_the_best_by_evaluation_and_the_last(make_run: Any) -> None:
     run = make_run(Checkpoint(), iterations=4).fit()
 
-    files = sorted(path.name for path in (run.folder / "checkpoints").iterdir())
+    files = sorted(path.name for path in (run.folder / "checkpoints").glob("*.ckpt"))
 
     best = saved(run.folder / "checkpoints" / files[0])
     score = float(best["callbacks"][run.trainer.checkpoint_callback.state_key]["best_model_score"])

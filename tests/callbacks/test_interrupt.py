@@ -95,7 +95,7 @@ def test_a_signal_during_an_evaluation_ends_it_and_what_it_played_counts_for_not
 
     run = make_run(signals, Interrupt(), checkpoint, iterations=100).fit()
 
-    files = sorted(path.name for path in (run.folder / "checkpoints").iterdir())
+    files = sorted(path.name for path in (run.folder / "checkpoints").glob("*.ckpt"))
     assert run.trainer.global_step == 4 and not run.module.evaluation_episodes.whole
     assert len(files) == 2 and files[0].startswith("best-env_steps=64") and files[1] == "last.ckpt"
     assert torch.load(run.folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == 4
@@ -104,7 +104,7 @@ def test_a_signal_during_an_evaluation_ends_it_and_what_it_played_counts_for_not
 def test_a_signal_during_the_first_evaluation_leaves_no_result(make_run: Any) -> None:
     run = make_run(Sends(signal.SIGTERM, evaluation=True), Interrupt(), Checkpoint(), iterations=100).fit()
 
-    assert [path.name for path in (run.folder / "checkpoints").iterdir()] == ["last.ckpt"]
+    assert [path.name for path in (run.folder / "checkpoints").glob("*.ckpt")] == ["last.ckpt"]
     assert not [tag for tag in run.module.latest if tag.startswith("eval/")]
 
 
