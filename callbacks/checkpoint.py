@@ -99,6 +99,7 @@ class Checkpoint(ModelCheckpoint):
         self.every_n_iterations = every_n_iterations
         self.best_evaluation: dict[str, float] = {}
         self._begun_at = 0
+        self._replaced_best: list[str] = []
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         """Find the folder, and let Lightning's file access be the atomic one unless the user chose another.
@@ -156,6 +157,10 @@ class Checkpoint(ModelCheckpoint):
             vars(self).update(before)
             raise
 
+    def _remove_checkpoint(self, trainer: Any, filepath: str) -> None:
+        """Remove a replaced best only after `last`, which records the best, was saved: a kill in between loses none."""
+        self._replaced_best.append(filepath)
+
     def _save_last_checkpoint(self, trainer: Any, monitor_candidates: dict[str, Any]) -> None:
         """Save every rank's replay beside `last`, and nowhere else: it can be a thousand times as large."""
         require_stable(trainer)
@@ -164,6 +169,8 @@ class Checkpoint(ModelCheckpoint):
         if state is not None:
             save_tensors(state, data.replay_path(folder))
         super()._save_last_checkpoint(trainer, monitor_candidates)
+        while self._replaced_best:
+            super()._remove_checkpoint(trainer, self._replaced_best.pop())
         if state is not None:
             for path in data.superseded_replays(folder):
                 path.unlink(missing_ok=True)

@@ -154,6 +154,12 @@ class ReplayData(EnvironmentData):
         identity = {"generator": self.dataset.generator.get_state(), "identity": self.dataset.identity}
         return super().rank_state() | {"replay": identity}
 
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Keep this rank's part; with another number of ranks say that the replay fills anew."""
+        super().load_state_dict(state_dict)
+        if self._restored is None:
+            rank_zero_info("Every rank's replay belongs to its rank: with another number of them it fills anew.")
+
     def replay_state(self) -> dict[str, Any] | None:
         """Return everything this rank's replay holds, for `torch.save`; None before there is one."""
         state = self.dataset.content()

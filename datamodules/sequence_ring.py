@@ -39,6 +39,13 @@ class SequenceRing:
         if not self.columns:
             for name, value in fresh._asdict().items():
                 self.columns[name] = value.new_zeros(self.capacity + 1, *value.shape[1:])
+        for name, value in fresh._asdict().items():
+            stored = self.columns[name]
+            if stored.shape[1:] != value.shape[1:] or stored.dtype != value.dtype:
+                raise UsageError(
+                    f"The stored steps hold {name} of shape {list(stored.shape[1:])}, and what was collected is of"
+                    f" shape {list(value.shape[1:])}: keep data.num_envs and the environment."
+                )
         places = (self.newest + torch.arange(steps + 1, device=joined.device)) % (self.capacity + 1)
         self.columns["action"][places[:-1]] = fresh.action
         self.columns["joined"][places[:-1]] = joined

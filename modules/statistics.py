@@ -20,8 +20,10 @@ class RunningMeans:
         self.iterations = 0
 
     def update(self, metrics: Scalars) -> None:
-        """Add one iteration's scalars."""
-        self.names = list(metrics.names)
+        """Add one iteration's scalars; others than before, in a run resumed with other settings, begin new means."""
+        names = list(metrics.names)
+        if names != self.names:
+            self.names, self.sums, self.iterations = names, None, 0
         self.sums = metrics.values.clone() if self.sums is None else self.sums.add_(metrics.values)
         self.iterations += 1
 

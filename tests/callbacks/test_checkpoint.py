@@ -63,6 +63,57 @@ def test_the_best_is_the_lowest_or_the_highest_as_the_mode_says(make_run: Any, m
     assert checkpoint.best_evaluation["eval/score"] == best
 
 
+class Improves(Callback):
+    """A score that rises at every evaluation."""
+
+    score = 0.0
+
+    def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        self.score += 1
+        pl_module.log("eval/score", self.score)
+
+
+class FailingIO(AtomicCheckpointIO):
+    """Fails to replace `last.ckpt` from an iteration on, as a kill after a new best does."""
+
+    def __init__(self, iteration: int):
+        super().__init__()
+        self.iteration = iteration
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        if Path(path).name == "last.ckpt" and checkpoint["global_step"] >= self.iteration:
+            raise ConnectionError("killed")
+        super().save_checkpoint(checkpoint, path, storage_options)
+
+
+def test_the_best_that_last_records_stays_until_last_records_another(make_run: Any) -> None:
+    run = make_run(Improves(), Checkpoint("eval/score"), iterations=8, plugins=[FailingIO(6)])
+    with pytest.raises(ConnectionError):
+        run.fit()
+    folder = run.folder / "checkpoints"
+
+    (state,) = (s for s in saved(folder / "last.ckpt")["callbacks"].values() if "best_model_path" in s)
+
+    assert Path(state["best_model_path"]).name.endswith("-score=2.00.ckpt")
+    assert sorted(path.name[-9:] for path in folder.glob("best*.ckpt")) == ["2.00.ckpt", "3.00.ckpt"]
+
+
+def test_a_best_that_cannot_be_saved_leaves_the_record_of_the_one_before(make_run: Any) -> None:
+    class Full(AtomicCheckpointIO):
+        def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+            if "best" in Path(path).name and checkpoint["global_step"] >= 4:
+                raise OSError("full")
+            super().save_checkpoint(checkpoint, path, storage_options)
+
+    checkpoint = Checkpoint("eval/score")
+    run = make_run(Improves(), checkpoint, plugins=[Full()])
+
+    with pytest.raises(OSError, match="full"):
+        run.fit()
+
+    assert Path(checkpoint.best_model_path).is_file() and float(checkpoint.best_model_score) == 1
+
+
 def test_the_last_checkpoint_of_a_run_includes_the_final_iteration(make_run: Any) -> None:
     run = make_run(Checkpoint(), iterations=5).fit()
 

@@ -281,3 +281,15 @@ def test_a_uniform_replay_is_resumed_by_one_of_other_settings(tmp_path: Path, ch
     assert int(replay.ring.size) == 20 + data.horizon
     found = replay.sample(replay.noise(1, 4000, torch.Generator())).entry // 8
     assert found.unique().tolist() == [*range(int(replay.ring.size) + 1 - data.n_step)]
+
+
+@pytest.mark.parametrize(
+    "change", [{"num_envs": 16}, {"num_envs": 4, "replay_ratio": 4}, {"capacity": 320}], ids=lambda change: str(change)
+)
+def test_a_replay_of_another_shape_is_refused_in_a_sentence(tmp_path: Path, change: dict[str, Any]) -> None:
+    settings = {"env": "CartPole-v1", "env_kwargs": None, "backend": "sync"}
+    fitted_dqn(tmp_path, replay_data(**settings), StopAt(3), Checkpoint())
+    (last,) = tmp_path.rglob("last.ckpt")
+
+    with pytest.raises(UsageError, match=r"is float32 \[.*\] there and .* here\): keep data\.capacity, num_envs"):
+        fitted_dqn(tmp_path / "rest", replay_data(**{**settings, **change}), ckpt_path=last)

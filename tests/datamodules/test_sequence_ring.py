@@ -94,3 +94,13 @@ def test_another_capacity_is_refused() -> None:
 
     with pytest.raises(UsageError, match=r"capacity 6, not 7: keep data\.capacity"):
         SequenceRing(7, 3).load_state_dict(ring.state_dict(), torch.device("cpu"))
+
+
+def test_steps_of_another_number_of_rows_are_refused() -> None:
+    ring, other = SequenceRing(6, 3), SequenceRing(6, 3)
+    ring.store(rollout(0, 3, set()))
+    state = ring.state_dict()
+    other.load_state_dict({**state, "obs": state["obs"][:, :2]}, torch.device("cpu"))
+
+    with pytest.raises(UsageError, match=r"hold obs of shape \[2, 1\].* \[3, 1\]: keep data\.num_envs"):
+        other.store(rollout(3, 2, set()))

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from datamodules.types import Scalars
+from modules.statistics import RunningMeans
 from modules.training_log import Reading, TrainingLog
 
 EPISODES = ("count", "return", "length")
@@ -73,3 +74,14 @@ def test_a_reading_holds_the_values_of_when_it_was_made():
     values.zero_()
 
     assert reading.values() == [[1.0, 1.0, 1.0]]
+
+
+@pytest.mark.parametrize("names", [("policy",), ("value", "entropy")])
+def test_means_resumed_with_other_names_begin_anew(names: tuple[str, ...]) -> None:
+    means, resumed = RunningMeans(), RunningMeans()
+    means.update(Scalars(("policy", "value"), torch.tensor([1.0, 2.0])))
+    resumed.remember(means.remembered(), torch.device("cpu"))
+
+    resumed.update(Scalars(names, torch.full((len(names),), 5.0)))
+
+    assert resumed.names == list(names) and resumed.take().tolist() == [5.0] * len(names)
