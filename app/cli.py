@@ -17,6 +17,7 @@ from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCL
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from torch import distributed
 
+from app.commands import Commands, SaveConfig
 from app.config_files import problem
 from app.errors import refuse
 from app.find_checkpoint import find_checkpoint
@@ -33,7 +34,7 @@ from app.runs import (
     require_same_spaces,
     require_writable,
 )
-from app.security import restrict_imports, untrusted_environments
+from app.security import restrict_imports, trusted, untrusted_environments
 from callbacks.checkpoint import write_atomically
 from callbacks.checkpoint_index import environment_of
 from callbacks.evaluation import RunSummary
@@ -90,6 +91,7 @@ class LeydenCLI(LightningCLI):
 
     def __init__(self) -> None:
         self.interrupt = Interrupt()
+        commands = Commands(sys.argv[2:], trusted())
         super().__init__(
             Algorithm,
             EnvironmentData,
@@ -97,8 +99,9 @@ class LeydenCLI(LightningCLI):
             subclass_mode_data=True,
             auto_configure_optimizers=False,
             seed_everything_default=1,  # reproducible unless asked otherwise
+            save_config_callback=SaveConfig,
             save_config_kwargs={"overwrite": True},
-            trainer_defaults=TRAINER_DEFAULTS | {"callbacks": [self.interrupt, RunSummary(), Trajectories()]},
+            trainer_defaults=TRAINER_DEFAULTS | {"callbacks": [self.interrupt, RunSummary(), Trajectories(), commands]},
             parser_kwargs={"prog": "python -m app"},
             parser_class=OneSentenceParser,
         )

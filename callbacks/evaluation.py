@@ -11,6 +11,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 
 from callbacks.atomic import atomic_file
 from callbacks.checkpoint import is_last_iteration, run_folder
+from callbacks.commands import command
 
 STATISTICS = ("mean", "std", "interval", "max")
 """What may follow the last underscore of an evaluation's tag."""
@@ -35,7 +36,7 @@ class RunSummary(Callback):
         evaluation: dict[str, float] = getattr(checkpoint, "best_evaluation", {})
         best = getattr(checkpoint, "best_model_path", "") or getattr(checkpoint, "last_model_path", "")
         if best:
-            pl_module.print(summary(best, evaluation, run_folder(best, trainer.default_root_dir), trainer.log_dir))
+            pl_module.print(summary(trainer, best, evaluation))
         score = evaluation.get("eval/return_mean")
         for logger in trainer.loggers:
             if isinstance(logger, TensorBoardLogger) and score is not None:
@@ -56,13 +57,13 @@ class RunSummary(Callback):
         pl_module.print(f"Written to {path}")
 
 
-def summary(best: str, evaluation: Mapping[str, float], folder: Path, run: str | None) -> str:
-    """One line about a finished run; a resumed one may have its best checkpoint in the `folder` of an earlier run."""
-    config = folder / "config.yaml"
-    replay = f"python -m app test --config {config if config.is_file() else '<config>'} --ckpt_path {best}"
+def summary(trainer: Trainer, best: str, evaluation: Mapping[str, float]) -> str:
+    """Return one line about a finished run; a resumed one may have its best checkpoint in the folder of an earlier."""
+    folder, run = run_folder(best, trainer.default_root_dir), trainer.log_dir
     kind = "best" if evaluation else "last"
     earlier = run is not None and Path(run).resolve() != folder.resolve()
     name = best if earlier else Path(best).name
+    replay = command(trainer, "test", best)
     return f"Run {run if earlier else folder}; {kind} checkpoint {name}{scores(evaluation)}; replay: {replay}"
 
 

@@ -10,7 +10,7 @@ import torch
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 
-from callbacks.checkpoint import run_folder
+from callbacks.commands import command
 
 WORDS = b"\nStopping after this iteration; Ctrl-C again stops at once, and loses what is not saved.\n"
 
@@ -108,11 +108,9 @@ class Interrupt(Callback):
                 f"Stopped by {self.stopped_by.name}; no checkpoint callback is configured, nothing was saved."
             )
             return
-        config = run_folder(last, trainer.default_root_dir) / "config.yaml"
-        shown = config if config.is_file() else "<config>"
         pl_module.print(
             f"Stopped by {self.stopped_by.name} after iteration {trainer.global_step}, saved in {last}."
-            f" Resume: python -m app fit --config {shown} --ckpt_path {last}"
+            f" Resume: {command(trainer, 'fit', last)}"
         )
 
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:

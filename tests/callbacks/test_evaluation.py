@@ -17,7 +17,9 @@ def test_fit_ends_with_one_line_that_replays_the_best(make_run: Any, capsys: pyt
     (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("Run ")]
     assert str(run.folder) in line
     assert f"eval/return_mean {float(checkpoint.best_model_score):.2f} ± " in line
-    assert line.endswith(f"python -m app test --config <config> --ckpt_path {checkpoint.best_model_path}")
+    assert line.endswith(
+        f"trainer.test(model, datamodule=data, ckpt_path='{checkpoint.best_model_path}', weights_only=True)"
+    )
 
 
 def test_tensorboard_holds_the_hyperparameters_and_a_real_hp_metric(make_run: Any) -> None:
