@@ -210,7 +210,9 @@ class LeydenCLI(LightningCLI):
         try:
             with self._fitting_weights():
                 super()._run_subcommand(subcommand)
-        except Exception:
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno is not None and error.filename is None:
+                error.filename = str(self.experiment.folder)  # where a run writes
             if not self.model.latest:
                 folders.remove()
             raise

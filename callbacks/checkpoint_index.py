@@ -38,8 +38,13 @@ def index_path(checkpoint: Path) -> Path:
 
 
 def write_index(checkpoint: Mapping[str, Any], written: Path, path: Path) -> None:
-    """Write the index of the file `written`, which holds `checkpoint` and is about to become `path`."""
-    entries = [entry_of(checkpoint, path, sha256(written)), *read_index(path)[:1]]
+    """Write the index of the file `written`, which holds `checkpoint` and is about to become `path`.
+
+    Of the entries before, that of the file at `path` stays, however often a save was cut short since.
+    """
+    current = sha256(path) if path.is_file() else None
+    before = [entry for entry in read_index(path) if entry.sha256 == current]
+    entries = [entry_of(checkpoint, path, sha256(written)), *before[:1]]
     text = json.dumps([entry._asdict() for entry in entries], indent=1)
     with atomic_file(index_path(path)) as file:
         file.write(text.encode() + b"\n")

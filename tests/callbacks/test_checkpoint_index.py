@@ -37,6 +37,18 @@ def test_a_kill_between_the_index_and_the_checkpoint_damages_neither(tmp_path: P
     assert [entry.iteration for entry in read_index(path)] == [2, 1]
 
 
+def test_saves_cut_short_one_after_the_other_damage_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "last.ckpt"
+    whole = saved(path, step=1)
+    for step in (2, 3, 4):
+        saved(path, step)
+        path.write_bytes(whole)  # as after a kill before the checkpoint took its place
+
+    verify_index(path)
+
+    assert sha256(path) in [entry.sha256 for entry in read_index(path)]
+
+
 @pytest.mark.parametrize("place", [0, 40, -1])
 def test_a_changed_byte_is_told(tmp_path: Path, place: int) -> None:
     content = bytearray(saved(tmp_path / "last.ckpt", 1))
