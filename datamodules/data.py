@@ -33,7 +33,7 @@ class EnvironmentData(LightningDataModule):
         eval_episodes: episodes of an evaluation, all ranks together.
         eval_greedy: evaluate the policy's mode (True) or sample from it.
         eval_env_kwargs: changes to `env_kwargs` for evaluation only.
-        eval_max_steps: an evaluation episode this long is cut, aloud.
+        eval_max_steps: an evaluation episode this long is truncated there, with a warning; the row plays its next one.
 
     Attributes:
         off_policy: whether batches come from a replay.

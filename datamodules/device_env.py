@@ -7,6 +7,9 @@ from datamodules.masks import masks_of
 from datamodules.spaces import without_constants
 from datamodules.types import Spaces, State, Step, TensorEnv, UsageError
 
+ELAPSED = "elapsed_steps"
+"""Leaf of a state that counts the steps of an episode, where there is a limit."""
+
 
 class DeviceEnv:
     """Holds the states of B rows of a TensorEnv, their randomness, and resets rows in the step that ends them.
@@ -31,6 +34,7 @@ class DeviceEnv:
         self.shortest_truncation = env.shortest_truncation
         self.rows = num_envs * env.spaces["agents"]
         self.state: State = {}
+        self.max_steps: int | None = None
         self.generator = torch.Generator(device=device).manual_seed(seed)
         self._all_valid = torch.ones(self.rows, dtype=torch.bool, device=device)
         self._low = torch.tensor(env.spaces["action_low"], device=device)
@@ -44,8 +48,12 @@ class DeviceEnv:
         """
         if seed is not None:
             self.generator.manual_seed(seed)
-        self.state = self.env.initial(self.noise(1)[0])
+        self.state = self._first(self.noise(1)[0])
         return self.env.observation(self.state), masks_of(self.env.info(self.state))
+
+    def limit(self, steps: int) -> None:
+        """Truncate every episode after so many steps, from the next reset on; the state then counts them."""
+        self.max_steps = steps
 
     def noise(self, steps: int) -> Tensor:
         """Uniforms in [0, 1) for `steps` vector steps, `[steps, B, noise_size]`."""
@@ -73,6 +81,9 @@ class DeviceEnv:
         if self.spaces["action_kind"] == "continuous":
             action = self._filled(action).clamp(self._low, self._high)
         last, reward, terminated, truncated = self.env.transition(state, action, noise)
+        if self.max_steps is not None:
+            last = {**last, ELAPSED: state[ELAPSED] + 1}
+            truncated = truncated | ((last[ELAPSED] >= self.max_steps) & ~terminated)
         ended = terminated | truncated
         info, merged = self.env.info(last), last
         static = self.device.type != "cpu" or torch.compiler.is_compiling()
@@ -96,16 +107,21 @@ class DeviceEnv:
         """What states report: `episode_keys` and masks."""
         return self.env.info(state)
 
+    def _first(self, noise: Tensor) -> State:
+        """First states of episodes."""
+        state = self.env.initial(noise)
+        return state if self.max_steps is None else {**state, ELAPSED: torch.zeros_like(noise[:, 0], dtype=torch.int64)}
+
     def _merged(self, ended: Tensor, noise: Tensor, last: State, static: bool) -> State:
         """First states of new episodes where one ended, the last states elsewhere."""
         if static:
-            first = self.env.initial(noise)
+            first = self._first(noise)
             return {
                 key: torch.where(ended.view(-1, *[1] * (leaf.dim() - 1)), first[key], leaf)
                 for key, leaf in last.items()
             }
         rows = ended.nonzero()[:, 0]
-        first = self.env.initial(noise[rows])
+        first = self._first(noise[rows])
         return {key: leaf.index_copy(0, rows, first[key]) for key, leaf in last.items()}
 
     def state_dict(self) -> dict[str, object]:

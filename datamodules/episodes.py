@@ -18,6 +18,7 @@ class Playing(NamedTuple):
 
     obs, masks, reset: what to act on.   actor, envs: states of the policy and, where made of tensors, the environments.
     return_, length, values: of the first `quota` episodes of every row.   finished: how many of them are over.
+    cut: how many of them ended by the limit.
     """
 
     obs: Tensor
@@ -29,6 +30,7 @@ class Playing(NamedTuple):
     length: Tensor
     values: State
     finished: Tensor
+    cut: Tensor
 
 
 class EpisodeDataset(IterableDataset):
@@ -44,9 +46,8 @@ class EpisodeDataset(IterableDataset):
         seed: for the environments and for a sampling actor.
         greedy: the policy's mode rather than a sample.
         record: keep the trajectories.
-        max_steps: an episode this long is cut and counts as it stands, aloud, lest an endless one be waited for.
-        cut: every row plays one episode, and one of `max_steps` is meant to end there: silently, truncated in the
-            recording.
+        max_steps: an episode this long is truncated there, with a warning, and the row goes on with its next one.
+        cut: episodes are meant to end at `max_steps`: no warning.
 
     Attributes:
         interrupted: asked after every step; once it says True nothing more is played, and no episode is given.
@@ -74,6 +75,7 @@ class EpisodeDataset(IterableDataset):
         self.max_steps, self.cut = max_steps, cut
         self.interrupted: Callable[[], bool] = lambda: False
         envs.every_final = record
+        envs.limit(max_steps)
         self.joint = Joint(self.advance, envs.device, name="evaluation", capturable=envs.pure)
 
     def __len__(self) -> int:
@@ -100,9 +102,10 @@ class EpisodeDataset(IterableDataset):
             if not self.pure:
                 playing = playing._replace(obs=playing.obs.clone())
             steps, given_up = steps + 1, self.interrupted()
+        self._warn_of_cut(playing)
         begun = (playing.length.flatten() > 0) & (not given_up)
         info = {key: value.flatten()[begun] for key, value in playing.values.items()}
-        trajectories = tape.episodes(self.quota, self.cut) if self.record and not given_up else []
+        trajectories = tape.episodes(self.quota) if self.record and not given_up else []
         return Episodes(playing.return_.flatten()[begun], playing.length.flatten()[begun], info, trajectories)
 
     def advance(self, playing: Playing, noise: Tensor, env_noise: Tensor) -> tuple[Playing, Tensor, Step]:
@@ -128,9 +131,12 @@ class EpisodeDataset(IterableDataset):
         for key, total in playing.values.items():
             value = step.info[key].to(torch.float64).unsqueeze(1)
             values[key] = total.scatter(1, index, torch.where(counted.unsqueeze(1), value, total.gather(1, index)))
+        length = playing.length.scatter_add(1, index, counted.to(torch.int64).unsqueeze(1))
+        at_limit = length.gather(1, index).squeeze(1) >= self.max_steps
         return playing._replace(
+            cut=playing.cut + (counted & step.truncated & ~step.terminated & at_limit),
             return_=playing.return_.scatter_add(1, index, (step.reward * counted).to(torch.float64).unsqueeze(1)),
-            length=playing.length.scatter_add(1, index, counted.to(torch.int64).unsqueeze(1)),
+            length=length,
             values=values,
             finished=playing.finished + (counted & (step.terminated | step.truncated)),
         )
@@ -150,21 +156,22 @@ class EpisodeDataset(IterableDataset):
             length=zeros.to(device, torch.int64),
             values={key: return_.clone() for key in self.envs.episode_keys},
             finished=torch.zeros(self.rows, dtype=torch.int64, device=device),
+            cut=torch.zeros(self.rows, dtype=torch.int64, device=device),
         )
 
     def _over(self, playing: Playing, steps: int) -> bool:
         if self.envs.device.type != "cpu" and steps % self.look_every:
             return False
-        running = int((playing.finished < self.quota).sum())
-        if running and steps >= self.max_steps * self.quota:
-            if self.cut:
-                return True
+        return bool((playing.finished >= self.quota).all())
+
+    def _warn_of_cut(self, playing: Playing) -> None:
+        """Say how many episodes ended by `max_steps`, unless they are meant to or the environment ends them there."""
+        cut, total = int(playing.cut.sum()), self.rows * self.quota
+        if cut and not self.cut and self.envs.shortest_truncation != self.max_steps:
             rank_zero_warn(
-                f"{running} of {self.rows} evaluation rows were still playing after {steps} steps: they count as they"
-                " stand. Give the environment a time limit, or raise data.eval_max_steps."
+                f"{cut} of {total} evaluation episodes were cut after {self.max_steps} steps and count as they stand."
+                " Give the environment a time limit, or raise data.eval_max_steps."
             )
-            return True
-        return running == 0
 
 
 class _Tape:
@@ -180,9 +187,8 @@ class _Tape:
         columns |= {"terminated": step.terminated, "truncated": step.truncated}
         self.steps.append({name: value.cpu().clone() for name, value in columns.items()})
 
-    def episodes(self, quota: int, cut: bool) -> list[dict[str, Tensor]]:
+    def episodes(self, quota: int) -> list[dict[str, Tensor]]:
         stacked = {name: torch.stack([step[name] for step in self.steps]) for name in self.steps[0]}
-        stacked["truncated"][-1] |= cut & ~stacked["terminated"][-1]
         found = []
         for row in range(stacked["reward"].shape[1]):
             columns = {name: value[:, row][stacked["valid"][:, row]] for name, value in stacked.items()}

@@ -1,5 +1,6 @@
 """Any Gymnasium vector environment as Leyden's VectorEnv: three autoreset modes in, one kind of Step out."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -50,6 +51,8 @@ class GymnasiumEnv:
         device: where tensors go.
         seed: of the first `reset` that is given none.
         name: the environment, for messages.
+        make_one: makes such a vector environment of one row: it replaces a row that a limit cuts where `envs` cannot
+            reset rows alone.
 
     Raises: UsageError for spaces that are not taken, and from a reset or step whose results do not fit them.
     """
@@ -60,7 +63,15 @@ class GymnasiumEnv:
     pure = False
     every_final = False
 
-    def __init__(self, envs: gym.vector.VectorEnv, *, device: torch.device, seed: int = 0, name: str = "environment"):
+    def __init__(
+        self,
+        envs: gym.vector.VectorEnv,
+        *,
+        device: torch.device,
+        seed: int = 0,
+        name: str = "environment",
+        make_one: Callable[[], gym.vector.VectorEnv] | None = None,
+    ):
         self.envs, self.device, self.num_envs, self.name = envs, device, envs.num_envs, name
         self.spaces: Spaces = spaces_of(envs.single_observation_space, envs.single_action_space, name=name)
         self.mode = AutoresetMode(envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
@@ -68,6 +79,9 @@ class GymnasiumEnv:
         self._read_obs = observation_reader(envs.single_observation_space)
         self._write_action = action_writer(envs.single_action_space)
         self._first_seed: int | None = seed
+        self._make_one, self._seed, self._max_steps = make_one, seed, 0
+        self._elapsed = np.zeros(self.num_envs, dtype=np.int64)
+        self._spare: dict[int, gym.vector.VectorEnv] = {}
         self._masked = False
         self._ended, self._any_ended = np.zeros(self.num_envs, dtype=np.bool_), False
         self._own = _place(self._allocated(), masked=False)
@@ -78,6 +92,9 @@ class GymnasiumEnv:
         Returns: observations `[B, *obs]` and, where the environment brings one, `action_mask` `[B, n]` bool.
         """
         seed, self._first_seed = self._first_seed if seed is None else seed, None
+        self._seed = self._seed if seed is None else seed
+        self._elapsed[...] = 0
+        self._close_spare()
         try:
             # Gymnasium's own vector environments take a list, which the signature of their base class does not say.
             obs, infos = self.envs.reset(seed=None if seed is None else self._seeds(seed))  # type: ignore[arg-type]
@@ -92,6 +109,10 @@ class GymnasiumEnv:
         self._any_ended, self._ended[...] = False, False
         step = self._sent(self._own.without_final)
         return step.obs, step.info
+
+    def limit(self, steps: int) -> None:
+        """Truncate every episode after so many steps, from the next reset on."""
+        self._max_steps = steps
 
     def noise(self, steps: int) -> None:
         """None: Gymnasium environments draw their own randomness."""
@@ -131,6 +152,12 @@ class GymnasiumEnv:
     def close(self) -> None:
         """Release processes and windows."""
         self.envs.close()
+        self._close_spare()
+
+    def _close_spare(self) -> None:
+        for each in self._spare.values():
+            each.close()
+        self._spare = {}
 
     def _require_own(self, error: Exception) -> None:
         """Raises: UsageError unless the error is one of the environments' own."""
@@ -149,16 +176,68 @@ class GymnasiumEnv:
         own.truncated[...] = truncated
         if self._masked:
             own.action_mask[...] = self._mask(infos) if "action_mask" in infos else True
+        self._step_spare(actions, own, infos)
         if self.phantoms:
             self._silence_phantoms(own)
+        cut = self._cut(own) if self._max_steps else None
         np.logical_or(own.terminated, own.truncated, out=self._ended)
         np.logical_or(self._ended, ~own.valid, out=own.begins)
         self._any_ended = bool(np.count_nonzero(self._ended))
         if not self._any_ended:
             return place.without_final
         lost = self._ended if self.every_final else own.truncated
-        self._end_episodes(own, infos, lost)
-        return place.step if lost.any() else place.without_final
+        self._elapsed[self._ended] = 0
+        self._end_episodes(own, infos, lost if cut is None else lost & ~cut)
+        step = place.step if lost.any() else place.without_final
+        if cut is not None and self.mode is not AutoresetMode.DISABLED and cut.any():
+            self._restart(own, cut)
+        return step
+
+    def _cut(self, own: _Buffers) -> Array:
+        """Truncate the rows whose episode has reached the limit; which those are, `[B]`."""
+        self._elapsed += own.valid
+        cut = (self._elapsed >= self._max_steps) & own.valid & ~own.terminated & ~own.truncated
+        np.logical_or(own.truncated, cut, out=own.truncated)
+        return cut
+
+    def _restart(self, own: _Buffers, cut: Array) -> None:
+        """Begin the next episode of rows that were cut: in the same step, whatever the mode, so no phantom follows."""
+        if isinstance(self.envs.unwrapped, SyncVectorEnv | AsyncVectorEnv):
+            obs, infos = self.envs.reset(options={"reset_mask": cut.copy()})
+            own.obs[cut] = self._read(obs)[cut]
+            if self._masked:
+                own.action_mask[cut] = self._mask(infos)[cut]
+        else:
+            for row in cut.nonzero()[0]:
+                self._restart_spare(own, int(row))
+        self._ended[cut] = False
+        self._any_ended = bool(self._ended.any())
+
+    def _restart_spare(self, own: _Buffers, row: int) -> None:
+        """Begin an episode of a row in a vector environment of its own, which serves the row from now on."""
+        seed = None
+        if row not in self._spare:
+            if self._make_one is None:
+                raise UsageError(
+                    f"{self.name} cannot reset one of its environments alone, so no episode can be cut after"
+                    f" {self._max_steps} steps: give it a time limit, or choose backend sync."
+                )
+            self._spare[row], seed = self._make_one(), int(env_seeds(self._seed, self.num_envs)[row])
+        obs, infos = self._spare[row].reset(seed=seed)
+        own.obs[row] = self._read_obs(obs)[0]
+        if self._masked:
+            own.action_mask[row] = infos["action_mask"][0]
+
+    def _step_spare(self, actions: Array, own: _Buffers, infos: dict[str, Any]) -> None:
+        """Step the rows that have a vector environment of their own, in place of what `envs` says of them."""
+        for row, env in self._spare.items():
+            obs, reward, terminated, truncated, info = env.step(actions[row : row + 1])
+            own.obs[row], own.reward[row] = self._read_obs(obs)[0], reward[0]
+            own.terminated[row], own.truncated[row] = terminated[0], truncated[0]
+            if self._masked:
+                own.action_mask[row] = info["action_mask"][0] if "action_mask" in info else True
+            if "final_obs" in info:
+                infos.setdefault("final_obs", np.full(self.num_envs, None, dtype=object))[row] = info["final_obs"][0]
 
     def _silence_phantoms(self, own: _Buffers) -> None:
         """The step after an end only brings the next episode's first observation: not valid, no reward, no end."""

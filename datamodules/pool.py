@@ -118,6 +118,10 @@ class PoolEnv:
             self._bring_noted(half, final=False)
         return self.latest.obs, self.latest.info
 
+    def limit(self, steps: int) -> None:
+        """Truncate every episode after so many steps, from the next reset on."""
+        self._crew.shared.limit[0] = steps
+
     def noise(self, steps: int) -> None:
         """None: Gymnasium environments draw their own randomness."""
 
@@ -259,6 +263,7 @@ def _layout(spaces: Spaces, action: tuple[tuple[int, ...], Any], num_envs: int, 
         "masked": ((num_envs,), "bool"),
         "seed": ((num_envs,), "int64"),
         "current": ((num_workers,), "int64"),
+        "limit": ((1,), "int64"),
         "orders": ((SLOTS,), "uint8"),
         "closing": ((1,), "uint8"),
     }

@@ -65,6 +65,7 @@ class Shared(NamedTuple):
     outcome: `[N, 8]` bytes, in one piece so that one copy moves them: reward as float32, terminated, truncated.
     masked: `[N]`, whether the last reset brought a mask.   seed: `[N]` for the next reset, -1 for none.
     current: `[W]`, the environment each worker is busy with, -1 for none.
+    limit: `[1]`, steps after which an episode is truncated; 0 for none.
     orders: `[SLOTS]`, the n-th order at n modulo `SLOTS`.   closing: `[1]`, not 0 when workers shall end.
     """
 
@@ -76,6 +77,7 @@ class Shared(NamedTuple):
     masked: Array
     seed: Array
     current: Array
+    limit: Array
     orders: Array
     closing: Array
 
@@ -182,6 +184,7 @@ class _Worker:
         self.seat, self.shared, self.envs, self.read_obs = seat, shared, envs, read_obs
         self.reward = shared.outcome.view(np.float32)[:, 0]
         self.terminated, self.truncated = shared.outcome.view(np.bool_)[:, 4:6].T
+        self.elapsed = np.zeros(len(self.reward), dtype=np.int64)
 
     def serve(self) -> None:
         parent, served = multiprocessing.parent_process(), 0
@@ -203,6 +206,7 @@ class _Worker:
         shared = self.shared
         for row in range(rows.start, rows.stop):
             shared.current[self.seat.number] = row
+            self.elapsed[row] = 0
             seed = int(shared.seed[row])
             obs, info = self.envs[row].reset(seed=None if seed < 0 else seed)
             shared.obs[row] = self._read(obs)
@@ -217,6 +221,9 @@ class _Worker:
         for row, action in enumerate(actions, rows.start):
             shared.current[number] = row
             obs, self.reward[row], terminated, truncated, info = self.envs[row].step(action)
+            self.elapsed[row] += 1
+            if not terminated and self.elapsed[row] == shared.limit[0]:
+                truncated = True
             if terminated or truncated:
                 obs, info = self._end(row, obs, terminated, truncated)
             shared.obs[row] = self._read(obs)
@@ -225,7 +232,7 @@ class _Worker:
 
     def _end(self, row: int, obs: Any, terminated: bool, truncated: bool) -> tuple[Any, dict[str, Any]]:
         """Keep how an episode ended, before its last observation is overwritten, and begin the next."""
-        self.terminated[row], self.truncated[row] = terminated, truncated
+        self.terminated[row], self.truncated[row], self.elapsed[row] = terminated, truncated, 0
         self.shared.final_obs[row] = self._read(obs)
         return self.envs[row].reset()
 

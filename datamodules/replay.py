@@ -51,7 +51,7 @@ class ReplayData(EnvironmentData):
         eval_episodes: episodes of an evaluation, all ranks together.
         eval_greedy: evaluate the policy's mode (True) or sample from it.
         eval_env_kwargs: changes to `env_kwargs` for evaluation only.
-        eval_max_steps: an evaluation episode this long is cut, aloud.
+        eval_max_steps: an evaluation episode this long is truncated there, with a warning; the row plays its next one.
 
     Raises: UsageError for values that cannot be, and for environments that cannot be made.
     """
@@ -249,6 +249,12 @@ class ReplayDataset(IterationDataset):
         """Step, store, and draw what to learn from."""
         data, rollout = self.data, self.collector.collect()
         masks = dict(self.collector.live.masks)
+        if data.frame_stack > 1 and not are_stacks(rollout):
+            raise UsageError(
+                f"data.frame_stack is {data.frame_stack}, but {data.env}'s observations are no stacks that can be"
+                " rebuilt from single frames (moved by one frame a step, an episode's first repeated): set it to 1,"
+                " which stores observations whole."
+            )
         if self.replay is None:
             self.replay = self._make(rollout, masks)
         replay = self.replay
@@ -289,8 +295,6 @@ class ReplayDataset(IterationDataset):
     def _make(self, rollout: Rollout, masks: dict[str, Tensor]) -> WindowReplay:
         """Storage in the shapes of the first rollout, and the saved content in it."""
         data, stack = self.data, self.data.frame_stack
-        if stack > 1 and not are_stacks(rollout):
-            raise UsageError(f"data.frame_stack is {stack}, but {data.env}'s observations are no stacks: set it to 1.")
         finals = final_slots(data.rows, self.collector.rows, self.collector.envs.shortest_truncation)
         needed = ring_bytes(rollout, masks, data.rows, finals=finals, frame_stack=stack)
         folder = data.disk_folder()

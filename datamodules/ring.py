@@ -210,10 +210,17 @@ def final_slots(rows: int, width: int, shortest_truncation: int | None) -> int:
 
 
 def are_stacks(rollout: Rollout) -> bool:
-    """Whether observations within an episode are stacks that move by one frame a step; reads a value back."""
-    ended = rollout.terminated | rollout.truncated | ~rollout.valid
-    moved = (rollout.obs[1:, :, :-1] == rollout.obs[:-1, :, 1:]).flatten(2).all(-1)
-    return bool((moved | ended).all())
+    """Whether the ring would rebuild these stacks from single frames; reads a value back.
+
+    Within an episode a stack moves by one frame a step, and an episode begins with its first frame repeated.
+    """
+    before, after = rollout.obs[:-1], rollout.obs[1:]
+    goes_on, begins = ~(rollout.terminated | rollout.truncated) & rollout.valid, rollout.reset & rollout.valid
+    first = before[begins]
+    if not goes_on.all():
+        before, after = before[goes_on].unsqueeze(0), after[goes_on].unsqueeze(0)
+    repeated = torch.equal(first[:, :-1], first[:, -1:].expand_as(first[:, :-1]))
+    return repeated and torch.equal(after[:, :, :-1], before[:, :, 1:])
 
 
 def unlike(value: Any, other: Tensor) -> bool:

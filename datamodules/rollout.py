@@ -45,7 +45,7 @@ class RolloutData(EnvironmentData):
         eval_episodes: episodes of an evaluation, all ranks together.
         eval_greedy: evaluate the policy's mode (True) or sample from it.
         eval_env_kwargs: changes to `env_kwargs` for evaluation only.
-        eval_max_steps: an evaluation episode this long is cut, aloud.
+        eval_max_steps: an evaluation episode this long is truncated there, with a warning; the row plays its next one.
 
     Raises: UsageError for values that cannot be, and for environments that cannot be made.
     """

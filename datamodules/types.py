@@ -225,6 +225,10 @@ class VectorEnv(Protocol):
         """Start every environment anew: observations `[B, *obs]` and the masks that belong to them."""
         ...
 
+    def limit(self, steps: int) -> None:
+        """Truncate every episode after so many steps, from the next reset on."""
+        ...
+
     def noise(self, steps: int) -> Tensor | None:
         """Randomness for `steps` vector steps, `[steps, B, noise_size]`; None where the environment draws its own."""
         ...

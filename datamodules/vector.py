@@ -81,7 +81,9 @@ def make_envs(
     kwargs = _checked(env_kwargs)
     if backend == "envpool":
         with _refusals_in_one_sentence(env, backend, kwargs):
-            return GymnasiumEnv(EnvPoolEnvs(env, num_envs, kwargs, ranks=ranks), device=device, seed=seed, name=env)
+            pool = EnvPoolEnvs(env, num_envs, kwargs, ranks=ranks)
+            make_one: Callable[[], gym.vector.VectorEnv] = functools.partial(EnvPoolEnvs, env, 1, kwargs)
+            return GymnasiumEnv(pool, device=device, seed=seed, name=env, make_one=make_one)
     source = source_of(env)
     backend = _chosen(source, backend, num_envs)
     with _refusals_in_one_sentence(env, backend, kwargs):
@@ -92,7 +94,9 @@ def make_envs(
         if backend == "pool":
             makers = _makers(source.spec, num_envs, kwargs)
             return PoolEnv(makers, num_workers=num_workers, ranks=ranks, device=device, seed=seed, name=env)
-        return GymnasiumEnv(_vectorised(source.spec, num_envs, backend, kwargs), device=device, seed=seed, name=env)
+        vectorised = _vectorised(source.spec, num_envs, backend, kwargs)
+        make_one = functools.partial(_vectorised, source.spec, 1, backend, kwargs)
+        return GymnasiumEnv(vectorised, device=device, seed=seed, name=env, make_one=make_one)
 
 
 def probe_spaces(env: str, env_kwargs: dict[str, Any] | None = None, backend: str = "auto") -> Spaces:

@@ -5,6 +5,7 @@ from typing import Any
 
 import gymnasium as gym
 import lightning
+import numpy as np
 import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
@@ -293,3 +294,55 @@ def test_a_replay_of_another_shape_is_refused_in_a_sentence(tmp_path: Path, chan
 
     with pytest.raises(UsageError, match=r"is float32 \[.*\] there and .* here\): keep data\.capacity, num_envs"):
         fitted_dqn(tmp_path / "rest", replay_data(**{**settings, **change}), ckpt_path=last)
+
+
+class Stacked(gym.ObservationWrapper):
+    """Four frames of which some are shown; `padding` stands before an episode's first, in every `every`-th episode."""
+
+    def __init__(self, shown: list[int], padding: int | None = None, every: int = 1):
+        super().__init__(Images())
+        self.shown, self.padding, self.every, self.episode = shown, padding, every, 0
+        self.observation_space = gym.spaces.Box(0, 255, (len(shown), 2, 2), "uint8")
+
+    def reset(self, **kwargs: Any) -> Any:
+        obs, info = self.env.reset(**kwargs)
+        self.episode += 1
+        padding = None if self.episode % self.every else self.padding
+        self.frames = [obs if padding is None else obs * 0 + padding] * 4
+        return self.observation(obs), info
+
+    def observation(self, obs: Any) -> Any:
+        self.frames = [*self.frames[1:], obs]
+        return np.stack([self.frames[each] for each in self.shown])
+
+
+@pytest.mark.parametrize(
+    "env_kwargs",
+    [
+        {"shown": [1, 2, 3], "padding": 0},
+        {"shown": [1, 2, 3], "padding": 0, "every": 3},
+        {"shown": [0, 2, 3]},
+        {"shown": [3, 2, 1]},
+        {"shown": [2, 1, 3]},
+    ],
+    ids=["zero padding", "zero padding later", "skipping", "newest first", "permuted"],
+)
+def test_stacks_that_single_frames_cannot_rebuild_are_refused(env_kwargs: dict[str, Any], tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {"frame_stack": 3, "horizon": 1, "batch_size": 16}
+    data = replay_data(env=f"{__name__}.Stacked", env_kwargs=env_kwargs, backend="sync", **sizes)
+    with pytest.raises(UsageError, match=r"no stacks that can be rebuilt from single frames .*: set it to 1"):
+        trainer(tmp_path).fit(small_dqn(data), datamodule=data)
+
+
+def test_gymnasiums_stacks_padded_with_zeros_are_refused_and_stored_whole_where_asked(tmp_path: Path) -> None:
+    name = f"{__name__}:ZeroPadded-v0"
+    stored = replay_data(env=name, env_kwargs=None, backend="sync", frame_stack=3)
+    with pytest.raises(UsageError, match="no stacks that can be rebuilt"):
+        trainer(tmp_path).fit(small_dqn(stored), datamodule=stored)
+    whole = replay_data(env=name, env_kwargs=None, backend="sync", priority_alpha=0.0)
+    fitted_dqn(tmp_path, whole)
+    found = whole.dataset.replay.sample(whole.dataset.replay.noise(1, 512, torch.Generator()))
+    assert (found.obs[:, :, 0] == 0).flatten(2).all(-1).any()
+
+
+gym.register("ZeroPadded-v0", lambda: gym.wrappers.FrameStackObservation(Images(), 3, padding_type="zero"))
