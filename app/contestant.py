@@ -26,6 +26,8 @@ from datamodules.types import UsageError
 class Paced(Callback):
     """Trains at the pace it is told, after everything that the config's callbacks do in an iteration."""
 
+    acts_per_iteration = False
+
     def __init__(self, pace: Pace):
         self.pace, self.threads = pace, torch.get_num_threads()
 

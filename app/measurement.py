@@ -65,6 +65,8 @@ class Diagnosed(LeydenCLI):
 class Measurement(Callback):
     """Measures between two iterations of a fit and ends it; `found` is what came out, in seconds."""
 
+    acts_per_iteration = False
+
     def __init__(self, test: str):
         self.test, self.batches, self.begun = test, 0, 0.0
         self.found: dict[str, Any] = {}

@@ -2,5 +2,7 @@
 
 A callback knows Lightning, `datamodules.types` and `datamodules.joint`, never a concrete algorithm. To add one, write a
 file here (or anywhere importable), give every setting a default in its `__init__`, test that each setting acts, and
-name it under `trainer.callbacks` in a YAML.
+name it under `trainer.callbacks` in a YAML. One whose `on_train_batch_*` has the same effect when a batch holds several
+iterations (`data.iterations_per_batch`) says so with the class attribute `acts_per_iteration = False`; others are
+refused then.
 """

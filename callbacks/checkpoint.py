@@ -81,6 +81,8 @@ class Checkpoint(ModelCheckpoint):
         best_evaluation: the values by tag of the evaluation that the best checkpoint had.
     """
 
+    acts_per_iteration = False
+
     def __init__(
         self,
         monitor: str = "eval/return_mean",

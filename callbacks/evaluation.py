@@ -25,6 +25,8 @@ class RunSummary(Callback):
     After test: a table, and `metrics.json` in the run folder of the checkpoint tested.
     """
 
+    acts_per_iteration = False
+
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Let the last iteration be evaluated: Lightning does so when a stop is asked for."""
         if is_last_iteration(trainer):

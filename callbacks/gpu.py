@@ -46,6 +46,8 @@ class GPUMonitor(Callback):
     Raises: UsageError.
     """
 
+    acts_per_iteration = False
+
     def __init__(
         self,
         interval_s: float = 1.0,

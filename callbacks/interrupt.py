@@ -28,6 +28,8 @@ class Interrupt(Callback):
         stopped_by: the signal that ended the run; None if none did.
     """
 
+    acts_per_iteration = False
+
     def __init__(self) -> None:
         self.stopped_by: signal.Signals | None = None
         self._received: signal.Signals | None = None

@@ -38,6 +38,8 @@ class OptionAlarm(Callback):
         patience: logs or evaluations in a row.   after: part of the run in which options may still be taking shape.
     """
 
+    acts_per_iteration = False
+
     def __init__(
         self,
         usage: float = 0.05,

@@ -30,6 +30,8 @@ class Progress(ProgressBar):
         line_every_s: seconds between lines elsewhere.
     """
 
+    acts_per_iteration = False
+
     def __init__(self, refresh_every_s: float = 0.2, line_every_s: float = 10.0):
         super().__init__()
         self.refresh_every_s, self.line_every_s = refresh_every_s, line_every_s
@@ -55,7 +57,7 @@ class Progress(ProgressBar):
         """Begin the line."""
         now = time.monotonic()
         self._start = (now, trainer.global_step, pl_module.env_steps)
-        self._total = total_env_steps(trainer) + steps_before(trainer, pl_module)
+        self._total = trainer.datamodule.total_env_steps + pl_module.earlier_env_steps  # type: ignore[attr-defined]
         self._recent.clear()
         self._recent.append((now, pl_module.env_steps))
         if self.is_enabled and sys.stdout.isatty():
@@ -88,9 +90,9 @@ class Progress(ProgressBar):
             self._recent.popleft()
         text = self.line(trainer, pl_module, now, ended)
         if self._bar is None:
-            self.print(f"{trainer.global_step / iterations(trainer):4.0%}  {text}")
+            self.print(f"{pl_module.progress:4.0%}  {text}")
             return
-        self._bar.n = trainer.global_step
+        self._bar.n, self._bar.total = trainer.global_step, iterations(trainer)
         self._bar.set_description_str(text)
 
     def line(self, trainer: Trainer, pl_module: Any, now: float, ended: bool = False) -> str:
@@ -117,13 +119,3 @@ class Progress(ProgressBar):
 def iterations(trainer: Any) -> int:
     """Iterations of the whole run."""
     return int(trainer.datamodule.iterations)
-
-
-def total_env_steps(trainer: Any) -> int:
-    """Environment steps that were asked for, all ranks together."""
-    return int(trainer.datamodule.total_env_steps)
-
-
-def steps_before(trainer: Any, pl_module: Any) -> int:
-    """Environment steps that the agent brought along, beyond those of the run's iterations so far."""
-    return max(0, int(pl_module.env_steps) - trainer.global_step * int(trainer.datamodule.steps_per_iteration))

@@ -20,6 +20,8 @@ class Stability(Callback):
     Raises: Diverged.
     """
 
+    acts_per_iteration = False
+
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Look at what was logged last."""
         for tag, value in pl_module.latest.items():

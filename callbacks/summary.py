@@ -21,6 +21,8 @@ class OptimizationSummary(Callback):
     nothing is collected there is nothing to say of acting.
     """
 
+    acts_per_iteration = False
+
     def __init__(self) -> None:
         self._said = False
 

@@ -21,6 +21,8 @@ class Throughput(Callback):
     In between it only counts, and on a GPU never waits for the device.
     """
 
+    acts_per_iteration = False
+
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Start counting."""
         for joint in joints(trainer, pl_module).values():

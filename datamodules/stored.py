@@ -56,7 +56,7 @@ class StoredData(SequenceData):
         sequences, steps: of the recording.
         total_env_steps: steps drawn in the whole run, all ranks together, rounded up.
         updates, batch_size, chunk: U minibatches an iteration, of N pieces of L steps.
-        held_out, held_out_steps: as for `SequenceData`.
+        held_out, held_out_steps, iterations_per_batch: as for `SequenceData`.
 
     Raises: UsageError for values that cannot be, and for a file that is none of ours.
     """
@@ -77,6 +77,7 @@ class StoredData(SequenceData):
         chunk: int = 50,
         held_out: int = 64,
         held_out_steps: int = 100,
+        iterations_per_batch: int = 1,
     ):
         super().__init__(
             env,
@@ -90,6 +91,7 @@ class StoredData(SequenceData):
             chunk=chunk,
             held_out=held_out,
             held_out_steps=held_out_steps,
+            iterations_per_batch=iterations_per_batch,
         )
         require_positive("updates", updates)
         require_positive("sequences", sequences)

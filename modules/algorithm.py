@@ -15,10 +15,11 @@ from datamodules.seeds import restore_generator, run_seed, stream_generator
 from datamodules.types import ActionKind, Decision, Episodes, Experience, Rollout, Scalars, Spaces, State, UsageError
 from modules.checks import check_action_space, check_data, check_minibatches, check_precision
 from modules.hparams import check_checkpoint, described
+from modules.lightning_progress import CountingOptimizer, counted, reopen, set_length
 from modules.optimizers import Optimizers
 from modules.ranks import gathered, ranks, summed
 from modules.statistics import EvaluationEpisodes
-from modules.tick import Tick, counted, reopen
+from modules.trainer_checks import check_trainer
 from modules.training_log import TrainingLog
 from modules.twins import twin_of
 
@@ -40,6 +41,7 @@ class Algorithm(LightningModule):
         action_kinds: what it can choose; other spaces are refused.
         off_policy: learns from a replay.   corrects_staleness: `prepare` copes with an older policy's rollouts.
         env_steps: valid ones, all ranks together.   updates: optimizer steps.
+        earlier_env_steps: those of them taken before this run began, by the agent that it started from.
         latest: the values logged last, by tag, for whoever displays them.
         joints: `prepare` and `update`, which can be compiled and know their running times, while fitting.
         optimization: steps the optimizers in `update`, while fitting.
@@ -58,7 +60,7 @@ class Algorithm(LightningModule):
         check_action_space(type(self), spaces)
         self.automatic_optimization = False
         self.spaces, self.joints = spaces, {}
-        self.env_steps, self.updates = 0, 0
+        self.env_steps, self.earlier_env_steps, self.updates = 0, 0, 0
         self.latest: dict[str, float] = {}
         self.training_log = TrainingLog()
         self.evaluation_episodes = EvaluationEpisodes()
@@ -118,8 +120,8 @@ class Algorithm(LightningModule):
 
     @property
     def progress(self) -> float:
-        """Share of the run's iterations that are done, in [0, 1]."""
-        return min(1.0, self.global_step / self.data.iterations)
+        """Share of the run's environment steps that are taken, in [0, 1]."""
+        return float(self.data.progress)
 
     def training_step(self, batch: Collection[Collected], batch_idx: int) -> None:
         """Learn from every iteration of the batch."""
@@ -144,6 +146,7 @@ class Algorithm(LightningModule):
         self.env_steps += steps if ranks() == 1 else int(summed(torch.tensor(steps, device=self.device)))
         self.training_log.update(collected.episodes, metrics)
         cast(list[Any], self.optimizers())[-1].step()
+        set_length(self.trainer, self.data.iterations)
         if self.global_step % cast(Any, self.trainer).log_every_n_steps == 0 or self.progress >= 1:
             self.log_training()
 
@@ -228,14 +231,16 @@ class Algorithm(LightningModule):
             self.optimization.restore_options_()
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        """The algorithm's optimizers, then `Tick`."""
+        """The algorithm's optimizers, then the one that counts iterations."""
         self.optimization = Optimizers(self.make_optimizers())
-        return [*self.optimization.each, Tick()]
+        return [*self.optimization.each, CountingOptimizer()]
 
     def setup(self, stage: str) -> None:
         """Refuse data that cannot be learned from, and minibatches and a precision that cannot be had."""
         check_data(self, self.data)
         if stage == "fit":
+            self.earlier_env_steps = self.env_steps
+            check_trainer(self.trainer, self, self.data)
             check_minibatches(self, self.data)
             check_precision(str(self.trainer.precision))
 
@@ -285,16 +290,18 @@ class Algorithm(LightningModule):
         """Add spaces, counters and the state of every rank; called on all ranks."""
         checkpoint["hyper_parameters"] = described(checkpoint.get("hyper_parameters", {}), type(self))
         checkpoint["spaces"] = self.spaces
-        checkpoint["counters"] = {"env_steps": self.env_steps, "updates": self.updates}
+        names = ("env_steps", "earlier_env_steps", "updates")
+        checkpoint["counters"] = {name: getattr(self, name) for name in names}
         if self.joints:
             checkpoint["ranks"] = gathered(self.rank_state())
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take back counters and, if the number of ranks is the same, this rank's state."""
-        self.env_steps, self.updates = checkpoint["counters"]["env_steps"], checkpoint["counters"]["updates"]
+        for name, value in checkpoint["counters"].items():
+            setattr(self, name, value)
         if not self._fitting:
             return
-        if checkpoint["global_step"] >= self.data.iterations:
+        if self.data.env_steps_taken >= self.data.total_env_steps:
             raise UsageError(f"This run is finished, at {self.env_steps} env steps: raise data.total_env_steps.")
         everyone = checkpoint.get("ranks", [])
         if len(everyone) == ranks():

@@ -44,7 +44,7 @@ class Optimizers:
         return [value for state in states for value in state.values() if isinstance(value, Tensor)]
 
     def take_scaler_(self, precision: Any) -> None:
-        """Take over the loss scaler of Lightning's precision, which would scale the steps of `Tick` too."""
+        """Take over the loss scaler of Lightning's precision, which would scale the steps that count iterations too."""
         self.scaler = getattr(precision, "scaler", None)
         if self.scaler is not None:
             precision.scaler = None

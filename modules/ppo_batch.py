@@ -73,7 +73,7 @@ class PPOBatch(NamedTuple):
         if ranks() == 1:
             return normalised(self.advantage, self.valid), None
         total = Moments(*summed(torch.stack(moments(self.advantage, self.valid))).unbind())
-        share = None if self.valid is None else self.valid.sum() * ranks() / total.number
+        share = None if self.valid is None else self.valid.sum() * ranks() / total.number.clamp(min=1)
         return normalised(self.advantage, self.valid, moments=total), share
 
     def stored(self) -> tuple[dict[str, Any], Tensor | None]:

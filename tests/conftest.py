@@ -10,8 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-from datamodules import iterations
-
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the processes that tests start
 torch.set_num_threads(1)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as what a shell runs in the background and all its children do
@@ -23,12 +21,6 @@ def _seeded() -> None:
     random.seed(0)
     np.random.seed(0)
     torch.manual_seed(0)
-
-
-@pytest.fixture(autouse=True)
-def _an_iteration_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Callbacks of tests look at every iteration, however short."""
-    monkeypatch.setattr(iterations, "BATCH_SECONDS", 0.0)
 
 
 @pytest.fixture(autouse=True)

@@ -59,7 +59,7 @@ class Import(Callback):
         own = optimizer.state_dict()
         optimizer.load_state_dict(own | {"state": laid_out(old["optimizer_state_dict"], own)["state"]})
         pl_module.updates = pl_module.copied = int(old["step_count"])
-        pl_module.env_steps = steps_at(float(old["epsilon"]), pl_module.explore)
+        pl_module.env_steps = pl_module.earlier_env_steps = steps_at(float(old["epsilon"]), pl_module.explore)
         data.learning_starts = max(data.learning_starts, data.steps_per_iteration + 1)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:

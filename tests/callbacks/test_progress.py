@@ -31,7 +31,7 @@ class Experienced(Callback):
     """The agent has lived before."""
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        pl_module.env_steps = 1000
+        pl_module.env_steps = pl_module.earlier_env_steps = 1000
 
 
 def test_steps_that_an_imported_agent_brings_along_are_not_the_runs(

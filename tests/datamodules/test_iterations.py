@@ -1,5 +1,6 @@
 """Short iterations share a Trainer batch; everything still happens at the iteration it is due."""
 
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -8,18 +9,13 @@ import lightning
 import pytest
 from lightning.pytorch.callbacks import Callback
 
-from datamodules import iterations
 from tests.training import fitted, snake_data, weights_hash
-
-
-@pytest.fixture
-def packed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches as long as they may be."""
-    monkeypatch.setattr(iterations, "BATCH_SECONDS", 1e9)
 
 
 class Batches(Callback):
     """Notes the iterations done at the start, after each batch, and at each evaluation."""
+
+    acts_per_iteration = False
 
     def __init__(self) -> None:
         self.ends, self.evaluated, self.last = [0], [], []
@@ -33,27 +29,24 @@ class Batches(Callback):
         self.evaluated.append(trainer.global_step)
 
 
-def test_a_batch_holds_many_iterations_once_they_are_known_to_be_short(tmp_path: Path, packed: None):
+def test_a_batch_is_cut_at_logs_evaluations_and_the_end(tmp_path: Path):
     batches = Batches()
 
-    model = fitted(tmp_path, snake_data(), batches, log_every_n_steps=4, val_check_interval=6)
+    model = fitted(tmp_path, snake_data(iterations_per_batch=3), batches, log_every_n_steps=4, val_check_interval=6)
 
-    assert batches.ends == [0, 1, 2, 3, 4, 6, 8, 10]
+    assert batches.ends == [0, 3, 4, 6, 8, 10]
     assert batches.evaluated == [6]
-    assert batches.last == [False] * 6 + [True]
+    assert batches.last == [False] * 4 + [True]
     assert model.global_step == 10
 
 
-def test_packing_changes_no_weight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    hashes = []
-    for seconds in (0.0, 1e9):
-        monkeypatch.setattr(iterations, "BATCH_SECONDS", seconds)
-        hashes.append(weights_hash(fitted(tmp_path, snake_data(), log_every_n_steps=4)))
+def test_iterations_per_batch_change_no_weight(tmp_path: Path):
+    runs = [fitted(tmp_path, snake_data(iterations_per_batch=count), log_every_n_steps=4) for count in (1, 100)]
 
-    assert hashes[0] == hashes[1]
+    assert weights_hash(runs[0]) == weights_hash(runs[1])
 
 
-def test_an_iteration_as_long_as_a_batch_should_last_has_one_of_its_own(tmp_path: Path):
+def test_by_default_a_batch_holds_one_iteration(tmp_path: Path):
     batches = Batches()
 
     fitted(tmp_path, snake_data(), batches)
@@ -62,16 +55,18 @@ def test_an_iteration_as_long_as_a_batch_should_last_has_one_of_its_own(tmp_path
 
 
 @pytest.mark.parametrize("limit", [{"max_steps": 7}, {"limit_train_batches": 7}], ids=str)
-def test_limits_count_iterations(tmp_path: Path, packed: None, limit: dict[str, int]):
+def test_limits_count_iterations(tmp_path: Path, limit: dict[str, int]):
     batches = Batches()
 
-    fitted(tmp_path, snake_data(), batches, log_every_n_steps=4, **limit)
+    fitted(tmp_path, snake_data(iterations_per_batch=100), batches, log_every_n_steps=4, **limit)
 
     assert batches.ends[-2:] == [4, 7]
 
 
 class Saves(Callback):
     """Saves when four iterations are done, and ends the run."""
+
+    acts_per_iteration = False
 
     def __init__(self, path: Path):
         self.path = path
@@ -82,12 +77,13 @@ class Saves(Callback):
             trainer.should_stop = True
 
 
-def test_a_resumed_run_of_packed_iterations_ends_where_the_whole_one_does(tmp_path: Path, packed: None):
+def test_a_resumed_run_of_several_iterations_a_batch_ends_where_the_whole_one_does(tmp_path: Path):
     path, rest = tmp_path / "four.ckpt", Batches()
-    whole = fitted(tmp_path, snake_data(), log_every_n_steps=2)
-    fitted(tmp_path, snake_data(), Saves(path), log_every_n_steps=2)
+    data = partial(snake_data, iterations_per_batch=100)
+    whole = fitted(tmp_path, data(), log_every_n_steps=2)
+    fitted(tmp_path, data(), Saves(path), log_every_n_steps=2)
 
-    resumed = fitted(tmp_path, snake_data(), rest, ckpt_path=path, log_every_n_steps=2)
+    resumed = fitted(tmp_path, data(), rest, ckpt_path=path, log_every_n_steps=2)
 
     assert weights_hash(resumed) == weights_hash(whole)
     assert all(after > before for before, after in pairwise(rest.ends))

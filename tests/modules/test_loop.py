@@ -89,7 +89,8 @@ def test_the_first_minibatch_of_the_first_pass_has_ratio_one(tmp_path: Path, pre
 def test_phantom_rows_are_masked_where_the_vector_env_is_next_step(tmp_path: Path) -> None:
     data = cartpole_data(backend="vector", num_envs=8, total_env_steps=1280)
     model = spied(tmp_path, data)
-    assert model.env_steps < data.total_env_steps
+    assert data.total_env_steps <= model.env_steps < data.total_env_steps + data.steps_per_iteration
+    assert model.global_step == 11 and model.progress == 1
     assert max(float((ratio - 1).abs().max()) for ratio in model.first_ratio) <= 1e-6
 
 

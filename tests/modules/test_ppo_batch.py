@@ -1,10 +1,11 @@
 """Minibatches of transitions and of sequences, shuffled and strided."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, distributed, multiprocessing
 
 from modules.ppo_batch import PPOBatch
 
@@ -49,3 +50,20 @@ def test_shuffled_minibatches_are_successive_pieces_of_the_permutation() -> None
     parts = batch().minibatches(3, order)
 
     assert [part.target.tolist() for part in parts] == order.view(3, 4).tolist()
+
+
+def share_on_rank(rank: int, folder: str) -> None:
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    parts = batch()
+    parts = parts._replace(valid=torch.zeros(12, dtype=torch.bool))
+    advantage, share = parts.normalised_advantage()
+    torch.save([advantage, share], f"{folder}/{rank}.pt")
+    distributed.destroy_process_group()
+
+
+def test_rows_of_which_no_rank_has_a_valid_one_weigh_nothing(tmp_path: Path) -> None:
+    multiprocessing.start_processes(share_on_rank, (str(tmp_path),), nprocs=2, start_method="fork")
+
+    for rank in range(2):
+        advantage, share = torch.load(tmp_path / f"{rank}.pt")
+        assert share == 0 and advantage.isfinite().all()

@@ -1,0 +1,68 @@
+"""Refuse, before a fit, what the user's Trainer, callbacks or hooks cannot do with iterations as batches."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from lightning.pytorch import Callback, LightningDataModule, LightningModule
+from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar, Timer, TQDMProgressBar
+
+from datamodules.types import UsageError
+
+PER_BATCH = ("on_train_batch_start", "on_train_batch_end")
+"""Hooks of callbacks and modules that Lightning calls once a batch."""
+
+TRANSFERS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
+"""Hooks of modules and data that Lightning calls once a batch, too."""
+
+INDIFFERENT: tuple[type, ...] = (ModelCheckpoint, RichProgressBar, TQDMProgressBar, Timer)
+"""Lightning's own that act on batches with the same effect however many iterations a batch holds."""
+
+
+def check_trainer(trainer: Any, module: LightningModule, data: Any) -> None:
+    """Check the Trainer before a fit; set `check_val_every_n_epoch` 1 to None, which means the same in one epoch.
+
+    Raises: UsageError for more than one epoch, and for hooks that act once a batch where a batch holds several
+        iterations.
+    """
+    if trainer.max_epochs != 1:
+        raise UsageError(
+            f"trainer.max_epochs is {trainer.max_epochs}, but a run is one epoch of data.total_env_steps: set it to 1"
+            " (max_steps and max_time can still end it earlier)."
+        )
+    if trainer.check_val_every_n_epoch not in (None, 1):
+        raise UsageError(
+            f"trainer.check_val_every_n_epoch is {trainer.check_val_every_n_epoch}, but a run is one epoch: set it to"
+            " null and trainer.val_check_interval to a number of iterations."
+        )
+    if isinstance(trainer.val_check_interval, int):
+        trainer.check_val_every_n_epoch = None
+    if getattr(data, "iterations_per_batch", 1) > 1:
+        require_indifference(trainer.callbacks, module, data)
+
+
+def require_indifference(callbacks: list[Callback], module: LightningModule, data: LightningDataModule) -> None:
+    """Raises: UsageError if a callback, the module or the data acts once a batch without saying that it may."""
+    hooks = [
+        *((callback, Callback, PER_BATCH) for callback in callbacks),
+        (module, LightningModule, PER_BATCH + TRANSFERS),
+        (data, LightningDataModule, TRANSFERS),
+    ]
+    for owner, base, names in hooks:
+        for name in acting_hooks(type(owner), base, names):
+            raise UsageError(
+                f"data.iterations_per_batch is {getattr(data, 'iterations_per_batch', 1)}, but"
+                f" {type(owner).__name__}.{name} acts on every batch: set data.iterations_per_batch to 1, or if it may"
+                f" act once for several iterations, give {type(owner).__name__} the attribute"
+                " `acts_per_iteration = False`."
+            )
+
+
+def acting_hooks(kind: type, base: type, names: tuple[str, ...]) -> Iterator[str]:
+    """Yield the hooks that a class overrides without a declaration in the class that overrides them, or below it."""
+    for name in names:
+        mro = kind.__mro__
+        definer = next(each for each in mro if name in vars(each))
+        below = mro[: mro.index(definer) + 1]
+        declared = any(vars(each).get("acts_per_iteration") is False or each in INDIFFERENT for each in below)
+        if definer not in base.__mro__ and not declared:
+            yield name
