@@ -3,8 +3,10 @@
 import logging
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from types import FunctionType, MethodType
 from typing import Any, Generic, Literal, TypeVar, cast
 
 import torch
@@ -216,7 +218,8 @@ class _Part:
 
     def __init__(self, owner: Any, attribute: str, options: dict[str, Any]):
         self.owner, self.attribute, self.original = owner, attribute, getattr(owner, attribute)
-        self.compiled: Any = torch.compile(self.original, options=options, fullgraph=True, dynamic=False)
+        own = _with_own_code(torch._dynamo.eval_frame.innermost_fn(self.original))
+        self.compiled: Any = torch.compile(own, options=options, fullgraph=True, dynamic=False)
         self.error: Exception | None = None
         setattr(owner, attribute, self)
 
@@ -231,6 +234,24 @@ class _Part:
     def settle(self) -> None:
         """Leave the place to the compiled function."""
         setattr(self.owner, self.attribute, self.compiled)
+
+
+def _with_own_code(function: Any) -> Any:
+    """Copy a function or method so that its code object is its own; other callables are returned unchanged.
+
+    Dynamo keeps compiled graphs, and counts recompilations, per code object. Shared code would let the joints of all
+    runs in a process count towards one `torch._dynamo.config.recompile_limit`, and each call test the guards of all.
+    The graphs are freed with the copy: Dynamo's map from compiled to original code would keep them.
+    """
+    if isinstance(function, MethodType):
+        return MethodType(_with_own_code(function.__func__), function.__self__)
+    if not isinstance(function, FunctionType):
+        return function
+    code = function.__code__.replace()
+    own = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    own.__kwdefaults__, own.__qualname__ = function.__kwdefaults__, function.__qualname__
+    weakref.finalize(own, torch._dynamo.reset_code, code).atexit = False
+    return own
 
 
 def _first_complaint(own: str) -> str:

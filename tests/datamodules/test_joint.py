@@ -1,5 +1,7 @@
 """What a joint does where it cannot take the form that was asked for."""
 
+import gc
+import weakref
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,50 @@ def test_what_can_be_compiled_is_compiled() -> None:
 
     assert work.joint.in_force == "compiled" and {"double", "increment"} <= set(vars(work))
     torch.testing.assert_close(results, [torch.full((3,), 3.0)] * 2)
+
+
+def compile_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let Dynamo trace and guard as always, and run its graphs without inductor."""
+    compile_ = torch.compile
+    monkeypatch.setattr(
+        torch, "compile", lambda function, options, **settings: compile_(function, backend="eager", **settings)
+    )
+
+
+def test_joints_beyond_the_recompile_limit_are_compiled_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_quickly(monkeypatch)
+    torch._dynamo.reset()
+    number = torch._dynamo.config.recompile_limit + 3
+
+    works = [Work(looks=False) for _ in range(number)]
+    results = [work.joint(torch.ones(1 + size)) for size, work in enumerate(works)]
+
+    assert [work.joint.in_force for work in works] == ["compiled"] * number
+    assert [len(result) for result in results] == list(range(1, number + 1))
+
+
+def test_a_joint_made_anew_for_the_same_owner_compiles_the_original(monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_quickly(monkeypatch)
+    work = Work(looks=False)
+
+    for size in range(1, torch._dynamo.config.recompile_limit + 4):
+        work.joint = Joint(work.run, torch.device("cpu"), parts=[(work, "double"), (work, "increment")])
+        work.joint.mode = "default"
+        assert torch.equal(work.joint(torch.ones(size)), torch.full((size,), 3.0))
+
+        assert work.joint.in_force == "compiled"
+
+
+def test_compiled_code_is_freed_with_its_joint(monkeypatch: pytest.MonkeyPatch) -> None:
+    compile_quickly(monkeypatch)
+    work = Work(looks=False)
+    work.joint(torch.ones(3))
+    code = weakref.ref(work.double._torchdynamo_orig_callable.__func__.__code__)
+
+    del work
+    gc.collect()
+
+    assert code() is None
 
 
 def test_a_part_that_cannot_be_compiled_costs_no_second_call() -> None:
