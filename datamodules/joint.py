@@ -250,7 +250,7 @@ def _with_own_code(function: Any) -> Any:
     code = function.__code__.replace()
     own = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
     own.__kwdefaults__, own.__qualname__ = function.__kwdefaults__, function.__qualname__
-    weakref.finalize(own, torch._dynamo.reset_code, code).atexit = False
+    weakref.finalize(own, torch._C._dynamo.eval_frame.reset_code, code).atexit = False
     return own
 
 
