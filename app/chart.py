@@ -35,8 +35,8 @@ class Axes:
         return left + across, (SIZE[1] + self.names) * FINE - bottom - (SIZE[1] * FINE - top - bottom) * share
 
 
-def chart(bands: Mapping[str, Band], metric: str, threshold: float) -> Image.Image:
-    """A line for every setting in its interval, a dashed line at the threshold; the names above."""
+def chart(bands: Mapping[str, Band], metric: str, threshold: float | None) -> Image.Image:
+    """A line for every setting in its interval, a dashed line at the threshold if there is one; the names above."""
     axes = axes_of(bands, threshold)
     size = (SIZE[0], SIZE[1] + axes.names)
     picture = Image.new("RGB", (size[0] * FINE, size[1] * FINE), PAPER)
@@ -52,7 +52,8 @@ def chart(bands: Mapping[str, Band], metric: str, threshold: float) -> Image.Ima
         colour = COLOURS[number % len(COLOURS)]
         draw_band(draw, axes, band, colour)
         draw.text((MARGIN[0] * FINE, (4 + LINE * (number + 1)) * FINE), name, colour, font)
-    for piece in range(0, 40, 2):
+    for piece in range(0, 40 if threshold is not None else 0, 2):
+        assert threshold is not None
         ends = [axes.at(axes.steps * part / 40, threshold) for part in (piece, piece + 1)]
         draw.line(ends, INK, FINE)
     draw.text((MARGIN[0] * FINE, 4 * FINE), f"{metric} against environment steps", INK, font)
@@ -67,12 +68,18 @@ def draw_band(draw: ImageDraw.ImageDraw, axes: Axes, band: Band, colour: str) ->
     if len(pairs) > 1:
         draw.polygon([*upper, *reversed(lower)], fill=f"{colour}30")
         draw.line([axes.at(step, estimate.value) for step, estimate in pairs], colour, 3 * FINE, joint="curve")
+    else:
+        ((step, estimate),) = pairs
+        draw.line([*lower, *upper], colour, 2 * FINE)
+        x, y = axes.at(step, estimate.value)
+        draw.ellipse([x - 6 * FINE, y - 6 * FINE, x + 6 * FINE, y + 6 * FINE], fill=colour)
 
 
-def axes_of(bands: Mapping[str, Band], threshold: float) -> Axes:
+def axes_of(bands: Mapping[str, Band], threshold: float | None) -> Axes:
     """Axes that show the middle of what there is: the worst twentieth of the values may lie outside."""
     values = sorted(estimate.value for band in bands.values() for estimate in band.estimates)
-    low, high = min(values[len(values) // 20], threshold), max(values[-1], threshold)
+    shown = [values[len(values) // 20], values[-1], *([] if threshold is None else [threshold])]
+    low, high = min(shown), max(shown)
     margin = 0.05 * (high - low) or 1.0
     return Axes(max(band.steps[-1] for band in bands.values()) or 1, low - margin, high + margin, LINE * len(bands))
 

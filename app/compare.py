@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,11 +31,9 @@ FINISHED = "finished.json"
 REFUSED = 2
 """The exit code of a run that bad input ended: its sentence is all there is to keep."""
 
-OUTSIDE_BRACKETS = re.compile(r",(?![^\[{(]*[\]})])")
-
 
 class Entry(NamedTuple):
-    """One run: its setting, its seed, where it goes, and the words after `fit`."""
+    """One run: its setting, its seed, the folder of its first attempt, and the words after `fit`."""
 
     setting: str
     seed: int
@@ -57,9 +56,9 @@ def main() -> None:
         refuse(failures[0])
     results = []
     for setting, group in itertools.groupby(found, key=lambda entry: entry.setting):
-        curves = [curve_of(entry.folder, options.metric) for entry in group]
+        curves = [curve_of(finished(entry) or entry.folder, options.metric) for entry in group]
         results.append(judged(setting, curves, options.threshold, options.mode))
-    bands = {result.name: band(result.curves) for result in results}
+    bands = {result.name: course for result in results if (course := band(result.curves)).steps}
     write(options.folder, options.metric, results, bands, options.threshold)
     print(table(results, options.metric, options.threshold))
     print(f"Curves: {options.folder}/curves.csv, curves.png; tensorboard --logdir {options.folder}/compared")
@@ -77,8 +76,8 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
         "a setting that is the same in all runs; repeatable"
     ))  # fmt: skip
     parser.add_argument("--seeds", type=int, default=5, help="runs of each setting, with seeds 1, 2, ...")
-    parser.add_argument("--metric", required=True, help="the tag to judge by, such as eval/return_mean")
-    parser.add_argument("--threshold", type=float, required=True, help="the value to reach")
+    parser.add_argument("--metric", default="eval/return_mean", help="the tag to judge by (eval/return_mean)")
+    parser.add_argument("--threshold", type=float, help="the value to reach, if any")
     parser.add_argument("--mode", choices=("max", "min"), default="max", help="whether more or less is better")
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     parser.add_argument("--folder", type=Path, default=Path("runs/compare"), help="where runs and results go")
@@ -99,32 +98,49 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
 
 
 def entries(options: argparse.Namespace) -> Iterator[Entry]:
-    """All runs, those of a setting one after the other."""
-    varied = [(key, OUTSIDE_BRACKETS.split(values)) for key, _, values in (item.partition("=") for item in options.set)]
+    """All runs, those of a setting one after the other; the hash of all that decides it names its folder."""
+    varied = [(key, split_values(values)) for key, _, values in (item.partition("=") for item in options.set)]
+    found = []
     for config in options.config:
         path = Path(require_config(find_config(config)))
         for values in itertools.product(*(values for _, values in varied)):
             chosen = [(key, value) for (key, _), value in zip(varied, values, strict=True)]
-            name = " ".join([path.stem, *(label(key, value) for key, value in chosen)])
             settings = [f"--{setting}" for setting in options.same]
             settings += [f"--{key}={value}" for key, value in chosen if value]
-            for seed in range(1, options.seeds + 1):
-                yield entry(name, seed, options.folder, ["--config", str(path.absolute()), *settings])
+            digest = sha256(json.dumps(settings).encode() + b"\0" + path.read_bytes()).hexdigest()[:10]
+            short = " ".join([path.stem, *(label(key, value) for key, value in chosen)])
+            long = " ".join([path.stem, *(f"{key}={value or 'config'}" for key, value in chosen)])
+            found.append((short, long, digest, ["--config", str(path.absolute()), *settings]))
+    digests: dict[str, set[str]] = {}
+    for short, long, digest, _ in found:
+        digests.setdefault(short, set()).add(digest)
+        digests.setdefault(long, set()).add(digest)
+    for short, long, digest, words in {entry[2]: entry for entry in found}.values():
+        name = next((name for name in (short, long) if len(digests[name]) == 1), f"{long} #{digest}")
+        for seed in range(1, options.seeds + 1):
+            yield Entry(name, seed, options.folder / f"{plain(short)[:48]}-{digest}" / f"seed_{seed}", words)
+
+
+def split_values(values: str) -> list[str]:
+    """The values of a setting, split at the commas outside of brackets and quotes."""
+    parts, depth, quote = [""], 0, ""
+    for character in values:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "\"'":
+            quote = character
+        depth += not quote and (character in "[{(") - (character in "]})")
+        if character == "," and depth == 0 and not quote:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
 
 
 def label(key: str, value: str) -> str:
     """A setting for a name: the last words of key and value."""
-    short = value if re.fullmatch(r"-?[\d.]+(e-?\d+)?", value) else value.rpartition(".")[2]
-    return f"{key.rpartition('.')[2]}={short or 'config'}"
-
-
-def entry(setting: str, seed: int, folder: Path, words: list[str]) -> Entry:
-    """A run in `folder/setting/seed_N`."""
-    name = plain(setting)[:64]
-    logger = {"save_dir": str(folder.absolute()), "name": name, "version": f"seed_{seed}"}
-    words = [*words, f"--seed_everything={seed}"]
-    words += [f"--trainer.logger.init_args.{key}={value}" for key, value in logger.items()]
-    return Entry(setting, seed, folder / name / f"seed_{seed}", words)
+    plain_class = re.fullmatch(r"[A-Za-z_][\w.]*", value)
+    return f"{key.rpartition('.')[2]}={(value.rpartition('.')[2] if plain_class else value) or 'config'}"
 
 
 def plain(name: str) -> str:
@@ -132,32 +148,44 @@ def plain(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "_", name)
 
 
+def attempts(entry: Entry) -> Iterator[Path]:
+    """The folders of a run: a new one where an attempt before did not finish."""
+    for number in itertools.count(1):
+        yield entry.folder if number == 1 else entry.folder.with_name(f"{entry.folder.name}_{number}")
+
+
+def finished(entry: Entry) -> Path | None:
+    """The folder of the attempt that finished."""
+    return next((run for run in itertools.takewhile(Path.exists, attempts(entry)) if (run / FINISHED).is_file()), None)
+
+
 def finish(entry: Entry, threads: int) -> str | None:
-    """Run it, unless it was finished before; a sentence if it fails."""
-    mark, command = entry.folder / FINISHED, json.dumps(entry.words)
-    if mark.is_file() and mark.read_text(encoding="utf-8") == command:
+    """Run it, unless it was finished before; a sentence if it fails. Nothing of an earlier attempt is removed."""
+    if finished(entry) is not None:
         return None
-    for stale in entry.folder.glob("events.out.tfevents.*"):
-        stale.unlink()
-    entry.folder.mkdir(parents=True, exist_ok=True)
+    run = next(itertools.dropwhile(os.path.lexists, attempts(entry)))
+    run.mkdir(parents=True)
+    logger = {"save_dir": str(run.parent.parent.absolute()), "name": run.parent.name, "version": run.name}
+    words = [*entry.words, f"--seed_everything={entry.seed}"]
+    words += [f"--trainer.logger.init_args.{key}={value}" for key, value in logger.items()]
     environ = {"OMP_NUM_THREADS": str(threads)} | child_environ()
-    log = entry.folder / "log.txt"
+    log = run / "log.txt"
     with log.open("w", encoding="utf-8") as file:
         done = subprocess.run(
-            [sys.executable, "-m", "app", "fit", *entry.words], env=environ, stdout=file, stderr=subprocess.STDOUT
+            [sys.executable, "-m", "app", "fit", *words], env=environ, stdout=file, stderr=subprocess.STDOUT
         )
     if done.returncode:
         said = log.read_text(encoding="utf-8").strip().splitlines() or ["nothing"]
         if done.returncode == REFUSED:
             log.unlink()
-            for folder in (entry.folder, entry.folder.parent):
+            for folder in (run, run.parent):
                 with suppress(OSError):
                     folder.rmdir()
             return f"{entry.setting}, seed {entry.seed}: {said[-1]}"
         return (
             f"{entry.setting}, seed {entry.seed}, ended with code {done.returncode} and said: {said[-1]} (all: {log})"
         )
-    mark.write_text(command, encoding="utf-8")
+    (run / FINISHED).write_text(json.dumps(words), encoding="utf-8")
     print(f"{entry.setting}, seed {entry.seed}: done", flush=True)
     return None
 
@@ -171,7 +199,7 @@ def curve_of(folder: Path, metric: str) -> list[tuple[int, float]]:
     return curves.by_tag[metric].points
 
 
-def write(folder: Path, metric: str, results: list[Result], bands: dict[str, Band], threshold: float) -> None:
+def write(folder: Path, metric: str, results: list[Result], bands: dict[str, Band], threshold: float | None) -> None:
     """The points as CSV, the curves as a picture and for TensorBoard."""
     with (folder / "curves.csv").open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
@@ -179,14 +207,19 @@ def write(folder: Path, metric: str, results: list[Result], bands: dict[str, Ban
         for result in results:
             for seed, points in enumerate(result.curves, start=1):
                 rows.writerows((result.name, seed, step, value) for step, value in points)
-    chart(bands, metric, threshold).save(folder / "curves.png")
+    if bands:
+        chart(bands, metric, threshold).save(folder / "curves.png")
     for name, course in bands.items():
-        with SummaryWriter(str(folder / "compared" / plain(name))) as board:
+        with SummaryWriter(
+            str(folder / "compared" / f"{plain(name)[:48]}-{sha256(name.encode()).hexdigest()[:6]}")
+        ) as board:
             for step, estimate in zip(course.steps, course.estimates, strict=True):
                 board.add_scalar(metric, estimate.value, step)
 
 
 def summary(result: Result) -> dict[str, object]:
     """A setting's numbers for a program; null for never."""
-    steps = [value if math.isfinite(value) else None for value in result.steps]
-    return {"env_steps": steps, "final": list(result.final), "seeds": len(result.curves)}
+    steps, final = (
+        [value if math.isfinite(value) else None for value in each] for each in (result.steps, result.final)
+    )
+    return {"env_steps": steps, "final": final, "seeds": len(result.curves), "left_out": result.left_out}

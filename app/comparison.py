@@ -26,7 +26,8 @@ class Result(NamedTuple):
     """One setting.
 
     curves: the metric's points of every seed.   crossings: environment steps to the threshold, infinite where it was
-    never reached.   steps: their median.   final: interquartile mean of the last values.
+    never reached.   steps: their median.   final: interquartile mean of the last values that are finite.   left_out:
+    seeds whose last value is not.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Result(NamedTuple):
     crossings: list[float]
     steps: Estimate
     final: Estimate
+    left_out: int = 0
 
 
 class Band(NamedTuple):
@@ -43,11 +45,13 @@ class Band(NamedTuple):
     estimates: list[Estimate]
 
 
-def judged(name: str, curves: Sequence[Points], threshold: float, mode: Mode) -> Result:
-    """The result of a setting whose seeds gave these curves."""
-    crossings = [crossing(points, threshold, mode) for points in curves]
-    final = bootstrap([points[-1][1] for points in curves], interquartile_mean)
-    return Result(name, curves, crossings, bootstrap(crossings, statistics.median), final)
+def judged(name: str, curves: Sequence[Points], threshold: float | None, mode: Mode) -> Result:
+    """The result of a setting whose seeds gave these curves; without a threshold, no steps are counted."""
+    crossings = [math.inf if threshold is None else crossing(points, threshold, mode) for points in curves]
+    last = [points[-1][1] for points in curves]
+    finite = [value for value in last if math.isfinite(value)]
+    final = bootstrap(finite, interquartile_mean) if finite else Estimate(math.nan, math.nan, math.nan)
+    return Result(name, curves, crossings, bootstrap(crossings, statistics.median), final, len(last) - len(finite))
 
 
 def crossing(points: Points, threshold: float, mode: Mode) -> float:
@@ -79,7 +83,13 @@ def bootstrap(values: Sequence[float], statistic: Callable[[Sequence[float]], fl
 
 
 def band(curves: Sequence[Points], most: int = 100) -> Band:
-    """The course of several seeds from where all have begun, at `most` steps; in between a curve keeps its value."""
+    """The course of several seeds from where all have begun, at `most` steps; in between a curve keeps its value.
+
+    Values that are not finite are left out, and curves of nothing else; no steps where nothing is left.
+    """
+    curves = [kept for points in curves if (kept := [point for point in points if math.isfinite(point[1])])]
+    if not curves:
+        return Band([], [])
     first = max(points[0][0] for points in curves)
     steps = sorted({step for points in curves for step, _ in points if step >= first})
     steps = [steps[round(i * (len(steps) - 1) / (most - 1))] for i in range(most)] if len(steps) > most else steps
@@ -95,10 +105,11 @@ def value_at(points: Points, steps: Sequence[int]) -> list[float]:
     return [points[place][1] for place in places.tolist()]
 
 
-def table(results: Sequence[Result], metric: str, threshold: float) -> str:
+def table(results: Sequence[Result], metric: str, threshold: float | None) -> str:
     """The comparison for a reader: one row a setting, the first one's steps as the measure of the others'."""
     width = max(len(result.name) for result in results) + 2
-    lines = [f"{'':<{width}}{f'env steps to {metric} {threshold:g}':<40}final value (IQM)"]
+    reach = "" if threshold is None else f"{f'env steps to {metric} {threshold:g}':<40}"
+    lines = [f"{'':<{width}}{reach}final {'value' if threshold is not None else metric} (IQM)"]
     for result in results:
         reached = sum(math.isfinite(steps) for steps in result.crossings)
         steps = f"{step(result.steps.value)} [{step(result.steps.low)}, {step(result.steps.high)}]"
@@ -106,7 +117,9 @@ def table(results: Sequence[Result], metric: str, threshold: float) -> str:
         times = f" x{result.steps.value / results[0].steps.value:.2f}" if known else ""
         final = f"{result.final.value:.4g} [{result.final.low:.4g}, {result.final.high:.4g}]"
         seeds = f"{reached} of {len(result.crossings)}"
-        lines.append(f"{result.name:<{width}}{f'{steps}{times}, {seeds}':<40}{final}")
+        final += f", {result.left_out} of {len(result.curves)} left out: not finite" if result.left_out else ""
+        reach = "" if threshold is None else f"{f'{steps}{times}, {seeds}':<40}"
+        lines.append(f"{result.name:<{width}}{reach}{final}")
     return "\n".join(lines)
 
 

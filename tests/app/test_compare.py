@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.compare import entries, parsed
+from app.compare import entries, parsed, split_values
 from tests.app.conftest import Run
 
 WORDS = ("--config", "ppo_cartpole.yaml", "--metric", "eval/return_mean", "--threshold", "100")
@@ -57,3 +57,28 @@ def test_bad_input_is_refused_in_one_sentence_and_leaves_nothing(
 
     assert outcome.code == 2 and sentence in outcome.err and len(outcome.err.splitlines()) == 1
     assert [path.name for path in folder.iterdir()] == ["small.yaml"]
+
+
+@pytest.mark.parametrize(
+    "values", ["{process_noise: 0.05},{process_noise: 9.05}", f"{'x' * 70}.a,{'y' * 70}.a", "a.b,c.b"]
+)
+def test_settings_whose_labels_agree_at_the_end_stay_apart(values: str) -> None:
+    found = list(
+        entries(parsed(["--config", "ppo_cartpole.yaml", "--set", f"data.env_kwargs={values}", "--seeds", "1"]))
+    )
+
+    assert len({entry.setting for entry in found}) == len({entry.folder for entry in found}) == 2
+
+
+def test_a_config_that_changed_is_another_setting(folder: Path) -> None:
+    words = ["--config", "small.yaml", "--seeds", "1"]
+    (before,) = entries(parsed(words))
+    (folder / "small.yaml").write_text((folder / "small.yaml").read_text() + "# changed\n")
+
+    (after,) = entries(parsed(words))
+
+    assert before.setting == after.setting and before.folder != after.folder
+
+
+def test_values_are_split_outside_of_brackets_and_quotes() -> None:
+    assert split_values("{a: 1, b: [1, 2]},[3,{c: 4}],,'5,6'") == ["{a: 1, b: [1, 2]}", "[3,{c: 4}]", "", "'5,6'"]

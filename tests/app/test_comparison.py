@@ -77,3 +77,19 @@ def test_names_stand_above_the_plot_and_hide_nothing_of_it() -> None:
 
 def test_ticks_are_round() -> None:
     assert ticks(0, 2000) == [0, 500, 1000, 1500, 2000]
+
+
+def test_values_that_are_not_finite_are_left_out_and_counted() -> None:
+    result = judged("one", [CURVE, [(10, math.nan)], [(10, 0.5), (20, math.nan)]], None, "max")
+
+    assert result.final.value == 0.9 and result.left_out == 2
+    assert "2 of 3 left out: not finite" in table([result], "eval/return_mean", None)
+    assert band(result.curves).steps == [10, 20, 30, 40] and band([[(1, math.nan)]]).steps == []
+    assert math.isnan(judged("none", [[(1, math.nan)]], None, "max").final.value)
+
+
+def test_a_single_evaluation_is_drawn() -> None:
+    pixels = np.asarray(chart({"a": band([[(10, 0.3)], [(10, 0.5)]])}, "eval/return_mean", None)).astype(int)
+
+    wanted = [int(COLOURS[0][i : i + 2], 16) for i in (1, 3, 5)]
+    assert (np.abs(pixels[MARGIN[1] + LINE :] - wanted).max(-1) < 20).sum() > 50
