@@ -58,7 +58,7 @@ def test_environments_of_the_host_feed_it(tmp_path: Path, backend: Any) -> None:
     model = trained(tmp_path, cartpole_data(**settings), Compile("graph"), told, val_check_interval=3)
 
     assert "graph" in told.forms["acting"]
-    assert model.global_step == 10 and "eval/return_mean" in model.latest
+    assert model.env_steps >= data.total_env_steps and "eval/return_mean" in model.latest
 
 
 def test_a_run_that_is_stopped_early_lets_go_of_its_graphs(tmp_path: Path) -> None:

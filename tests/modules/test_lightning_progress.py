@@ -95,7 +95,11 @@ class Hooked(PPO):
         """Do something."""
 
 
-@pytest.mark.parametrize("callback", [PerBatch(), Louder(), LearningRateMonitor(), EMAWeightAveraging()], ids=repr)
+@pytest.mark.parametrize(
+    "callback",
+    [PerBatch(), Louder(), LearningRateMonitor(), EMAWeightAveraging()],
+    ids=lambda callback: type(callback).__name__,
+)
 def test_several_iterations_a_batch_are_refused_with_a_callback_that_acts_per_batch(
     tmp_path: Path, callback: Callback
 ) -> None:
