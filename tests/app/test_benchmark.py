@@ -9,7 +9,7 @@ import pytest
 import torch
 from lightning.pytorch import Callback
 
-from app.benchmark import command_line
+from app.benchmark import command_line, compared, parsed
 from app.probe import bare_loop, latency, percentile, spread
 from modules.active_dynamics import ActiveDynamics
 from modules.exploration.policies import Held
@@ -76,6 +76,37 @@ def test_what_makes_a_run_one_to_be_timed_wins_over_settings() -> None:
 
     assert words.index("--trainer.limit_val_batches=3") < words.index("--trainer.limit_val_batches=0")
     assert words[:2] == ["--config", str(Path("a.yaml").absolute())]
+
+
+def test_every_contestant_warms_up_before_the_first_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    orders: list[tuple[str, str]] = []
+
+    class Recorded:
+        """A contestant that does nothing but note what it is told."""
+
+        def __init__(self, name: str, *_: Any):
+            self.name = name
+
+        def ask(self, order: str) -> dict[str, Any]:
+            orders.append((self.name, order))
+            return {}
+
+        def repeat(self, seconds: float) -> None:
+            orders.append((self.name, f"repeat {seconds}"))
+
+        def speeds(self) -> list[float]:
+            return [1.0]
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr("app.benchmark.Contestant", Recorded)
+    monkeypatch.setattr("app.benchmark.outcome", lambda *_: {})
+    words = ["--config", "ppo_cartpole.yaml", "--against", "ppo_fast.yaml", "--repeats", "2", "--seconds", "4"]
+
+    compared(parsed(words))
+
+    names = ("ppo_cartpole.yaml", "ppo_fast.yaml")
+    assert orders == [(name, "train 2.0") for name in names] + [(name, "repeat 4.0") for name in names] * 2
 
 
 def test_percentiles_and_spread_of_known_numbers() -> None:

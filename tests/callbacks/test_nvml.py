@@ -1,6 +1,8 @@
+import math
 import os
 import subprocess
 import sys
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -36,6 +38,49 @@ def test_a_machine_without_the_driver_is_told_so() -> None:
             NVML()
     else:
         pytest.skip("this machine has the driver")
+
+
+class FakeNVML(ModuleType):
+    """Stands in for the library: one GPU, in the units of NVML's documentation, whose clock is not told."""
+
+    NVML_TEMPERATURE_GPU, NVML_CLOCK_SM = 0, 1
+    NVMLError = RuntimeError
+
+    def nvmlInit(self) -> None: ...
+
+    def nvmlDeviceGetCount(self) -> int:
+        return 1
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
+        return f"handle {index}"
+
+    def nvmlDeviceGetName(self, handle: str) -> str:
+        return f"name of {handle}"
+
+    def nvmlDeviceGetUtilizationRates(self, handle: str) -> SimpleNamespace:
+        return SimpleNamespace(gpu=87, memory=12)
+
+    def nvmlDeviceGetMemoryInfo(self, handle: str) -> SimpleNamespace:
+        return SimpleNamespace(used=3 * 2**30, total=80 * 2**30, free=77 * 2**30)
+
+    def nvmlDeviceGetTemperature(self, handle: str, sensor: int) -> int:
+        return 61 if sensor == self.NVML_TEMPERATURE_GPU else -1
+
+    def nvmlDeviceGetPowerUsage(self, handle: str) -> int:
+        return 345_678  # milliwatts
+
+    def nvmlDeviceGetClockInfo(self, handle: str, kind: int) -> int:
+        raise self.NVMLError("Not Supported")
+
+
+def test_readings_are_in_the_units_that_they_are_named_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNVML("pynvml"))
+    nvml = NVML()
+
+    reading = nvml.sample()[0]
+
+    assert nvml.names == {0: "name of handle 0"} and math.isnan(reading.clock_mhz)
+    assert reading[:5] == (87.0, 3072.0, 81920.0, 61.0, 345.678)
 
 
 @pytest.mark.gpu

@@ -16,6 +16,23 @@ SMALL |= {"batch_size": 16, "replay_ratio": 1, "capacity": 400, "learning_starts
 NEEDED = {"LunarLander": ("Box2D", "box2d"), "Atari": ("ale_py", "atari"), "HalfCheetah": ("mujoco", "mujoco")}
 """The package and the extra that an environment needs."""
 
+GAMMAS = {
+    0.9: "ppo_pendulum",
+    0.95: "sac_options_fourrooms",
+    0.97: "dqn_snake",
+    0.98: "ppo_cartpole ppo_cartpole_large pqn_snake",
+    0.99: " ".join(
+        (
+            "dqn_acrobot dqn_cartpole dqn_lunarlander dqn_pong dqn_snake_classic",
+            "ppo_acrobot ppo_cartpole_memory ppo_fast ppo_snake sac_cartpole",
+            "sac_halfcheetah sac_options_spy sac_options_synthetic sac_pendulum",
+        )
+    ),
+    0.999: "ppo_lunarlander",
+    0.9999: "sac_mountaincar",
+}
+"""Discounts of the shipped configs, with which their results were measured; the rest have none."""
+
 every_config = pytest.mark.parametrize("name", shipped_configs())
 
 Run = Callable[..., str]
@@ -64,6 +81,13 @@ def test_a_config_is_one_whole_experiment_of_its_own_name(name: str) -> None:
 
     assert {"seed_everything", "trainer", "model", "data"} == set(config)
     assert (logger["save_dir"], logger["name"]) == ("runs", name.removesuffix(".yaml"))
+
+
+@every_config
+def test_a_config_discounts_as_its_results_were_measured(name: str) -> None:
+    gammas = {f"{config}.yaml": gamma for gamma, configs in GAMMAS.items() for config in configs.split()}
+
+    assert read(name)["model"]["init_args"].get("gamma") == gammas.get(name)
 
 
 @every_config

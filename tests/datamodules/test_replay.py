@@ -346,3 +346,16 @@ def test_gymnasiums_stacks_padded_with_zeros_are_refused_and_stored_whole_where_
 
 
 gym.register("ZeroPadded-v0", lambda: gym.wrappers.FrameStackObservation(Images(), 3, padding_type="zero"))
+
+
+def test_beta_rises_from_its_start_to_one_over_the_run(tmp_path: Path) -> None:
+    data, betas = replay_data(priority_beta=0.4), {}
+
+    class Betas(Callback):
+        def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+            betas[trainer.global_step] = float(data.dataset.replay.beta)
+
+    fitted_dqn(tmp_path, data, Betas())
+
+    assert len(betas) == 20
+    assert all(value == pytest.approx(0.4 + 0.6 * (step - 1) / 20) for step, value in betas.items() if step > 2)

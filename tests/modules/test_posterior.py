@@ -2,7 +2,9 @@
 
 import torch
 
-from modules.posterior import Posterior
+from datamodules.sequence_types import Sequences
+from modules.posterior import Posterior, lesson_of
+from tests.dynamics import knowledge
 
 VARIANCE = torch.tensor(0.1, dtype=torch.float64)
 
@@ -35,3 +37,18 @@ def test_observing_says_how_much_the_determinant_fell() -> None:
     gained = posterior.observe_(features, target, VARIANCE)
 
     torch.testing.assert_close(gained, 2 * (before - posterior.covariance.logdet()))
+
+
+def test_a_lesson_takes_features_by_the_trapezoidal_rule() -> None:
+    """The mean of both ends of a step, for a target that leaves out what the model's own features say."""
+    model, random = knowledge().model, torch.Generator().manual_seed(0)
+    latent = torch.rand(4, 3, 2, generator=random)
+    joined = torch.ones(3, 3, dtype=torch.bool)
+    joined[1, 2] = False
+
+    lesson = lesson_of(model, latent, Sequences(latent, torch.zeros(3, 3, 2), joined))
+
+    features = model.dynamics.features(latent).double()
+    expected = torch.where(joined.unsqueeze(-1), 0.5 * features[:-1] + 0.5 * features[1:], 0).flatten(0, 1)
+    torch.testing.assert_close(lesson.features, expected)
+    assert not lesson.target[5].any() and lesson.target[4].any()

@@ -1,11 +1,16 @@
 """The training log gives means in two strokes, and loses nothing between them."""
 
+from pathlib import Path
+
 import pytest
 import torch
+from lightning.pytorch.loggers import TensorBoardLogger
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from datamodules.types import Scalars
 from modules.statistics import RunningMeans
 from modules.training_log import Reading, TrainingLog
+from tests.training import fitted, snake_data
 
 EPISODES = ("count", "return", "length")
 
@@ -47,6 +52,16 @@ def test_nothing_begun_gives_nothing():
     log = TrainingLog()
 
     assert not list(log.finished(wait=True))
+
+
+def test_the_event_file_counts_env_steps(tmp_path: Path):
+    logger = TensorBoardLogger(tmp_path)
+    fitted(tmp_path, snake_data(), logger=logger, log_every_n_steps=2)
+
+    events = EventAccumulator(str(logger.log_dir)).Reload()
+
+    for tag in ("rollout/length_mean", "train/learning_rate"):
+        assert [point.step for point in events.Scalars(tag)] == [2 * 128 * (k + 1) for k in range(5)]
 
 
 @pytest.mark.gpu

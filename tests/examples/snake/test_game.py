@@ -54,13 +54,18 @@ def test_every_game_has_its_own_state():
 
 
 def test_a_full_board_ends_the_game():
+    """A snake that goes round a board of 2 x 2 eats all there is; it does not die before."""
     env = make(startingBlocks=1, dim=2, distToBorder=0)
     env.reset(seed=0)
-    for action in (1, 2, 3) * 3:
-        _, _, terminated, truncated, info = env.step(action)
-        if terminated or truncated:
+    lengths, ended = [], False
+    for action in (1, 2, 3, 0) * 2:  # from the upper left corner; turning back at first goes straight on
+        _, reward, terminated, truncated, info = env.step(action)
+        lengths.append(info["snake_length"])
+        if ended := terminated or truncated:
             break
-    assert info["snake_length"] <= 4 and (terminated or truncated)
+
+    assert ended and terminated and not truncated and lengths[-1] == 4 and reward > 0
+    assert sorted(env.body) == [(0, 0), (0, 1), (1, 0), (1, 1)] and not (env.board == 0).any()
 
 
 def test_it_shows_itself():

@@ -91,6 +91,26 @@ def test_icem_returns_the_best_it_has_ever_seen() -> None:
     torch.testing.assert_close(state["elites"][:, 0], plan)
 
 
+def test_icem_tries_the_elites_of_the_last_step_again_and_keeps_those_of_an_iteration() -> None:
+    """Elites that are best win over any sample: those of the last step, shifted, then those of the first iteration."""
+    planner, tried = ICEM(horizon=3, candidates=16, elites=4, keep=0.5, momentum=1.0, std=1e-9), []
+    state = {"plan": torch.zeros(1, 3, 1), "elites": torch.tensor([[[[0.0], [0.9], [0.9]], [[0.0], [0.8], [0.8]]]])}
+
+    def score(actions: Tensor) -> Tensor:
+        tried.append(actions)
+        return actions.sum((-1, -2))
+
+    plan, after = planner(score, state, noise_of(planner, 1))
+
+    torch.testing.assert_close(tried[0][0, -2:, :, 0], torch.tensor([[0.9, 0.9, 0.9], [0.8, 0.8, 0.8]]))
+    torch.testing.assert_close(plan[0, :, 0], torch.full((3,), 0.9))
+    torch.testing.assert_close(after["elites"][0, :, :, 0], torch.tensor([[0.9, 0.9, 0.9], [0.8, 0.8, 0.8]]))
+
+
+def noise_of(planner: Planner, actions: int) -> Tensor:
+    return torch.randn(1, planner.noise_size(actions), generator=torch.Generator().manual_seed(0))
+
+
 def test_icem_samples_less_with_every_iteration() -> None:
     planner = ICEM(candidates=125, iterations=3, decay=1.25, elites=10)
 

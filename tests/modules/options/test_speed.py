@@ -1,10 +1,11 @@
-"""Choosing options for all rows costs about as much as one decision of the actor, and far less than row by row."""
+"""Choosing options for all rows takes about as many operations as one decision of the actor, whatever their number."""
 
-import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from datamodules.types import Spaces
 from modules.functional.option_choice import choice_noise
@@ -12,6 +13,7 @@ from modules.options.controller import Controller
 from modules.sac import SAC
 
 OBS, OPTIONS = 24, 4
+LIMIT = 2
 BOX = Spaces(
     obs_shape=(OBS,),
     obs_dtype="float32",
@@ -24,15 +26,22 @@ BOX = Spaces(
 )
 
 
-def medians(*calls: Callable[[], object], rounds: int = 60) -> list[float]:
-    """Median seconds of each, taken in turns."""
-    times: list[list[float]] = [[] for _ in calls]
-    for _ in range(rounds):
-        for call, taken in zip(calls, times, strict=True):
-            began = time.perf_counter()
-            call()
-            taken.append(time.perf_counter() - began)
-    return [sorted(taken)[rounds // 2] for taken in times]
+class Operations(TorchDispatchMode):
+    """Counts the operators that reach a device, views left out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += not func.is_view
+        return func(*args, **(kwargs or {}))
+
+
+def operations(call: Callable[[], object]) -> int:
+    with Operations() as counted:
+        call()
+    return counted.count
 
 
 def selection(controller: Controller, rows: int) -> Callable[[], object]:
@@ -41,23 +50,22 @@ def selection(controller: Controller, rows: int) -> Callable[[], object]:
     return lambda: controller.choose(obs, state, reset, noise)
 
 
-@pytest.mark.parametrize("rows", [16, 128, 512])
-@torch.inference_mode()
-def test_choosing_for_all_rows_costs_about_one_decision_of_the_actor(rows: int):
+@pytest.mark.parametrize("rows", [16, 512])
+@torch.no_grad()
+def test_choosing_for_all_rows_takes_about_as_many_operations_as_one_decision_of_the_actor(rows: int):
     flat, controller = SAC(BOX), Controller((OBS,), OPTIONS)
     obs, reset = torch.randn(rows, OBS), torch.zeros(rows, dtype=torch.bool)
     noise = flat.noise((rows,), torch.Generator().manual_seed(0))
 
-    choosing, deciding = medians(selection(controller, rows), lambda: flat.act(obs, {}, reset, noise=noise))
+    choosing, deciding = (
+        operations(call) for call in (selection(controller, rows), lambda: flat.act(obs, {}, reset, noise=noise))
+    )
 
-    assert choosing < 1.6 * deciding, f"{choosing / deciding:.2f} of a decision; 1.3 on an idle machine is the bar"
+    assert choosing < LIMIT * deciding, f"{choosing} operations, {deciding} of a decision"
 
 
-@torch.inference_mode()
-def test_sixteen_rows_at_once_are_ten_times_faster_than_one_by_one():
+@torch.no_grad()
+def test_more_rows_take_no_more_operations():
     controller = Controller((OBS,), OPTIONS)
-    one = selection(controller, 1)
 
-    together, alone = medians(selection(controller, 16), lambda: [one() for _ in range(16)], rounds=20)
-
-    assert alone > 7 * together, f"{alone / together:.1f} times; 10 on an idle machine is the bar"
+    assert len({operations(selection(controller, rows)) for rows in (2, 16, 128)}) == 1
