@@ -55,7 +55,8 @@ def test_an_iteration_never_waits_for_the_device(tmp_path: Path) -> None:
 def test_environments_of_the_host_feed_it(tmp_path: Path, backend: Any) -> None:
     settings = {"staleness": 1, "backend": backend, "num_envs": 16, "horizon": 32, "total_env_steps": 16 * 32 * 10}
     told = Told()
-    model = trained(tmp_path, cartpole_data(**settings), Compile("graph"), told, val_check_interval=3)
+    data = cartpole_data(**settings)
+    model = trained(tmp_path, data, Compile("graph"), told, val_check_interval=3)
 
     assert "graph" in told.forms["acting"]
     assert model.env_steps >= data.total_env_steps and "eval/return_mean" in model.latest
