@@ -35,6 +35,7 @@ from app.runs import (
     require_writable,
 )
 from app.security import restrict_imports, trusted, untrusted_environments
+from app.trainer_settings import check_settings, one_sentence
 from callbacks.checkpoint import write_atomically
 from callbacks.checkpoint_index import environment_of
 from callbacks.evaluation import RunSummary
@@ -55,13 +56,6 @@ TRAINER_DEFAULTS: dict[str, Any] = {
     "use_distributed_sampler": False,  # every rank owns its environments: nothing to shard
 }
 """What a run needs unless its config says otherwise."""
-
-REPLACED_SETTINGS = {
-    "gradient_clip_val": "use `--model.max_grad_norm`",
-    "gradient_clip_algorithm": "use `--model.max_grad_norm`, which clips the global norm",
-    "accumulate_grad_batches": "use fewer `--model.minibatches` (and `--model.max_grad_norm` to clip)",
-}
-"""Trainer settings that cannot act on manual optimisation, and what to use instead."""
 
 CHATTER = re.compile(r"litlogger|litmodels|TPU available|max_epochs=1` reached|has Tensor Cores")
 """Lightning's information that tells the user nothing to act on."""
@@ -131,9 +125,7 @@ class LeydenCLI(LightningCLI):
         for env in untrusted_environments(settings.as_dict()):
             top = env.partition(":")[0].partition(".")[0]
             raise UsageError(f"The environment `{env}` imports `{top}`: if you trust that code, add `--trust {top}`.")
-        for key, instead in REPLACED_SETTINGS.items():
-            if settings.trainer.get(key) not in (None, 1):
-                raise UsageError(f"`--trainer.{key}` does not act where algorithms step by themselves: {instead}.")
+        check_settings(settings)
         expand_settings(settings)
         self.experiment = experiment_of(settings.trainer.as_dict())
         if self.config.subcommand == "fit":
@@ -169,7 +161,8 @@ class LeydenCLI(LightningCLI):
             UsageError: for such a value, in the words of the constructor.
         """
         try:
-            super().instantiate_classes()
+            with one_sentence():
+                super().instantiate_classes()
         except (ValueError, MisconfigurationException) as error:
             reason = cause(error)
             if isinstance(reason, ValueError | MisconfigurationException):
@@ -208,7 +201,7 @@ class LeydenCLI(LightningCLI):
         """
         folders = RunFolders(self.trainer, subcommand, self.ckpt_path)
         try:
-            with self._fitting_weights():
+            with self._fitting_weights(), one_sentence():
                 super()._run_subcommand(subcommand)
         except Exception as error:
             if isinstance(error, OSError) and error.errno is not None and error.filename is None:
