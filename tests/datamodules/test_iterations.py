@@ -7,8 +7,9 @@ from typing import Any
 
 import lightning
 import pytest
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
+from callbacks.checkpoint import Checkpoint
 from tests.training import fitted, snake_data, weights_hash
 
 
@@ -38,6 +39,31 @@ def test_a_batch_is_cut_at_logs_evaluations_and_the_end(tmp_path: Path):
     assert batches.evaluated == [6]
     assert batches.last == [False] * 4 + [True]
     assert model.global_step == 10
+
+
+class Saved(Batches):
+    """Notes the iteration of every checkpoint."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.saved: list[int] = []
+
+    def on_save_checkpoint(self, trainer: lightning.Trainer, *_: Any) -> None:
+        self.saved.append(trainer.global_step)
+
+
+@pytest.mark.parametrize(
+    "save",
+    [partial(Checkpoint, every_n_iterations=4), partial(ModelCheckpoint, every_n_train_steps=4, save_top_k=-1)],
+    ids=["Checkpoint", "ModelCheckpoint"],
+)
+def test_a_batch_is_cut_where_a_checkpoint_is_due(tmp_path: Path, save: Any):
+    saved = Saved()
+
+    fitted(tmp_path, snake_data(iterations_per_batch=100), saved, save(), log_every_n_steps=100)
+
+    assert saved.ends == [0, 4, 8, 10]
+    assert {4, 8} <= set(saved.saved) <= {4, 8, 10}
 
 
 def test_iterations_per_batch_change_no_weight(tmp_path: Path):
