@@ -220,7 +220,9 @@ class ActiveDynamics(Algorithm):
 
     def schedule_(self) -> None:
         """The learning rate, and what the model changes over a run."""
-        self.optimization.set_learning_rate_(scheduled(self.learning_rate_schedule, self.learning_rate, self.progress))
+        kind, progress = self.learning_rate_schedule, self.progress
+        rate, share = (scheduled(kind, start, progress) for start in (self.learning_rate, 1.0))
+        self.optimization.set_learning_rate_(rate, share)
         self.model.schedule_(self.progress)
 
     def measured(self) -> dict[str, float | Tensor]:
@@ -292,7 +294,3 @@ class ActiveDynamics(Algorithm):
         work = self.descend if self.data.updates else self.regress
         prepare = Joint(self.prepare, self.device, name="prepare", capturable=not self.data.updates)
         return {"prepare": prepare, "update": Joint(work, self.device, name="update", owned=self.owned_tensors)}
-
-    def owned_tensors(self) -> list[Tensor]:
-        """Adds the posterior."""
-        return [*super().owned_tensors(), *self.posterior.buffers()]

@@ -13,10 +13,11 @@ from torch.optim import Optimizer
 from datamodules.joint import Joint
 from datamodules.seeds import restore_generator, run_seed, stream_generator
 from datamodules.types import ActionKind, Decision, Episodes, Experience, Rollout, Scalars, Spaces, State, UsageError
-from modules.checks import check_action_space, check_data, check_minibatches, check_precision
+from modules.checks import check_action_space, check_data, check_minibatches, check_own_optimizers, check_precision
 from modules.hparams import check_checkpoint, described
 from modules.lightning_progress import CountingOptimizer, counted, reopen, set_length
-from modules.optimizers import Optimizers
+from modules.modes import Modes
+from modules.optimizers import Optimizers, check_same_optimizers, layout_of
 from modules.ranks import gathered, ranks, summed
 from modules.statistics import EvaluationEpisodes
 from modules.trainer_checks import check_trainer
@@ -47,10 +48,14 @@ class Algorithm(LightningModule):
         optimization: steps the optimizers in `update`, while fitting.
         written_out: the same by fewer calls (`modules.written_out`), while fitting, where that is known; else None.
         minibatch_generator: this rank's source of permutations, while fitting.
+        always_eval: names of networks that never learn from a gradient, such as target networks.
+
+    Networks are in eval mode but for `update`, which puts those that learn in train mode (`modules.modes`).
     """
 
     off_policy, corrects_staleness = False, False
     action_kinds: tuple[ActionKind, ...] = ("discrete", "multidiscrete", "binary", "continuous")
+    always_eval: tuple[str, ...] = ()
     joints: dict[str, Joint[Any]]
     optimization: Optimizers
     minibatch_generator: torch.Generator
@@ -66,6 +71,8 @@ class Algorithm(LightningModule):
         self.evaluation_episodes = EvaluationEpisodes()
         self.written_out: Any = None
         self._rank_state: dict[str, Any] | None = None
+        self._saved_optimizers: list[dict[str, Any]] | None = None
+        self._modes: Modes | None = None
 
     def initial_state(self, batch: int) -> State:
         """State of the actor at the start of an episode; it is memoryless unless a subclass says otherwise."""
@@ -109,6 +116,13 @@ class Algorithm(LightningModule):
         """Merge what was collected into running statistics, after the update that used the old ones."""
 
     @property
+    def modes(self) -> Modes:
+        """What switches the networks between eval and train mode."""
+        if self._modes is None:
+            self._modes = Modes(self, [getattr(self, name) for name in self.always_eval])
+        return self._modes
+
+    @property
     def data(self) -> Any:
         """The DataModule of this run."""
         return cast(Any, self.trainer).datamodule
@@ -135,7 +149,8 @@ class Algorithm(LightningModule):
         if collected.ready:
             with torch.no_grad():
                 prepared = self.joints["prepare"](collected)
-            metrics = self.update(prepared)
+            with self.modes.train():
+                metrics = self.update(prepared)
         self.absorb_(collected)
         return metrics
 
@@ -160,8 +175,9 @@ class Algorithm(LightningModule):
         return self.optimization.each
 
     def owned_tensors(self) -> list[Tensor]:
-        """What updates change for good: parameters and the optimizers' states."""
-        return [*self.parameters(), *self.optimization.tensors]
+        """List what updates change for good: parameters, buffers and the optimizers' states, which are made first."""
+        self.optimization.make_state_()
+        return [*self.parameters(), *self.buffers(), *self.optimization.tensors]
 
     def log_training(self) -> None:
         """Log the metrics' means since the last log, and the training episodes'; a GPU's when they have arrived."""
@@ -218,17 +234,27 @@ class Algorithm(LightningModule):
     def load_from_checkpoint(
         cls, checkpoint_path: Any, *args: Any, trusted: tuple[str, ...] = (), **kwargs: Any
     ) -> Any:
-        """Make the module of a local checkpoint again; nothing is imported or run that this package does not ship.
+        """Make the module of a local checkpoint again, in eval mode; only what this package ships is imported or run.
 
         Args: as Lightning's; `trusted` are packages of yours that it may name.   Raises: UsageError for other names.
         """
         check_checkpoint(checkpoint_path, (cls.__module__.partition(".")[0], *trusted))
-        return super().load_from_checkpoint(checkpoint_path, *args, **{**kwargs, "weights_only": True})
+        model = super().load_from_checkpoint(checkpoint_path, *args, **{**kwargs, "weights_only": True})
+        model.modes.eval_()
+        return model.eval()
 
     def on_train_start(self) -> None:
-        """Options of the optimizers are the configuration's, also after a checkpoint brought its own back."""
+        """Put the networks in eval mode, and give the optimizers the options of the configuration back.
+
+        A checkpoint brings options of its own. Hooks may have been registered since the fit began.
+        """
+        self.modes.eval_()
         if self.joints:
             self.optimization.restore_options_()
+        if self.written_out is not None:
+            self.written_out = self.write_out()
+            if (actor := self.data.collector.actor) is not self:
+                self.shorten(actor)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """The algorithm's optimizers, then the one that counts iterations."""
@@ -245,7 +271,15 @@ class Algorithm(LightningModule):
             check_precision(str(self.trainer.precision))
 
     def on_fit_start(self) -> None:
-        """Make the joints, and what each rank draws for itself, on the module's device."""
+        """Make the joints, and what each rank draws for itself, on the module's device.
+
+        Raises: UsageError for optimizers that are not those of `make_optimizers`, or not those of the checkpoint.
+        """
+        self.training = True
+        self.modes.begin()
+        check_own_optimizers(self)
+        if self._saved_optimizers is not None:
+            check_same_optimizers(self._saved_optimizers, [layout_of(each) for each in self.raw_optimizers])
         self.optimization.take_scaler_(self.trainer.precision_plugin)
         self.written_out = self.write_out()
         self.joints = self.make_joints()
@@ -269,8 +303,15 @@ class Algorithm(LightningModule):
         return super().__getstate__() | {"written_out": None, "joints": {}}
 
     def twin(self) -> Self:
-        """One that acts by weights of its own, which are these at first; hooks and whatever is no weight are shared."""
-        return twin_of(self)
+        """Return a copy in eval mode with its own parameters and buffers; hooks and other attributes are shared."""
+        twin = twin_of(self)
+        twin._modes = None
+        twin.modes.eval_()
+        return twin
+
+    def shorten(self, twin: Self) -> None:
+        """Let a copy that only acts do so by few calls, where this module does."""
+        twin.written_out = None
 
     def rank_state(self) -> dict[str, Any]:
         """What this rank alone holds, as tensors and plain types."""
@@ -294,6 +335,7 @@ class Algorithm(LightningModule):
         checkpoint["counters"] = {name: getattr(self, name) for name in names}
         if self.joints:
             checkpoint["ranks"] = gathered(self.rank_state())
+            checkpoint["optimizers"] = [layout_of(each) for each in self.raw_optimizers]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Take back counters and, if the number of ranks is the same, this rank's state."""
@@ -303,6 +345,7 @@ class Algorithm(LightningModule):
             return
         if self.data.env_steps_taken >= self.data.total_env_steps:
             raise UsageError(f"This run is finished, at {self.env_steps} env steps: raise data.total_env_steps.")
+        self._saved_optimizers = checkpoint.get("optimizers")
         everyone = checkpoint.get("ranks", [])
         if len(everyone) == ranks():
             self._rank_state = everyone[self.global_rank]

@@ -117,6 +117,16 @@ def check_data(model: Any, data: Any) -> None:
         )
 
 
+def check_own_optimizers(model: Any) -> None:
+    """Raises: UsageError unless the Trainer steps the model's own optimizers, the counting one last."""
+    own = vars(model).get("optimization")
+    if own is None or model.trainer.optimizers[:-1] != own.each:
+        raise UsageError(
+            f"{type(model).__name__} overrides configure_optimizers, which also makes the optimizer that counts"
+            " iterations: override make_optimizers instead, which returns a list of the optimizers that update steps."
+        )
+
+
 def check_precision(precision: str) -> None:
     """Raises: UsageError for a precision in which weights or losses would not be float32."""
     if precision in ("16-true", "bf16-true", "64-true"):

@@ -16,12 +16,12 @@ from modules.functional.choices import MASKED
 from modules.functional.policy import masked_mean
 from modules.functional.returns import window_return
 from modules.functional.schedule import Schedule, scheduled
-from modules.functional.soft import follow_
+from modules.functional.soft import follow_network_
 from modules.hparams import keep_hyperparameters
 from modules.networks.base import Network, applied
 from modules.networks.mlp import MLP
 from modules.networks.q_heads import QHead, QNetwork
-from modules.optimizers import learning
+from modules.optimizers import make_optimizer
 from modules.written_out.dqn import WrittenOut, can_be_written_out
 
 METRICS = ("td_loss", "q_mean", "td_error", "grad_norm")
@@ -63,7 +63,7 @@ class DQN(Algorithm):
     2. `double`: the online network chooses, the target network judges (van Hasselt et al. 2016, arXiv:1509.06461).
     3. `head`: plain, categorical or quantiles, each `dueling` or not (`modules.networks.q_heads`). Huber loss.
     4. The target network is copied between iterations, when `target_interval` updates have passed since the last copy,
-       or follows every update by `tau`.
+       or follows every update by `tau`: parameters and buffers (`modules.functional.soft.follow_network_`).
     5. Epsilon-greedy, linear in env steps; random until learning starts, greedy in evaluation. Masked actions are
        neither tried nor bootstrapped from.
     6. A truncated window bootstraps from its true last observation, a terminated one from nothing.
@@ -86,6 +86,7 @@ class DQN(Algorithm):
 
     off_policy = True
     action_kinds = ("discrete",)
+    always_eval = ("target",)
 
     def __init__(
         self,
@@ -115,6 +116,7 @@ class DQN(Algorithm):
         self.copied = 0
         self.online, self.target = (self.make_network(network, head) for _ in range(2))
         self.target.load_state_dict(self.online.state_dict())
+        follow_network_(self.target, self.online, 1.0)  # for buffers that are not part of the state dict
         self.target.requires_grad_(False)
 
     def make_network(self, network: Callable[[tuple[int, ...]], nn.Module], head: Callable[[int, int], QHead]) -> Any:
@@ -217,9 +219,9 @@ class DQN(Algorithm):
             self.follow_(self.tau)
 
     def follow_(self, share: float) -> None:
-        """Move the target network a share of the way to the online one."""
+        """Move the target network's parameters and buffers a share of the way to the online network's."""
         if self.written_out is None:
-            follow_([*self.target.parameters()], [*self.online.parameters()], share)
+            follow_network_(self.target, self.online, share)
         else:
             self.written_out.follow_(share)
 
@@ -235,7 +237,9 @@ class DQN(Algorithm):
 
     def schedule_(self) -> None:
         """The learning rate of the iteration that begins."""
-        self.optimization.set_learning_rate_(scheduled(self.learning_rate_schedule, self.learning_rate, self.progress))
+        kind, progress = self.learning_rate_schedule, self.progress
+        rate, share = (scheduled(kind, start, progress) for start in (self.learning_rate, 1.0))
+        self.optimization.set_learning_rate_(rate, share)
 
     def measured(self) -> dict[str, float | Tensor]:
         """How much the policy explores, and updates so far."""
@@ -263,7 +267,7 @@ class DQN(Algorithm):
 
     def make_optimizers(self) -> list[Optimizer]:
         """One, over the online network."""
-        return [self.optimizer(learning(self.online.parameters()))]
+        return [make_optimizer(self.optimizer, self.online.parameters())]
 
     def rank_state(self) -> dict[str, Any]:
         """Adds when the target network was copied."""

@@ -79,8 +79,8 @@ class FlatParameters:
 
     def _step_(self, optimizer: Optimizer) -> None:
         options, state = optimizer.param_groups[0], optimizer.state.get(self.whole)
-        kernel_alone = options.get("fused") and not options["amsgrad"]
-        if not (state and kernel_alone and isinstance(optimizer, Adam)):
+        kernel_alone = isinstance(optimizer, Adam) and options.get("fused") and not options["amsgrad"]
+        if not (state and kernel_alone):
             optimizer.step()
             return
         state["step"].add_(1)

@@ -22,7 +22,7 @@ from modules.networks.base import Network, RecurrentNetwork, applied
 from modules.networks.heads import ValueHead, policy_head
 from modules.networks.mlp import MLP
 from modules.networks.normalize import RewardScaler, RunningNormalizer
-from modules.optimizers import learning
+from modules.optimizers import make_optimizer
 from modules.ppo_batch import PPOBatch, states_at
 from modules.ranks import averaged
 from modules.reconsidering import log_prob_of, reconsidered
@@ -204,14 +204,20 @@ class PPO(Algorithm):
     def twin(self) -> Self:
         """One that acts by weights of its own (see `Algorithm.twin`), as shortly as this one does."""
         twin = super().twin()
-        twin.written_out = None if self.written_out is None else Deciding(twin)
+        self.shorten(twin)
         return twin
+
+    def shorten(self, twin: Self) -> None:
+        """Let a copy decide by few calls, where this module does."""
+        twin.written_out = None if self.written_out is None else Deciding(twin)
 
     def schedule_(self) -> None:
         """Learning rate and clip range for the iteration that begins."""
         if self.clip_schedule != "constant":
             self.clip_now.fill_(scheduled(self.clip_schedule, self.clip, self.progress))
-        self.optimization.set_learning_rate_(scheduled(self.learning_rate_schedule, self.learning_rate, self.progress))
+        kind, progress = self.learning_rate_schedule, self.progress
+        rate, share = (scheduled(kind, start, progress) for start in (self.learning_rate, 1.0))
+        self.optimization.set_learning_rate_(rate, share)
 
     def absorb_(self, rollout: Rollout) -> None:
         """Merge the rollout into the normalisers."""
@@ -285,7 +291,7 @@ class PPO(Algorithm):
 
     def make_optimizers(self) -> list[Optimizer]:
         """One, over all parameters that learn."""
-        return [self.optimizer(learning(self.parameters()))]
+        return [make_optimizer(self.optimizer, self.parameters())]
 
     def rank_state(self) -> dict[str, object]:
         """Adds the running returns of the reward scaler."""

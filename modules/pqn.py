@@ -21,7 +21,7 @@ from modules.hparams import keep_hyperparameters
 from modules.networks.base import Network
 from modules.networks.mlp import MLP
 from modules.networks.q_heads import QHead, QNetwork
-from modules.optimizers import learning
+from modules.optimizers import make_optimizer
 
 METRICS = ("td_loss", "q_mean", "grad_norm")
 
@@ -181,7 +181,9 @@ class PQN(Algorithm):
 
     def schedule_(self) -> None:
         """The learning rate of the iteration that begins."""
-        self.optimization.set_learning_rate_(scheduled(self.learning_rate_schedule, self.learning_rate, self.progress))
+        kind, progress = self.learning_rate_schedule, self.progress
+        rate, share = (scheduled(kind, start, progress) for start in (self.learning_rate, 1.0))
+        self.optimization.set_learning_rate_(rate, share)
 
     def measured(self) -> dict[str, float | Tensor]:
         """How much the policy explores, and updates so far."""
@@ -195,4 +197,4 @@ class PQN(Algorithm):
 
     def make_optimizers(self) -> list[Optimizer]:
         """One, over all parameters."""
-        return [self.optimizer(learning(self.parameters()))]
+        return [make_optimizer(self.optimizer, self.parameters())]

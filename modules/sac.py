@@ -16,7 +16,7 @@ from modules.checks import check_memoryless, check_values
 from modules.curiosity import Curiosity, Incurious
 from modules.functional.returns import td_target
 from modules.functional.schedule import Schedule, scheduled
-from modules.functional.soft import expected_soft_value, follow_, soft_value, temperature_loss
+from modules.functional.soft import expected_soft_value, follow_network_, soft_value, temperature_loss
 from modules.hparams import keep_hyperparameters
 from modules.networks.base import Network, features_of
 from modules.networks.distributions import Categorical
@@ -25,7 +25,7 @@ from modules.networks.mlp import wide_mlp
 from modules.networks.normalize import RunningNormalizer
 from modules.networks.squashed import SquashedGaussian, SquashedGaussianHead
 from modules.networks.twin import TwinMLP
-from modules.optimizers import learning
+from modules.optimizers import make_optimizer, without_decay
 from modules.sac_batch import SACBatch, sac_batch
 from modules.written_out.sac import WrittenOut, can_be_written_out
 
@@ -38,7 +38,8 @@ UNBOUNDED = math.inf
 class SAC(Algorithm):
     """Soft actor-critic with a learned temperature (Haarnoja et al. 2018, arXiv:1812.05905), for boxes and choices.
 
-    1. Twin critics; targets and the policy's improvement use the lower one; the targets follow by `tau` every update.
+    1. Twin critics; targets and the policy's improvement use the lower one; the targets follow by `tau` every
+        update, parameters and buffers (`modules.functional.soft.follow_network_`).
     2. An update: critics, actor, temperature, targets, in this order, each network with its own optimizer.
     3. Box actions are tanh of a normal whose deviation depends on the state; the critics see them in [-1, 1]. Log-
        probabilities, and so the entropy target of -dims, are those of the actions in [-1, 1], whatever the range.
@@ -67,6 +68,7 @@ class SAC(Algorithm):
 
     off_policy = True
     action_kinds = ("continuous", "discrete")
+    always_eval = ("target_critic",)
     metrics: tuple[str, ...] = (
         "critic_loss", "actor_loss", "alpha_action", "entropy", "q_mean", "critic_grad_norm", "actor_grad_norm",
     )  # fmt: skip
@@ -199,7 +201,7 @@ class SAC(Algorithm):
     def learn(self, batch: SACBatch, next_noise: Tensor | None, noise: Tensor | None) -> tuple[Tensor, Tensor]:
         """One update: absolute errors of the critics `[N]`, and the metrics."""
         errors, measured = self.descend(batch, next_noise, noise)
-        follow_([*self.target_critic.parameters()], [*self.critic.parameters()], self.tau)
+        follow_network_(self.target_critic, self.critic, self.tau)
         return errors, torch.stack(measured + self.curiosity.learn_(batch, self))
 
     def descend(self, batch: SACBatch, next_noise: Tensor | None, noise: Tensor | None) -> tuple[Tensor, list[Tensor]]:
@@ -271,8 +273,9 @@ class SAC(Algorithm):
     def schedule_(self) -> None:
         """Learning rates, and the scale of curiosity, for the iteration that begins."""
         self.curiosity.anneal_(self.env_steps)
-        rates = [scheduled(self.learning_rate_schedule, start, self.progress) for start in self.learning_rates()]
-        self.optimization.set_learning_rates_(rates)
+        kind, progress = self.learning_rate_schedule, self.progress
+        *rates, share = (scheduled(kind, start, progress) for start in (*self.learning_rates(), 1.0))
+        self.optimization.set_learning_rates_(rates, share)
 
     def learning_rates(self) -> list[float]:
         """Where they begin, in the order of `make_optimizers`."""
@@ -292,7 +295,11 @@ class SAC(Algorithm):
         return {"prepare": Joint(self.prepare, self.device, name="prepare"), "update": update}
 
     def make_optimizers(self) -> list[Optimizer]:
-        """Of the actor, the critics and, where there are any that learn, temperature and curiosity."""
-        actor, critic = [*self.network.parameters(), *self.head.parameters()], [*self.critic.parameters()]
-        groups = (actor, critic, *[[self.log_alpha]] * self.tune_alpha, *self.curiosity.groups)
-        return [self.optimizer(learning(each)) for each in groups]
+        """Make those of the actor, the critics and, where there are any that learn, temperature and curiosity.
+
+        Weight decay leaves the temperature alone.
+        """
+        actor, critic = [*self.network.parameters(), *self.head.parameters()], self.critic.parameters()
+        networks = [make_optimizer(self.optimizer, each) for each in (actor, critic)]
+        temperature = [without_decay(make_optimizer(self.optimizer, [self.log_alpha]))] if self.tune_alpha else []
+        return [*networks, *temperature, *(make_optimizer(self.optimizer, each) for each in self.curiosity.groups)]

@@ -19,6 +19,7 @@ from modules.networks.base import Network, features_of
 from modules.networks.heads import CategoricalHead
 from modules.networks.option_heads import Torso
 from modules.networks.squashed import SquashedGaussian, SquashedGaussianHead
+from modules.optimizers import make_optimizer, without_decay
 from modules.options.controller import Arrival, Controller, Judged
 from modules.options.executed import Executed
 from modules.options.measures import measures, names
@@ -270,13 +271,13 @@ class SACOptions(SAC):
 
     def make_optimizers(self) -> list[Optimizer]:
         """Adds those of the master, its temperature and, unless options are scripted, the terminations."""
-        own = [self.controller.master.parameters(), [self.controller.log_alpha]]
-        own += [] if self.controller.ending is None else [self.controller.ending.parameters()]
-        return super().make_optimizers() + [self.optimizer([*each]) for each in own]
-
-    def owned_tensors(self) -> list[Tensor]:
-        """Adds the running means of the controller."""
-        return [*super().owned_tensors(), *self.controller.buffers()]
+        control = self.controller
+        own = [
+            make_optimizer(self.optimizer, control.master.parameters()),
+            without_decay(make_optimizer(self.optimizer, [control.log_alpha])),
+        ]
+        own += [] if control.ending is None else [make_optimizer(self.optimizer, control.ending.parameters())]
+        return super().make_optimizers() + own
 
     def on_fit_start(self) -> None:
         """Makes the options' own randomness and statistics, on this rank's device."""

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
 Entries = Float[Tensor, "*N"]
@@ -115,3 +115,40 @@ def temperature_loss(log_alpha: Scalar, entropy: Entries, target: float | Tensor
 def follow_(targets: Sequence[Tensor], sources: Sequence[Tensor], tau: float) -> None:
     """Move every target towards its source in place, by the share tau (Polyak averaging); 1 copies."""
     torch._foreach_lerp_(list(targets), list(sources), tau)
+
+
+@torch.no_grad()
+def follow_network_(target: nn.Module, source: nn.Module, tau: float) -> None:
+    """Move a target network towards its source in place: parameters and buffers.
+
+    target <- (1 - tau) target + tau source
+
+    Averaged are parameters and floating-point buffers, such as the running means and variances of BatchNorm. Copied are
+    buffers of integers and booleans, such as `num_batches_tracked`, and the numbers of a buffer that are not finite. If
+    tau is 1, everything is copied.
+
+    Args:
+        target, source: of the same architecture.
+        tau: in (0, 1].
+
+    Source: Lillicrap et al. 2016, arXiv:1509.02971, section 3. Buffers belong to what a network computes as parameters
+    do; averaged with the same tau, the statistics are as old as the weights.
+    """
+    (targets, target_buffers), (sources, source_buffers) = _tensors_of(target), _tensors_of(source)
+    follow_(targets, sources, tau)
+    for old, new in zip(target_buffers, source_buffers, strict=True):
+        if tau == 1.0 or not (new.is_floating_point() or new.is_complex()):
+            old.copy_(new)
+        else:
+            finite = old.isfinite() & new.isfinite()
+            old.copy_(torch.where(finite, torch.lerp(old, new.to(old.dtype), tau), new))
+
+
+def _tensors_of(network: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
+    """List the parameters and the buffers, each once: one walk over the modules, which costs more than a small step."""
+    parameters: dict[Tensor, None] = {}
+    buffers: dict[Tensor, None] = {}
+    for part in network.modules():
+        parameters |= dict.fromkeys(value for value in part._parameters.values() if value is not None)
+        buffers |= dict.fromkeys(value for value in part._buffers.values() if value is not None)
+    return [*parameters], [*buffers]

@@ -5,7 +5,12 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn.modules.module import (
+    _global_backward_hooks,
+    _global_backward_pre_hooks,
+    _global_forward_hooks,
+    _global_forward_pre_hooks,
+)
 
 State = dict[str, Tensor]
 Activation = Literal["tanh", "relu", "elu", "gelu", "silu"] | type[nn.Module]
@@ -104,26 +109,51 @@ def at_least_float32(x: Tensor) -> Tensor:
 
 
 def applied(module: nn.Module, *args: Any) -> Any:
-    """`module(*args)`; where nobody hooked on to it, without the cost of the call, which is that of a small product."""
-    if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks or module._compiled_call_impl:
-        return module(*args)
-    return module.forward(*args)
+    """Call `module(*args)`; without hooks call `forward`, since the rest of a call costs as much as a small product."""
+    return module(*args) if _is_observed(module) else module.forward(*args)
+
+
+def _is_observed(module: nn.Module) -> Any:
+    """Tell whether a call does more than `forward`, as `nn.Module._call_impl` decides it."""
+    return (
+        module._forward_hooks
+        or module._forward_pre_hooks
+        or module._backward_hooks
+        or module._backward_pre_hooks
+        or module._compiled_call_impl
+        or _global_forward_hooks
+        or _global_forward_pre_hooks
+        or _global_backward_hooks
+        or _global_backward_pre_hooks
+    )
+
+
+def has_hooks(module: nn.Module) -> bool:
+    """Tell whether a hook observes or changes what this module computes, or the gradients of its own parameters.
+
+    A `forward` replaced on the instance counts too; hooks that act on state dicts do not.
+    """
+    on_parameters = any(
+        parameter._backward_hooks or parameter._post_accumulate_grad_hooks
+        for parameter in module.parameters(recurse=False)
+    )
+    return bool(_is_observed(module)) or on_parameters or "forward" in vars(module)
 
 
 def exactly(layer: nn.Linear, features: Tensor) -> Tensor:
-    """The layer at the precision of its weights, not of autocast, and in float32 at least."""
-    weight, device = layer.weight, features.device.type
+    """Apply the layer at the precision of its weights, not of autocast, and in float32 at least."""
+    device = features.device.type
     if not torch.is_autocast_enabled(device):
-        output = F.linear(features, weight, layer.bias)
+        output = applied(layer, features)
     else:
         with torch.autocast(device, enabled=False):
-            output = F.linear(features.to(weight.dtype), weight, layer.bias)
+            output = applied(layer, features.to(layer.weight.dtype))
     return at_least_float32(output)
 
 
 def through(layers: nn.Module, x: Tensor) -> Tensor:
     """`layers(x)`, each layer of a plain sequence `applied`."""
-    if type(layers) is not nn.Sequential:
+    if type(layers) is not nn.Sequential or _is_observed(layers):
         return layers(x)
     for layer in layers:
         x = applied(layer, x)

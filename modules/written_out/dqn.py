@@ -12,6 +12,7 @@ from torch import Tensor
 from modules.flat import FlatParameters
 from modules.functional.policy import masked_mean
 from modules.functional.q_learning import huber
+from modules.networks.base import has_hooks
 from modules.networks.mlp import MLP
 from modules.networks.q_heads import QHead
 from modules.written_out.layers import Layers, as_features, layers_of, learns, plain, steps_plainly
@@ -88,4 +89,5 @@ def can_be_written_out(model: "DQN") -> bool:
     """Whether all of it is what `WrittenOut` knows: plain ReLU networks, a head of values, plain steps."""
     torso, head = model.online.torso, model.online.head
     known = learns(model.online) and type(torso) is MLP and torso.scale == 1 and type(head) is QHead
+    known = known and not has_hooks(model)
     return known and plain(model.online) and plain(model.target) and steps_plainly(model.optimization, model)

@@ -11,13 +11,20 @@ from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
 from modules.flat import FlatParameters
-from modules.networks.twin import TwinLinear
+from modules.networks.base import has_hooks
+from modules.networks.mlp import MLP
+from modules.networks.q_heads import QHead, QNetwork
+from modules.networks.squashed import SquashedGaussianHead
+from modules.networks.twin import TwinLinear, TwinMLP
 from modules.optimizers import Optimizers
 
 relu_backward = torch.ops.aten.threshold_backward.grad_input
 
 PLAIN = (nn.Flatten, nn.Linear, TwinLinear, nn.ReLU)
 """The layers that `Layers` stands for."""
+
+CONTAINERS = (nn.Sequential, MLP, QHead, QNetwork, SquashedGaussianHead, TwinMLP)
+"""The modules around them whose `forward` is known."""
 
 
 class Layers:
@@ -80,20 +87,16 @@ def as_rows(parameter: Tensor) -> Tensor:
 
 
 def plain(network: nn.Module) -> bool:
-    """Whether all its layers are those of a ReLU network, and nobody listens to any of them, or to a whole of them."""
+    """Tell whether a network is a ReLU network with biases and neither it nor any submodule has a hook or a buffer."""
     layers = [layer for layer in network.modules() if not list(layer.children())]
-    return all(type(layer) in PLAIN for layer in layers) and not any(map(heard, network.modules()))
+    known = all(type(layer) in PLAIN and getattr(layer, "bias", True) is not None for layer in layers)
+    known = known and all(type(part) in CONTAINERS for part in network.modules() if part not in layers)
+    return known and not any(map(has_hooks, network.modules())) and not list(network.buffers())
 
 
 def learns(network: nn.Module) -> bool:
     """Whether nothing of it is frozen."""
     return all(parameter.requires_grad for parameter in network.parameters())
-
-
-def heard(module: nn.Module) -> bool:
-    """Whether somebody listens to it."""
-    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
-    return any(hooks)
 
 
 def steps_plainly(optimizers: Optimizers, model: LightningModule) -> bool:

@@ -13,11 +13,12 @@ from torch import Tensor, nn
 
 from modules.functional.choices import MASKED
 from modules.functional.fused import ppo_gradients
+from modules.networks.base import has_hooks
 from modules.networks.distributions import Distribution
-from modules.networks.heads import CategoricalHead
+from modules.networks.heads import CategoricalHead, ValueHead
 from modules.networks.mlp import MLP
 from modules.ppo_batch import PPOBatch
-from modules.written_out.layers import as_features, heard, learns, steps_plainly
+from modules.written_out.layers import as_features, learns, steps_plainly
 
 if TYPE_CHECKING:
     from modules.ppo import PPO
@@ -196,14 +197,26 @@ class WrittenOut(Deciding):
 def can_be_written_out(model: "PPO") -> bool:
     """Whether all of it is what `WrittenOut` knows: one choice, plain networks, float32 on a CPU, a flat optimizer."""
     torsos = [model.network] if model.value_network is None else [model.network, model.value_network]
-    plain = type(model.actor) is CategoricalHead and all(type(torso) is MLP and known(torso) for torso in torsos)
-    listened = any(map(heard, model.modules()))
-    return plain and learns(model) and steps_plainly(model.optimization, model) and not listened
+    heads = type(model.actor) is CategoricalHead and type(model.critic) is ValueHead
+    plain = heads and all(type(torso) is MLP and known(torso) for torso in torsos)
+    plain = plain and all(affine(head.linear) for head in (model.actor, model.critic))
+    return (
+        plain
+        and learns(model)
+        and steps_plainly(model.optimization, model)
+        and not any(map(has_hooks, model.modules()))
+    )
 
 
 def known(torso: nn.Module) -> bool:
     """Whether its layers are linear ones with a bias and one kind of activation that is known here."""
     layers = [layer for layer in torso.modules() if not list(layer.children())]
-    linear = [layer for layer in layers if type(layer) is nn.Linear and layer.bias is not None]
+    containers = {type(part) for part in torso.modules() if part not in layers}
+    linear = [layer for layer in layers if affine(layer)]
     others = {type(layer) for layer in layers if layer not in linear} - {nn.Flatten}
-    return len(others) == 1 and others <= set(ACTIVATIONS)
+    return len(others) == 1 and others <= set(ACTIVATIONS) and containers <= {MLP, nn.Sequential}
+
+
+def affine(layer: nn.Module) -> bool:
+    """Tell whether a layer is `nn.Linear` itself, with a bias."""
+    return type(layer) is nn.Linear and layer.bias is not None

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from modules.functional.returns import td_target
 from modules.functional.soft import reparametrised_log_prob, soft_value
+from modules.networks.base import has_hooks
 from modules.networks.mlp import MLP
-from modules.networks.squashed import LOG_STD_HIGH, LOG_STD_LOW
+from modules.networks.squashed import LOG_STD_HIGH, LOG_STD_LOW, SquashedGaussianHead
 from modules.networks.twin import TwinMLP
 from modules.sac_batch import SACBatch
 from modules.written_out.layers import Layers, as_features, as_rows, learns, plain, steps_plainly
@@ -112,7 +113,8 @@ class WrittenOut:
 
 def can_be_written_out(model: "SAC") -> bool:
     """Whether all of it is what `WrittenOut` knows: boxes, plain ReLU networks, and steps that are plain."""
+    parts = (model.network, model.head, model.critic, model.target_critic)
     known = type(model.network) is MLP and type(model.critic) is TwinMLP and model.network.scale == 1
-    known = known and plain(model.network) and plain(model.critic)
-    known = known and all(map(learns, (model.network, model.head, model.critic)))
+    known = known and type(model.head) is SquashedGaussianHead and all(map(plain, parts))
+    known = known and all(map(learns, parts[:3])) and not has_hooks(model)
     return model.continuous and known and steps_plainly(model.optimization, model)

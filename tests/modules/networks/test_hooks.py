@@ -1,0 +1,127 @@
+"""Hooks on inner layers: all kinds of them are heard, and keep the fast paths away."""
+
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.modules import module as torch_module
+from torch.nn.utils import parametrizations
+
+from modules.networks.base import has_hooks
+from modules.networks.mlp import MLP
+from modules.networks.twin import TwinMLP
+from modules.optimizers import Optimizers
+from modules.ppo import PPO
+from modules.sac import SAC
+from tests.replaying import replay_data, small_dqn
+from tests.soft import box_data
+from tests.training import Told, cartpole_data, trainer
+
+KINDS = [
+    name
+    for name in dir(nn.Module)
+    if name.startswith("register_") and name.endswith("_hook") and "state_dict" not in name
+]
+EVERYWHERE = [name for name in dir(torch_module) if name.startswith("register_module_") and name.endswith("_hook")]
+EVERYWHERE = [name for name in EVERYWHERE if "registration" not in name and name != "register_module_backward_hook"]
+LAYERS = ["network.body", "network.body.1", "network.body.2", "actor.linear", "critic.linear"]
+FORWARD = ["register_forward_hook", "register_forward_pre_hook"]
+
+
+def test_torch_has_the_kinds_of_hooks_that_are_known_here() -> None:
+    assert {*KINDS} == {
+        "register_backward_hook", "register_forward_hook", "register_forward_pre_hook",
+        "register_full_backward_hook", "register_full_backward_pre_hook",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(  # a head returns a distribution, and torch's backward hooks want tensors
+    ("kind", "part"), [*product(KINDS, LAYERS), *product(FORWARD, ["actor"])]
+)
+def test_a_hook_on_any_layer_is_heard_in_updates(tmp_path: Path, kind: str, part: str) -> None:
+    told, data, heard = Told(), cartpole_data(total_env_steps=64), list[str]()
+    model = PPO(data.spaces, network=lambda shape: MLP(shape, (8,)), minibatches=2, passes=1)
+    getattr(model.get_submodule(part), kind)(lambda *_: heard.append(part))
+
+    trainer(tmp_path, told).fit(model, datamodule=data)
+
+    assert heard and not told.written_out
+
+
+@pytest.mark.parametrize("kind", EVERYWHERE)
+def test_a_hook_on_all_modules_is_heard_by_a_network(kind: str) -> None:
+    heard: list[Any] = []
+    network = MLP((3,), (4,), activation="tanh")  # torch's full backward hooks refuse activations in place
+    handle = getattr(torch_module, kind)(lambda layer, *_: heard.append(type(layer)))
+    try:
+        network(torch.randn(2, 3, requires_grad=True), {}, torch.zeros(2))[0].sum().backward()
+        assert has_hooks(network)
+    finally:
+        handle.remove()
+    assert nn.Linear in heard
+
+
+def frozen(layer: Any) -> None:
+    layer.weight.requires_grad_(False)
+
+
+CHANGES: dict[str, Callable[[Any], Any]] = {
+    "parametrization": parametrizations.weight_norm,
+    "weight norm": nn.utils.weight_norm,
+    "tensor hook": lambda layer: layer.weight.register_hook(lambda gradient: gradient),
+    "accumulated": lambda layer: layer.weight.register_post_accumulate_grad_hook(lambda parameter: None),
+    "forward": lambda layer: setattr(layer, "forward", layer.forward),
+    "frozen": frozen,
+}
+PARTS = {
+    "ppo": ["actor.linear", "network.body.1"],
+    "dqn": ["online.head.linear"],
+    "sac": ["head.linear", "critic.layers.0"],
+}
+STRUCTURAL = ("parametrization", "weight norm")
+TARGETS = {"online.head.linear": "target.head.linear", "critic.layers.0": "target_critic.layers.0"}
+"""A target network has the layers of the network that it follows."""
+
+
+@pytest.mark.filterwarnings("ignore:.*weight_norm.*")
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(("algorithm", "part"), [(name, part) for name, parts in PARTS.items() for part in parts])
+def test_a_changed_layer_goes_the_long_way(tmp_path: Path, algorithm: str, part: str, change: str) -> None:
+    data: Any = {"ppo": cartpole_data, "dqn": replay_data, "sac": box_data}[algorithm](total_env_steps=128)
+    models: dict[str, Callable[[], Any]] = {
+        "ppo": lambda: PPO(data.spaces),
+        "dqn": lambda: small_dqn(data, network=lambda shape: MLP(shape, (8,), "relu")),
+        "sac": lambda: SAC(
+            data.spaces,
+            network=lambda shape: MLP(shape, (8,), "relu"),
+            critic=lambda *shape: TwinMLP(*shape, hidden=(8,)),
+        ),
+    }
+    model, told = models[algorithm](), Told()
+    names = [part, TARGETS[part]] if change in STRUCTURAL and part in TARGETS else [part]
+    for name in names:
+        CHANGES[change](model.get_submodule(name))
+
+    trainer(tmp_path, told).fit(model, datamodule=data)
+
+    assert not told.written_out and all(bool(each.isfinite().all()) for each in model.parameters())
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_hooks_on_a_parameter_see_its_gradient_and_may_change_it(groups: int) -> None:
+    layer, seen = nn.Linear(2, 1), list[torch.Tensor]()
+    parts: Any = layer.parameters() if groups == 1 else [{"params": [each]} for each in layer.parameters()]
+    optimizers = Optimizers([torch.optim.SGD(parts, lr=1.0)])
+    layer.weight.register_hook(lambda gradient: 2 * gradient)
+    layer.weight.register_post_accumulate_grad_hook(lambda each: seen.append(each.grad.clone()))  # type: ignore[union-attr]
+    layer.weight.register_post_accumulate_grad_hook(lambda each: each.grad.zero_())  # type: ignore[union-attr]
+    before = layer.weight.detach().clone()
+
+    optimizers.step(layer(torch.ones(1, 2)).sum(), optimizers.each[0], 100.0)
+
+    assert torch.equal(seen[0], torch.full((1, 2), 2.0)) and torch.equal(layer.weight, before)
+    assert has_hooks(layer)
