@@ -51,6 +51,7 @@ class Walker(Algorithm):
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
         self.optimizers().step()
+        self.env_steps += 1
         self.log("eval/return_mean", float(batch_idx))
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
@@ -68,6 +69,8 @@ class Runner(Walker):
 
 
 class Field(EnvironmentData):
+    total_env_steps, steps_per_iteration = 3, 1
+
     def __init__(self, env: str, num_envs: int = 4, backend: Literal["auto", "sync"] = "auto"):
         LightningDataModule.__init__(self)
         if num_envs < 1:
