@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from datamodules.types import Spaces, UsageError
 from modules.checks import check_memoryless, check_single_steps
-from modules.networks.base import Network, features_of
+from modules.networks.base import Network, features_of, through
 from modules.networks.mlp import MLP
 from modules.sac_batch import SACBatch
 
@@ -121,8 +121,8 @@ class Curiosity(Incurious):
         """
         here, there = features_of(self.network, obs), features_of(self.network, next_obs)
         done = action if self.choices is None else F.one_hot(action, self.choices).to(here.dtype)
-        forward = 0.5 * (self.ahead(torch.cat([here, done], -1)) - there).square().sum(-1)
-        told = self.back(torch.cat([here, there], -1))
+        forward = 0.5 * (through(self.ahead, torch.cat([here, done], -1)) - there).square().sum(-1)
+        told = through(self.back, torch.cat([here, there], -1))
         if self.choices is None:
             return forward, 0.5 * (told - action).square().sum(-1)
         return forward, F.cross_entropy(told, action, reduction="none")
@@ -150,4 +150,4 @@ class Curiosity(Incurious):
 
 
 def _model(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(inplace=True), nn.Linear(hidden, outputs))
+    return nn.Sequential(nn.Linear(inputs, hidden), nn.ReLU(), nn.Linear(hidden, outputs))

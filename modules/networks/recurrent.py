@@ -7,7 +7,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from modules.networks.base import Activation, State, hidden_layers, orthogonal
+from modules.networks.base import Activation, State, hidden_layers, orthogonal, through
 
 
 class Cells(nn.Module):
@@ -97,7 +97,7 @@ class Cells(nn.Module):
         """`[T, N, width]` from `[T, N, *obs_shape]`; integers are cast to the weights."""
         if not obs.is_floating_point():
             obs = obs.to(next(self.parameters()).dtype)
-        return self.encoder(obs.flatten(0, 1)).unflatten(0, obs.shape[:2])
+        return through(self.encoder, obs.flatten(0, 1)).unflatten(0, obs.shape[:2])
 
 
 class LSTM(Cells):

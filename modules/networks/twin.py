@@ -87,7 +87,8 @@ class TwinMLP(nn.Module):
     def forward(self, obs: Tensor, action: Tensor | None = None) -> Tensor:
         """Estimates `[2, N, outputs]`."""
         inputs = obs.flatten(1).to(cast(TwinLinear, self.layers[-1]).bias.dtype)
-        return at_least_float32(through(self.layers, inputs if action is None else torch.cat([inputs, action], -1)))
+        inputs = inputs if action is None else torch.cat([inputs, action], -1)
+        return at_least_float32(through(self.layers, inputs, (TwinLinear,)))
 
 
 class TwinNetworks(nn.Module):

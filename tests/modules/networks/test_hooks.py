@@ -1,17 +1,19 @@
 """Hooks on inner layers: all kinds of them are heard, and keep the fast paths away."""
 
 from collections.abc import Callable
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from lightning import seed_everything
 from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.nn.utils import parametrizations
 
-from modules.networks.base import has_hooks
+from modules.networks.base import has_hooks, through
 from modules.networks.mlp import MLP
 from modules.networks.twin import TwinMLP
 from modules.optimizers import Optimizers
@@ -52,10 +54,61 @@ def test_a_hook_on_any_layer_is_heard_in_updates(tmp_path: Path, kind: str, part
     assert heard and not told.written_out
 
 
+INNER = {"ppo": "network.body", "dqn": "online.torso.body", "sac": "critic.layers"}
+
+
+def fitted_with_hook(root: Path, algorithm: str, kind: str, number: int) -> tuple[list[torch.Tensor], list[Any]]:
+    """The weights of an agent of ReLU networks with a hook on a layer of one, and what the hook heard."""
+    seed_everything(1, verbose=False)
+    relu, heard = partial(MLP, hidden=(8, 8), activation="relu"), list[Any]()
+    data: Any = {"ppo": cartpole_data, "dqn": replay_data, "sac": box_data}[algorithm](total_env_steps=128)
+    models: dict[str, Callable[[], Any]] = {
+        "ppo": lambda: PPO(data.spaces, network=relu, minibatches=2, passes=1),
+        "dqn": lambda: small_dqn(data, network=relu),
+        "sac": lambda: SAC(data.spaces, network=relu, critic=partial(TwinMLP, hidden=(8, 8))),
+    }
+    model = models[algorithm]()
+    getattr(model.get_submodule(INNER[algorithm])[number], kind)(lambda *_: heard.append(kind))
+    trainer(root).fit(model, datamodule=data)
+    return [each.detach() for each in model.parameters()], heard
+
+
+@pytest.mark.parametrize("kind", ["register_full_backward_hook", "register_full_backward_pre_hook"])
+@pytest.mark.parametrize("algorithm", INNER)
+def test_a_full_backward_hook_beside_a_relu_is_heard_and_changes_nothing(
+    tmp_path: Path, algorithm: str, kind: str
+) -> None:
+    expected, _ = fitted_with_hook(tmp_path, algorithm, "register_forward_hook", -1)
+    before = 0 if algorithm == "sac" else 1
+
+    for number in (before, before + 1):
+        weights, heard = fitted_with_hook(tmp_path, algorithm, kind, number)
+
+        assert heard and all(map(torch.equal, weights, expected))
+
+
+def test_what_a_forward_hook_keeps_before_a_relu_is_not_overwritten() -> None:
+    kept: list[torch.Tensor] = []
+    network, obs = MLP((3,), (64,), "relu"), torch.randn(2, 3)
+    network.body[1].register_forward_hook(lambda layer, inputs, output: kept.append(output))
+
+    network(obs, {}, torch.zeros(2))
+
+    assert torch.equal(kept[0], torch.nn.functional.linear(obs, network.body[1].weight, network.body[1].bias))
+
+
+def test_a_relu_without_hooks_overwrites_the_output_of_an_affine_layer_only() -> None:
+    affine, other = nn.Sequential(nn.Linear(3, 4), nn.ReLU()), nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.ReLU())
+
+    changes = [through(layers, torch.randn(2, 3))._version for layers in (affine, other)]
+
+    assert changes == [1, 0]
+
+
 @pytest.mark.parametrize("kind", EVERYWHERE)
 def test_a_hook_on_all_modules_is_heard_by_a_network(kind: str) -> None:
     heard: list[Any] = []
-    network = MLP((3,), (4,), activation="tanh")  # torch's full backward hooks refuse activations in place
+    network = MLP((3,), (4,), activation="relu")
     handle = getattr(torch_module, kind)(lambda layer, *_: heard.append(type(layer)))
     try:
         network(torch.randn(2, 3, requires_grad=True), {}, torch.zeros(2))[0].sum().backward()
