@@ -11,14 +11,19 @@ from lightning.pytorch.callbacks import Callback
 from torch import nn
 
 from datamodules.replay import ReplayData
+from modules.active_dynamics import ActiveDynamics
 from modules.dqn import DQN
+from modules.exploration.policies import Held
+from modules.latent_model import LatentModel
 from modules.modes import Modes
+from modules.networks.latent import LinearActions, LinearDecoder, MLPDynamics, MLPEncoder
 from modules.networks.twin import TwinNetworks
 from modules.options.controller import Controller
 from modules.ppo import PPO
 from modules.pqn import PQN
 from modules.sac import SAC
 from modules.sac_options import SACOptions
+from tests.dynamics import Spring, spring_data
 from tests.normalizing import Normalizing, tensors_of
 from tests.replaying import replay_data
 from tests.soft import box_data
@@ -56,12 +61,36 @@ def options() -> tuple[SACOptions, ReplayData]:
     return SACOptions(data.spaces, 2, controller=partial(Controller, network=dropping), **critics()), data
 
 
+class Dropping(nn.Dropout):
+    """Dropout that notes in which mode it is called."""
+
+    def __init__(self) -> None:
+        super().__init__(0.5)
+        self.modes: list[bool] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.modes.append(self.training)
+        return super().forward(x)
+
+
+def active_dynamics() -> tuple[ActiveDynamics, Any]:
+    """A latent model whose encoder drops units, learned by gradient while it explores."""
+    data = spring_data(updates=2, batch_size=4)
+    encoder, dynamics = MLPEncoder(2, 2, hidden=(8,)), MLPDynamics(2, hidden=(8,), dt=Spring.dt, noise=0.35)
+    encoder.body.append(Dropping())
+    dynamics.body.append(Dropping())
+    model = LatentModel(encoder, LinearDecoder(2, 2), dynamics, LinearActions(2, 2), samples=1, horizon=3)
+    return ActiveDynamics(data.spaces, model, Held(), refit_every=1), data
+
+
 class Watched(Callback):
-    """Notes for every network of `Normalizing` in which mode `act` and `update` call it."""
+    """Notes for every network that notes its modes in which of them `act`, `update` and `prepare` call it."""
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         self.seen: dict[str, set[tuple[str, bool]]] = {"act": set(), "update": set(), "prepare": set()}
-        self.networks = {name: part for name, part in pl_module.named_modules() if isinstance(part, Normalizing)}
+        self.networks = {
+            name: part for name, part in pl_module.named_modules() if hasattr(part, "modes") and part is not pl_module
+        }
         for name in self.seen:
             setattr(pl_module, name, self.watched(name, getattr(pl_module, name)))
 
@@ -91,6 +120,20 @@ def test_networks_act_in_eval_mode_and_learn_in_train_mode(tmp_path: Path, make:
 
     run.validate(model, datamodule=data, verbose=False)
     assert watched.modes("act") == {False}
+
+
+def test_active_dynamics_acts_and_predicts_in_eval_mode_and_learns_in_train_mode(tmp_path: Path) -> None:
+    (model, data), watched = active_dynamics(), Watched()
+    trainer(tmp_path, watched).fit(model, datamodule=data)
+    parts = [part for part in model.modules() if isinstance(part, Dropping)]
+
+    assert len(parts) == 2 and {part for part, _ in watched.seen["update"]} == set(watched.networks)
+    assert watched.modes("act") == watched.modes("prepare") == {False} and watched.modes("update") == {True}
+
+    for part in parts:
+        part.modes.clear()
+    trainer(tmp_path).validate(model, datamodule=data, verbose=False)
+    assert [{*part.modes} for part in parts] == [{False}] * 2
 
 
 def test_acting_after_a_fit_is_deterministic_and_changes_no_buffer(tmp_path: Path) -> None:
