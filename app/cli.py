@@ -40,9 +40,11 @@ from callbacks.checkpoint import write_atomically
 from callbacks.checkpoint_index import environment_of
 from callbacks.evaluation import RunSummary
 from callbacks.interrupt import Interrupt
+from callbacks.signal_watchdog import SignalWatchdog
 from callbacks.stability import Diverged
 from callbacks.trajectories import Trajectories
 from datamodules.core.paths import expand_path
+from datamodules.core.signals import exits_on_signal
 from datamodules.data import EnvironmentData
 from datamodules.types import UsageError
 from modules.algorithm import Algorithm
@@ -74,6 +76,10 @@ NOISE = (
     r"You called `self.log\(.*no logger configured",  # an evaluation makes no run folder
 )
 """Warnings that tell the user nothing to act on."""
+
+
+GRACE = 5.0
+"""Seconds that a second signal leaves for closing environments; then the process is ended."""
 
 
 class LeydenCLI(LightningCLI):
@@ -255,7 +261,8 @@ def main() -> None:
     restrict_imports()
     OneSentenceParser.begin()
     try:
-        cli = LeydenCLI()
+        with SignalWatchdog(GRACE), exits_on_signal():
+            cli = LeydenCLI()
     except UsageError as error:
         refuse(str(error))
     except Diverged as error:

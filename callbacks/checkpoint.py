@@ -15,6 +15,7 @@ from callbacks.atomic import save_tensors, sweep_unfinished
 from callbacks.checkpoint_index import index_path, verify_index, write_index
 from callbacks.stability import Diverged, require_stable
 from datamodules.core.paths import expand_path
+from datamodules.core.signals import SignalExit
 from datamodules.core.tensor_files import load_tensors
 from datamodules.types import UsageError
 
@@ -185,7 +186,7 @@ class Checkpoint(ModelCheckpoint):
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Save what was learned until now, if it is worth having and one process can decide that alone."""
-        worthless = isinstance(exception, Diverged | KeyboardInterrupt) or trainer.world_size > 1
+        worthless = isinstance(exception, Diverged | KeyboardInterrupt | SignalExit) or trainer.world_size > 1
         if worthless or not keeps_checkpoints(trainer) or trainer.global_step <= self._begun_at:
             return
         try:

@@ -1,8 +1,9 @@
-"""Ctrl-C and SIGTERM, heeded where nothing is torn: at the boundary of an iteration, or in an evaluation."""
+"""Ctrl-C, SIGTERM and SIGHUP, obeyed where nothing is torn: at the boundary of an iteration, or in an evaluation."""
 
 import os
 import signal
 import threading
+from contextlib import suppress
 from types import FrameType
 from typing import Any
 
@@ -11,18 +12,20 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 
 from callbacks.commands import command
+from datamodules.core.signals import SignalExit, exit_by_signal, handled_signals
 
 WORDS = b"\nStopping after this iteration; Ctrl-C again stops at once, and loses what is not saved.\n"
 
 
 class Interrupt(Callback):
-    """Ends the run after the iteration in which SIGINT or SIGTERM came, and says how to resume it.
+    """Ends the run after the iteration in which SIGINT, SIGTERM or SIGHUP came, and says how to resume it.
 
     An evaluation under way ends at once and counts for nothing; other ranks end theirs, which do not count either. A
     stop is asked of the Trainer before the checkpoint callback's turn, which saves the last checkpoint; the final
-    evaluation is skipped. A rank that was told to stop stops all. A SIGINT while stopping interrupts at once.
+    evaluation is skipped. A rank that was told to stop stops all. A second signal, of whichever kind, exits at once
+    with 128 + its number, and nothing more is saved. A SIGHUP that the process ignores (`nohup`) stays ignored.
     Lightning's own treatment of SIGTERM gives way during training and is back afterwards; where only episodes are
-    played, which it would wait for, SIGTERM exits.
+    played, which it would wait for, the first signal exits.
 
     Attributes:
         stopped_by: the signal that ended the run; None if none did.
@@ -42,19 +45,20 @@ class Interrupt(Callback):
         self.stopped_by = self._received = None
         self._says_so = trainer.is_global_zero
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in handled_signals():
                 self._replaced[number] = signal.signal(number, self.receive)
 
     def receive(self, number: int, frame: FrameType | None) -> None:
         """Remember the signal; called by Python in between any two instructions, so it does no more.
 
-        Raises: KeyboardInterrupt for a SIGINT when a stop is under way already.
+        Raises: SignalExit for a second one.
         """
-        if self._received is not None and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        if self._received is None and self._says_so:
-            os.write(2, WORDS)
+        if self._received is not None:
+            raise SignalExit(number)
         self._received = signal.Signals(number)
+        if self._says_so:
+            with suppress(OSError):  # the terminal may be gone
+                os.write(2, WORDS)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Stop if any rank was told to; the weights and environments are between two iterations here."""
@@ -76,9 +80,10 @@ class Interrupt(Callback):
             self._stop_if_told(trainer)
 
     def on_test_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Let SIGTERM end what has nothing to save."""
+        """Let a signal end what has nothing to save."""
         if threading.current_thread() is threading.main_thread():
-            self._replaced[signal.SIGTERM] = signal.signal(signal.SIGTERM, leave)
+            for number in handled_signals():
+                self._replaced[number] = signal.signal(number, exit_by_signal)
 
     on_predict_start = on_test_start
 
@@ -94,7 +99,7 @@ class Interrupt(Callback):
             told = torch.tensor(number, device=trainer.strategy.root_device)
             number = int(trainer.strategy.reduce(told, reduce_op="max"))
         if number and self.stopped_by is None:
-            self._received = self.stopped_by = signal.Signals(number)
+            self.stopped_by = signal.Signals(number)
             trainer.should_stop = True
             self._evaluates, trainer.limit_val_batches = trainer.limit_val_batches, 0
 
@@ -116,18 +121,12 @@ class Interrupt(Callback):
         )
 
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
-        """Give the signals back."""
+        """Give the signals back; end the other ranks' processes with this one's."""
         self._give_back()
+        if isinstance(exception, SignalExit) and trainer.strategy.launcher is not None:
+            trainer.strategy.launcher.kill(getattr(signal, "SIGKILL", signal.SIGTERM))
 
     def _give_back(self) -> None:
         for number, before in self._replaced.items():
             signal.signal(number, before)
         self._replaced = {}
-
-
-def leave(number: int, frame: FrameType | None) -> None:
-    """Exit as a process does that a signal ends, environments closed.
-
-    Raises: SystemExit.
-    """
-    raise SystemExit(128 + number)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from datamodules.acting import Acting
+from datamodules.blame import OWN_CODE, exits_refused
 from datamodules.columns import Live, Row, column_of, of, under
 from datamodules.joint import Joint
 from datamodules.masks import informed, masks_of
@@ -72,7 +73,8 @@ class Collector:
         env_noise = self.envs.noise(self.horizon)
         if not self.storage:
             self._allocate(noise)
-        self.live, episodes = self.joint(self.live, noise, env_noise)
+        with exits_refused(OWN_CODE):
+            self.live, episodes = self.joint(self.live, noise, env_noise)
         if self.pure:
             self.pure.state = self.live.envs
         torch.clear_autocast_cache()

@@ -8,6 +8,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
+from datamodules.blame import OWN_CODE, exits_refused
 from datamodules.joint import Joint
 from datamodules.masks import informed, masks_of
 from datamodules.types import Actor, Episodes, PureVectorEnv, State, Step, VectorEnv
@@ -96,7 +97,8 @@ class EpisodeDataset(IterableDataset):
             env_noise = self.envs.noise(1)
             obs = playing.obs.cpu().clone() if self.record else playing.obs
             draw = playing.reset if env_noise is None else env_noise[0]
-            playing, action, step = self.joint(playing, noise, draw)
+            with exits_refused(OWN_CODE):
+                playing, action, step = self.joint(playing, noise, draw)
             if self.record:
                 tape.add(obs, action, step)
             if not self.pure:

@@ -9,7 +9,7 @@ import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from torch import Tensor
 
-from datamodules.blame import breach, breaks_contract, require_shape
+from datamodules.blame import breach, breaks_contract, refuse_exit, require_shape
 from datamodules.seeds import env_seeds
 from datamodules.spaces import Array, action_writer, observation_reader, spaces_of
 from datamodules.types import Spaces, Step, UsageError
@@ -103,7 +103,7 @@ class GymnasiumEnv:
             self._own.arrays.obs[...] = self._read(obs)
             if self._masked:
                 self._own.arrays.action_mask[...] = self._mask(infos)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._require_own(error)
             raise
         self._any_ended, self._ended[...] = False, False
@@ -138,7 +138,7 @@ class GymnasiumEnv:
         actions = self._write_action(action.cpu().numpy())
         try:
             return self._sent(self._answer(actions, place or self._own))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             self._require_own(error)
             raise
 
@@ -159,8 +159,9 @@ class GymnasiumEnv:
             each.close()
         self._spare = {}
 
-    def _require_own(self, error: Exception) -> None:
-        """Raises: UsageError unless the error is one of the environments' own."""
+    def _require_own(self, error: BaseException) -> None:
+        """Raises: UsageError unless the error is one of the environments' own, RuntimeError for an exit."""
+        refuse_exit(error, self.name)
         if breaks_contract(error):
             raise UsageError(breach(self.name, self.spaces["obs_shape"], error)) from error
 

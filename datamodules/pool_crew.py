@@ -15,10 +15,10 @@ from typing import Any
 from gymnasium.vector.utils import CloudpickleWrapper
 
 from datamodules.blame import breach
+from datamodules.core.signals import STOP_SIGNALS
 from datamodules.pool_worker import (
     LOOK,
     SLOTS,
-    STOPS,
     Array,
     Complaint,
     Layout,
@@ -167,10 +167,10 @@ def _payload(makers: Sequence[MakeEnv], read_obs: Callable[[Any], Array], seat: 
 
 @contextmanager
 def _start_conditions() -> Iterator[None]:
-    """Start processes with one thread each for numpy and torch, and with `STOPS` held until they can ignore them."""
+    """Start processes with a thread each for numpy and torch, and with stop signals held until they can ignore them."""
     threads, masks = os.environ.get("OMP_NUM_THREADS"), hasattr(signal, "pthread_sigmask")
     os.environ["OMP_NUM_THREADS"] = "1"
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS) if masks else set()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS) if masks else set()
     try:
         yield
     finally:

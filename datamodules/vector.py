@@ -13,6 +13,7 @@ import torch
 from gymnasium.envs.registration import EnvSpec
 
 import datamodules.envs  # noqa: F401  (registers Leyden's own ids)
+from datamodules.blame import exits_refused
 from datamodules.contract import judged_spaces
 from datamodules.device_env import DeviceEnv
 from datamodules.envpool_envs import EnvPoolEnvs
@@ -118,7 +119,7 @@ def probe_spaces(env: str, env_kwargs: dict[str, Any] | None = None, backend: st
             return without_constants(source.tensor_env(**kwargs).spaces, env)
         assert source.spec is not None
         one = gym.make(source.spec, disable_env_checker=True, **kwargs)
-    with closing(one):
+    with closing(one), exits_refused(env):
         return judged_spaces(one, env)
 
 
@@ -162,7 +163,8 @@ def _class(found: Any, env: str) -> Source:
 
 def _imported(module: str, env: str) -> Any:
     try:
-        return importlib.import_module(module)
+        with exits_refused(module):
+            return importlib.import_module(module)
     except ImportError as error:
         raise UsageError(f"{env} needs the module {module}, which cannot be imported: {error}.") from error
 
@@ -215,7 +217,8 @@ def _refusals_in_one_sentence(env: str, backend: str, kwargs: dict[str, Any]) ->
     names type and place; everything else is left as it is.
     """
     try:
-        yield
+        with exits_refused(env):
+            yield
     except UsageError:
         raise
     except (gym.error.DependencyNotInstalled, ImportError) as error:

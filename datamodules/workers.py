@@ -23,6 +23,7 @@ from gymnasium.vector.async_vector_env import _async_worker
 from gymnasium.vector.utils import iterate
 
 from datamodules.blame import breaks_contract, require_shape
+from datamodules.core.signals import STOP_SIGNALS
 
 PATIENCE = 2.0
 """Seconds between two looks at the health of silent workers, and the grace they have to end by themselves."""
@@ -76,8 +77,8 @@ class AsyncEnvs(AsyncVectorEnv):
     """Environments in a process each, reset in the step that ends their episode.
 
     A worker that dies ends all of them and raises RuntimeError with the environment's number and the exit code, within
-    `PATIENCE`; a worker that raises does the same with its own traceback. Workers ignore Ctrl-C and SIGTERM: the run
-    decides; a program that ends without closing them ends them.
+    `PATIENCE`; a worker that raises does the same with its own traceback. Workers ignore Ctrl-C, SIGTERM and SIGHUP:
+    the run decides; a program that ends without closing them ends them.
 
     Args:
         name: the environment, for messages.
@@ -176,7 +177,7 @@ class _Worker(gym.Wrapper):
         try:
             obs, reward, terminated, truncated, info = self.env.step(action)
             require_shape(obs, self._shape, "an observation")
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._traced(error) from None
         return (np.array(obs) if terminated or truncated else obs), reward, terminated, truncated, info
 
@@ -185,17 +186,17 @@ class _Worker(gym.Wrapper):
             obs, info = self.env.reset(**kwargs)
             require_shape(obs, self._shape, "an observation")
             return obs, info
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise self._traced(error) from None
 
-    def _traced(self, error: Exception) -> Exception:
+    def _traced(self, error: BaseException) -> BaseException:
         if breaks_contract(error):
             return error
         return RuntimeError(f"Environment {self.row} raised in its own process:\n{traceback.format_exc()}")
 
 
 def _work(row: int, make: MakeEnv, *args: Any) -> None:
-    for stop in (signal.SIGINT, signal.SIGTERM):  # a fork would inherit what the run does about them
+    for stop in STOP_SIGNALS:  # a fork would inherit what the run does about them
         signal.signal(stop, signal.SIG_IGN)
     torch.set_num_threads(1)
     _async_worker(row, lambda: _Worker(make(), row), *args)

@@ -1,14 +1,19 @@
 import json
 import logging
+import os
 import re
+import signal
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import yaml
 
+from datamodules.core.signals import STOP_SIGNALS
 from tests.app.conftest import Outcome, Run
+from tests.app.stand_in import Walker
 
 
 def fit(run: Run, *words: str) -> Outcome:
@@ -72,6 +77,23 @@ def test_a_run_that_crashes_before_it_logged_anything_leaves_no_folder(run: Run,
         fit(run, "--model.passes", "14")
 
     assert not list((folder / "runs").iterdir())
+
+
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+@pytest.mark.parametrize("moment", ["setup", "on_fit_start", "on_fit_end", "teardown"])
+def test_a_signal_before_or_after_training_exits_with_its_code(
+    run: Run, monkeypatch: pytest.MonkeyPatch, moment: str, number: signal.Signals
+) -> None:
+    def signalled(self: Walker, *args: Any, **kwargs: Any) -> None:
+        os.kill(os.getpid(), number)
+
+    before = [signal.getsignal(each) for each in STOP_SIGNALS]
+    monkeypatch.setattr(Walker, moment, signalled)
+
+    outcome = fit(run)
+
+    assert outcome.code == 128 + number
+    assert [signal.getsignal(each) for each in STOP_SIGNALS] == before
 
 
 @pytest.mark.parametrize(

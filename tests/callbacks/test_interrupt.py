@@ -11,6 +11,7 @@ from lightning.pytorch import Callback
 
 from callbacks.checkpoint import Checkpoint
 from callbacks.interrupt import Interrupt
+from datamodules.core.signals import STOP_SIGNALS
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -63,7 +64,7 @@ class Sends(Callback):
             os.kill(os.getpid(), number)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", STOP_SIGNALS)
 def test_a_signal_stops_after_the_iteration_it_came_in(
     make_run: Any, capfd: pytest.CaptureFixture[str], number: signal.Signals
 ) -> None:
@@ -126,36 +127,53 @@ def test_an_interrupted_run_resumed_equals_one_that_was_not(make_run: Any, evalu
     assert all(torch.equal(one, other) for one, other in weights)
 
 
-def test_a_second_ctrl_c_stops_at_once_and_keeps_the_last_whole_checkpoint(make_run: Any) -> None:
-    run = make_run(Sends(signal.SIGINT, signal.SIGINT, iteration=3), Interrupt(), Checkpoint(), iterations=100)
+@pytest.mark.parametrize("first", STOP_SIGNALS)
+@pytest.mark.parametrize("second", STOP_SIGNALS)
+def test_a_second_signal_of_any_kind_exits_at_once_and_keeps_the_last_whole_checkpoint(
+    make_run: Any, first: signal.Signals, second: signal.Signals
+) -> None:
+    run = make_run(Sends(first, second, iteration=3), Interrupt(), Checkpoint(), iterations=100)
 
-    with pytest.raises(SystemExit):
+    with pytest.raises(SystemExit) as left:
         run.fit()
 
+    assert left.value.code == 128 + second
     assert torch.load(run.folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == 2
 
 
+def test_a_hangup_that_the_process_ignores_stays_ignored(make_run: Any) -> None:
+    before, interrupt = signal.signal(signal.SIGHUP, signal.SIG_IGN), Interrupt()
+
+    try:
+        run = make_run(Sends(signal.SIGHUP), interrupt).fit()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+    assert run.trainer.global_step == 4 and interrupt.stopped_by is None
+
+
 def test_the_signals_are_given_back(make_run: Any) -> None:
-    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    before = [signal.getsignal(number) for number in STOP_SIGNALS]
 
     make_run(Sends(signal.SIGTERM), Interrupt()).fit()
 
-    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+    assert [signal.getsignal(number) for number in STOP_SIGNALS] == before
 
 
+@pytest.mark.parametrize("number", STOP_SIGNALS)
 @pytest.mark.parametrize("verb", ["validate", "test", "predict"])
-def test_sigterm_ends_what_only_plays_episodes(make_run: Any, verb: str) -> None:
+def test_a_signal_ends_what_only_plays_episodes(make_run: Any, verb: str, number: signal.Signals) -> None:
     class Terminates(Callback):
         def tell(self, *_: Any) -> None:
-            os.kill(os.getpid(), signal.SIGTERM)
+            os.kill(os.getpid(), number)
 
     setattr(Terminates, f"on_{verb.replace('validate', 'validation')}_epoch_start", Terminates.tell)
-    run, before = make_run(Interrupt(), Terminates()), signal.getsignal(signal.SIGTERM)
+    run, before = make_run(Interrupt(), Terminates()), signal.getsignal(number)
 
     with pytest.raises(SystemExit) as left:
         getattr(run.trainer, verb)(run.module, run.data)
 
-    assert left.value.code == 143 and signal.getsignal(signal.SIGTERM) == before
+    assert left.value.code == 128 + number and signal.getsignal(number) == before
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,16 @@ import numpy as np
 import pytest
 import torch
 
+from datamodules.core.signals import SignalExit
 from datamodules.gymnasium_env import GymnasiumEnv
 from datamodules.pool import PoolEnv
+from datamodules.rollout import RolloutData
 from datamodules.types import UsageError
+from datamodules.vector import probe_spaces
 from datamodules.workers import AsyncEnvs, SyncEnvs
 from tests.datamodules import counting
-from tests.datamodules.counting import Breaking, Counting
+from tests.datamodules.counting import Breaking, Counting, CountingTensors
+from tests.training import fitted
 
 CPU = torch.device("cpu")
 BACKENDS = ("sync", "async", "pool")
@@ -78,6 +82,53 @@ def test_the_same_error_from_the_environment_s_own_code_keeps_its_traceback(back
     with pytest.raises((ValueError, RuntimeError), match=r"too many values to unpack \(expected 2\)") as caught:
         played(backend, Stumbling)
     assert not isinstance(caught.value, UsageError)
+
+
+class Exiting(Counting):
+    """Its own code ends the program."""
+
+    def step(self, action):
+        raise SystemExit(0)
+
+
+class ExitingWhenMade(Counting):
+    def __init__(self):
+        sys.exit()
+
+
+class ExitingTensors(CountingTensors):
+    """Its own code ends the program."""
+
+    def transition(self, state, action, noise):
+        raise SystemExit(0)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_environment_that_exits_ends_in_an_error(backend):
+    with pytest.raises(RuntimeError, match=r"SystemExit[:(] ?0"):
+        played(backend, Exiting)
+
+
+def test_the_exit_of_a_signal_is_no_error_of_the_environment_that_it_came_in():
+    class Signalled(Counting):
+        def step(self, action):
+            raise SignalExit(15)
+
+    with pytest.raises(SignalExit) as left:
+        played("sync", Signalled)
+    assert left.value.code == 143
+
+
+@pytest.mark.parametrize("env", ["Exiting", "ExitingWhenMade"])
+def test_an_environment_that_exits_where_its_spaces_are_looked_at_ends_in_an_error(env):
+    with pytest.raises(RuntimeError, match=rf"{env} raised SystemExit\((0|None)\)"):
+        probe_spaces(f"{__name__}.{env}")
+
+
+def test_an_environment_of_tensors_that_exits_ends_in_an_error(tmp_path):
+    data = RolloutData(f"{__name__}.ExitingTensors", num_envs=2, horizon=4, total_env_steps=80)
+    with pytest.raises(RuntimeError, match=r"raised SystemExit\(0\)"):
+        fitted(tmp_path, data)
 
 
 def test_a_breach_inside_of_wrappers_is_the_environment_s():

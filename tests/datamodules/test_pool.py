@@ -16,6 +16,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
+from datamodules.core.signals import STOP_SIGNALS
 from datamodules.gymnasium_env import GymnasiumEnv
 from datamodules.pool import PoolEnv
 from datamodules.types import UsageError
@@ -206,9 +207,9 @@ def test_close_ends_a_worker_that_is_stuck_and_may_be_repeated():
     assert time.monotonic() - start < 5
 
 
-def test_workers_ignore_ctrl_c_and_termination():
+def test_workers_ignore_ctrl_c_termination_and_hangup():
     with closing(pool(Counting, Counting)) as envs:
-        for stop in (signal.SIGINT, signal.SIGTERM):  # from their first moment on, before the first reset
+        for stop in STOP_SIGNALS:  # from their first moment on, before the first reset
             os.kill(envs.processes[0].pid, stop)
         envs.reset(0)
         assert envs.step(NOTHING).reward.tolist() == [1, 1]

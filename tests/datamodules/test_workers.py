@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from datamodules.core.signals import STOP_SIGNALS
 from datamodules.gymnasium_env import GymnasiumEnv
 from datamodules.workers import AsyncEnvs, SyncEnvs
 from tests.datamodules.counting import Counting, Dying, Raising, transitions
@@ -72,11 +73,12 @@ def test_close_ends_a_worker_that_is_stuck():
     assert time.monotonic() - start < 5
 
 
-def test_workers_ignore_ctrl_c_and_termination():
+def test_workers_ignore_ctrl_c_termination_and_hangup():
     envs = workers(Counting, Counting)
     envs.reset(0)
-    for process, stop in zip(envs.envs.processes, (signal.SIGINT, signal.SIGTERM), strict=True):
-        os.kill(process.pid, stop)
+    for process in envs.envs.processes:
+        for stop in STOP_SIGNALS:
+            os.kill(process.pid, stop)
     assert envs.step(NOTHING).reward.tolist() == [1, 1]
     envs.close()
 

@@ -1,0 +1,56 @@
+"""Ends a process that does not end by itself after a second signal."""
+
+import os
+import signal
+import threading
+import time
+from types import TracebackType
+from typing import Self
+
+from datamodules.core.signals import STOP_SIGNALS
+
+
+class SignalWatchdog:
+    """Exit the process `grace` seconds after the second signal, even if the main thread is stuck.
+
+    A handler written in Python runs only when the main thread comes back to the interpreter. The interpreter itself
+    writes the number of each signal that has such a handler into a pipe at once, and a thread reads it. A context;
+    its end does not call off an exit that is due.
+
+    Args:
+        grace: seconds for closing environments and files.
+    """
+
+    def __init__(self, grace: float):
+        self.grace = grace
+        self._pipe: tuple[int, int] | None = None
+        self._before = -1
+
+    def __enter__(self) -> Self:
+        """Begin to watch; only a program's main thread can."""
+        if threading.current_thread() is threading.main_thread():
+            self._pipe = reader, writer = os.pipe()
+            os.set_blocking(writer, False)
+            self._before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+            threading.Thread(target=self._watch, args=(reader,), name="signals", daemon=True).start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """Stop watching."""
+        if self._pipe is not None:
+            signal.set_wakeup_fd(self._before)
+            os.close(self._pipe[1])
+            self._pipe = None
+
+    def _watch(self, reader: int) -> None:
+        numbers: list[int] = []
+        while len(numbers) < 2 and (byte := os.read(reader, 1)):
+            numbers += [number for number in byte if number in STOP_SIGNALS]
+        os.close(reader)
+        if len(numbers) == 2:
+            time.sleep(self.grace)
+            os._exit(128 + numbers[-1])
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
