@@ -46,6 +46,10 @@ class Joint(Generic[Result]):
         capturable: False where a call has effects outside tensors, such as stepping a real environment: never captured,
             since warming up would repeat them.
         timed: False for a part of another joint, whose time is counted there.
+
+    Attributes:
+        mode: off, or what to try at the first call.
+        backend: of `torch.compile`.
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class Joint(Generic[Result]):
         self.capturable, self.timed = capturable, timed
         self.function, self.device, self.name, self.parts, self.owned = function, device, name, parts, owned
         self.mode: Mode = "off"
+        self.backend = "inductor"
         self.compiled = False
         self.first_call_seconds = 0.0
         self._graph: torch.cuda.CUDAGraph | None = None
@@ -110,12 +115,14 @@ class Joint(Generic[Result]):
         return spent
 
     def release(self) -> None:
-        """Let go of the CUDA graph: the next call takes its form anew.
+        """Free the CUDA graph and the compiled functions: the next call takes its form anew.
 
-        A graph holds the communicator that its work between ranks goes through, which cannot be closed before.
+        A graph holds the communicator that its work between ranks goes through, which cannot be closed before. Compiled
+        functions lie on their owner, such as the module, which outlives the run.
         """
         if self._graph is not None:
             torch.cuda.synchronize(self.device)
+        if self._graph is not None or self.compiled:
             self._ready, self._inputs = False, []
             self._forget()
 
@@ -165,8 +172,9 @@ class Joint(Generic[Result]):
     def _compile(self) -> "list[_Part]":
         mode = "default" if self.mode == "graph" else self.mode
         options = torch._inductor.list_mode_options(mode) | (ON_CPU if self.device.type == "cpu" else {})
+        how = {"backend": self.backend} | ({"options": options} if self.backend == "inductor" else {})
         self.compiled = True
-        return [_Part(owner, attribute, options) for owner, attribute in self.parts]
+        return [_Part(owner, attribute, how) for owner, attribute in self.parts]
 
     def _capture(self, args: tuple[Any, ...], saved: list[tuple[Tensor, Tensor]]) -> None:
         self._inputs = tensors(args)
@@ -201,6 +209,10 @@ class Joint(Generic[Result]):
 
     def _forget(self) -> None:
         self._graph, self._results, self.compiled = None, None, False
+        self.restore_parts()
+
+    def restore_parts(self) -> None:
+        """Put the original functions back in the place of compiled ones."""
         for owner, attribute in self.parts:
             owner.__dict__.pop(attribute, None)
 
@@ -216,10 +228,10 @@ class _Part:
     So a rank on which compiling fails makes the same calls to the others as those on which it does not, and none waits.
     """
 
-    def __init__(self, owner: Any, attribute: str, options: dict[str, Any]):
+    def __init__(self, owner: Any, attribute: str, how: dict[str, Any]):
         self.owner, self.attribute, self.original = owner, attribute, getattr(owner, attribute)
         own = _with_own_code(torch._dynamo.eval_frame.innermost_fn(self.original))
-        self.compiled: Any = torch.compile(own, options=options, fullgraph=True, dynamic=False)
+        self.compiled: Any = torch.compile(own, fullgraph=True, dynamic=False, **how)
         self.error: Exception | None = None
         setattr(owner, attribute, self)
 

@@ -25,7 +25,7 @@ from modules.functional.prediction import (
     determinations,
     velocity,
 )
-from modules.functional.schedule import Schedule, scheduled
+from modules.functional.schedule import Schedule
 from modules.hparams import keep_hyperparameters
 from modules.optimizers import learning
 from modules.posterior import Lesson, Posterior, lesson_of
@@ -220,9 +220,7 @@ class ActiveDynamics(Algorithm):
 
     def schedule_(self) -> None:
         """The learning rate, and what the model changes over a run."""
-        kind, progress = self.learning_rate_schedule, self.progress
-        rate, share = (scheduled(kind, start, progress) for start in (self.learning_rate, 1.0))
-        self.optimization.set_learning_rate_(rate, share)
+        self.schedule_learning_rates_()
         self.model.schedule_(self.progress)
 
     def measured(self) -> dict[str, float | Tensor]:

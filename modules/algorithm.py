@@ -14,6 +14,7 @@ from datamodules.joint import Joint
 from datamodules.seeds import restore_generator, run_seed, stream_generator
 from datamodules.types import ActionKind, Decision, Episodes, Experience, Rollout, Scalars, Spaces, State, UsageError
 from modules.checks import check_action_space, check_data, check_minibatches, check_own_optimizers, check_precision
+from modules.functional.schedule import Schedule, scheduled
 from modules.hparams import check_checkpoint, described
 from modules.lightning_progress import CountingOptimizer, counted, reopen, set_length
 from modules.modes import Modes
@@ -56,6 +57,8 @@ class Algorithm(LightningModule):
     off_policy, corrects_staleness = False, False
     action_kinds: tuple[ActionKind, ...] = ("discrete", "multidiscrete", "binary", "continuous")
     always_eval: tuple[str, ...] = ()
+    learning_rate: float
+    learning_rate_schedule: Schedule
     joints: dict[str, Joint[Any]]
     optimization: Optimizers
     minibatch_generator: torch.Generator
@@ -111,6 +114,16 @@ class Algorithm(LightningModule):
 
     def schedule_(self) -> None:
         """Set what changes with `progress`, before an update."""
+
+    def learning_rates(self) -> list[float]:
+        """Return the rates that `schedule_learning_rates_` starts at, in the order of `make_optimizers`."""
+        return [self.learning_rate] * len(self.raw_optimizers)
+
+    def schedule_learning_rates_(self) -> None:
+        """Set the learning rates of the iteration that begins, by `learning_rate_schedule`."""
+        kind, progress = self.learning_rate_schedule, self.progress
+        *rates, share = (scheduled(kind, start, progress) for start in (*self.learning_rates(), 1.0))
+        self.optimization.set_learning_rates_(rates, share)
 
     def absorb_(self, collected: Any) -> None:
         """Merge what was collected into running statistics, after the update that used the old ones."""

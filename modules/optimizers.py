@@ -170,10 +170,6 @@ class Optimizers:
         self.scaler.step(optimizer)
         return torch.where(norm.isfinite(), norm, 0.0)
 
-    def set_learning_rate_(self, learning_rate: float, share: float = 1.0) -> None:
-        """Set the learning rate of every optimizer; see `set_learning_rates_`."""
-        self.set_learning_rates_([learning_rate] * len(self.each), share)
-
     def set_learning_rates_(self, learning_rates: Sequence[float], share: float = 1.0) -> None:
         """Set the learning rate of each optimizer, in place where a captured update reads it.
 

@@ -215,9 +215,7 @@ class PPO(Algorithm):
         """Learning rate and clip range for the iteration that begins."""
         if self.clip_schedule != "constant":
             self.clip_now.fill_(scheduled(self.clip_schedule, self.clip, self.progress))
-        kind, progress = self.learning_rate_schedule, self.progress
-        rate, share = (scheduled(kind, start, progress) for start in (self.learning_rate, 1.0))
-        self.optimization.set_learning_rate_(rate, share)
+        self.schedule_learning_rates_()
 
     def absorb_(self, rollout: Rollout) -> None:
         """Merge the rollout into the normalisers."""

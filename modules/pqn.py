@@ -16,7 +16,7 @@ from modules.exploring import EpsilonGreedy
 from modules.functional.choices import MASKED
 from modules.functional.policy import masked_mean
 from modules.functional.returns import gae
-from modules.functional.schedule import Schedule, scheduled
+from modules.functional.schedule import Schedule
 from modules.hparams import keep_hyperparameters
 from modules.networks.base import Network
 from modules.networks.mlp import MLP
@@ -181,9 +181,7 @@ class PQN(Algorithm):
 
     def schedule_(self) -> None:
         """The learning rate of the iteration that begins."""
-        kind, progress = self.learning_rate_schedule, self.progress
-        rate, share = (scheduled(kind, start, progress) for start in (self.learning_rate, 1.0))
-        self.optimization.set_learning_rate_(rate, share)
+        self.schedule_learning_rates_()
 
     def measured(self) -> dict[str, float | Tensor]:
         """How much the policy explores, and updates so far."""

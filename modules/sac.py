@@ -15,7 +15,7 @@ from modules.algorithm import Algorithm
 from modules.checks import check_memoryless, check_values
 from modules.curiosity import Curiosity, Incurious
 from modules.functional.returns import td_target
-from modules.functional.schedule import Schedule, scheduled
+from modules.functional.schedule import Schedule
 from modules.functional.soft import expected_soft_value, follow_network_, soft_value, temperature_loss
 from modules.hparams import keep_hyperparameters
 from modules.networks.base import Network, features_of
@@ -273,9 +273,7 @@ class SAC(Algorithm):
     def schedule_(self) -> None:
         """Learning rates, and the scale of curiosity, for the iteration that begins."""
         self.curiosity.anneal_(self.env_steps)
-        kind, progress = self.learning_rate_schedule, self.progress
-        *rates, share = (scheduled(kind, start, progress) for start in (*self.learning_rates(), 1.0))
-        self.optimization.set_learning_rates_(rates, share)
+        self.schedule_learning_rates_()
 
     def learning_rates(self) -> list[float]:
         """Where they begin, in the order of `make_optimizers`."""

@@ -1,5 +1,6 @@
 """Compile: every mode takes, what cannot be falls back aloud, and the results stay the same."""
 
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -33,9 +34,10 @@ def difference(one: PPO, other: PPO) -> float:
 
 
 def test_a_compiled_run_equals_an_eager_one(tmp_path: Path) -> None:
-    eager, compiled = run(tmp_path, Compile("off")), run(tmp_path, Compile("default"))
-    assert compiled.joints["update"].in_force == "compiled"
-    assert eager.joints["update"].in_force == "eager"
+    told = {"off": Told(), "default": Told()}
+    eager, compiled = (run(tmp_path, Compile(mode), told[mode]) for mode in told)
+    assert "update eager" in told["off"].forms["joints"]
+    assert "update compiled" in told["default"].forms["joints"]
     assert difference(eager, compiled) < 1e-4
 
 
@@ -90,8 +92,51 @@ def test_what_cannot_be_compiled_goes_on_eagerly_and_says_why(tmp_path: Path, mo
     assert model.joints["update"].in_force == "eager" and model.global_step == 4
 
 
-def test_float32_matmul_precision_is_set(tmp_path: Path) -> None:
-    before = torch.get_float32_matmul_precision()
-    run(tmp_path, Compile("off", float32_matmul_precision="high"))
-    assert torch.get_float32_matmul_precision() == "high"
-    torch.set_float32_matmul_precision(before)
+class Failing(Callback):
+    """Notes the precision in force, and may end the run with an error."""
+
+    def __init__(self, fails: bool):
+        self.fails, self.precisions = fails, list[str]()
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        self.precisions.append(torch.get_float32_matmul_precision())
+        if self.fails:
+            raise RuntimeError("It was to fail.")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_float32_matmul_precision_is_set_for_the_run_only(tmp_path: Path, fails: bool) -> None:
+    before, failing = torch.get_float32_matmul_precision(), Failing(fails)
+    with pytest.raises(RuntimeError, match="It was to fail") if fails else nullcontext():
+        run(tmp_path, Compile("off", float32_matmul_precision="high"), failing)
+    assert {*failing.precisions} == {"high"} and torch.get_float32_matmul_precision() == before
+
+
+class Keeping(Callback):
+    """Keeps the module, and the joints' parts that are compiled after an iteration."""
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+        self.module, self.joint = pl_module, pl_module.joints["update"]
+        self.compiled, self.backend = "loss" in vars(pl_module), self.joint.backend
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_compiled_functions_do_not_outlive_the_run(tmp_path: Path, fails: bool) -> None:
+    keeping = Keeping()
+    with pytest.raises(RuntimeError, match="It was to fail") if fails else nullcontext():
+        run(tmp_path, Compile("default", backend="eager"), keeping, Failing(fails))
+    assert keeping.compiled and keeping.backend == "eager"
+    assert "loss" not in vars(keeping.module)
+
+
+def test_the_backend_of_the_compiler_is_the_one_asked_for(tmp_path: Path) -> None:
+    graphs: list[Any] = []
+
+    @torch._dynamo.register_backend(name="noting")
+    def noting(graph: Any, inputs: Any) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    run(tmp_path, Compile("default", backend="noting"))
+
+    assert graphs

@@ -12,12 +12,15 @@ from datamodules.joint import Joint
 
 
 class Work:
-    """Two compiled parts, each followed by a sum over the ranks; the second may look at a value."""
+    """Two compiled parts, each followed by a sum over the ranks; the second may look at a value.
 
-    def __init__(self, looks: bool):
+    With the backend eager Dynamo traces and guards as always, and nothing is generated.
+    """
+
+    def __init__(self, looks: bool, backend: str = "inductor"):
         self.looks, self.calls = looks, 0
         self.joint = Joint(self.run, torch.device("cpu"), name="work", parts=[(self, "double"), (self, "increment")])
-        self.joint.mode = "default"
+        self.joint.mode, self.joint.backend = "default", backend
 
     def double(self, x: Tensor) -> Tensor:
         return 2 * x
@@ -45,41 +48,30 @@ def test_what_can_be_compiled_is_compiled() -> None:
     torch.testing.assert_close(results, [torch.full((3,), 3.0)] * 2)
 
 
-def compile_quickly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let Dynamo trace and guard as always, and run its graphs without inductor."""
-    compile_ = torch.compile
-    monkeypatch.setattr(
-        torch, "compile", lambda function, options, **settings: compile_(function, backend="eager", **settings)
-    )
-
-
-def test_joints_beyond_the_recompile_limit_are_compiled_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    compile_quickly(monkeypatch)
+def test_joints_beyond_the_recompile_limit_are_compiled_too() -> None:
     torch._dynamo.reset()
     number = torch._dynamo.config.recompile_limit + 3
 
-    works = [Work(looks=False) for _ in range(number)]
+    works = [Work(looks=False, backend="eager") for _ in range(number)]
     results = [work.joint(torch.ones(1 + size)) for size, work in enumerate(works)]
 
     assert [work.joint.in_force for work in works] == ["compiled"] * number
     assert [len(result) for result in results] == list(range(1, number + 1))
 
 
-def test_a_joint_made_anew_for_the_same_owner_compiles_the_original(monkeypatch: pytest.MonkeyPatch) -> None:
-    compile_quickly(monkeypatch)
-    work = Work(looks=False)
+def test_a_joint_made_anew_for_the_same_owner_compiles_the_original() -> None:
+    work = Work(looks=False, backend="eager")
 
     for size in range(1, torch._dynamo.config.recompile_limit + 4):
         work.joint = Joint(work.run, torch.device("cpu"), parts=[(work, "double"), (work, "increment")])
-        work.joint.mode = "default"
+        work.joint.mode, work.joint.backend = "default", "eager"
         assert torch.equal(work.joint(torch.ones(size)), torch.full((size,), 3.0))
 
         assert work.joint.in_force == "compiled"
 
 
-def test_compiled_code_is_freed_with_its_joint(monkeypatch: pytest.MonkeyPatch) -> None:
-    compile_quickly(monkeypatch)
-    work = Work(looks=False)
+def test_compiled_code_is_freed_with_its_joint() -> None:
+    work = Work(looks=False, backend="eager")
     work.joint(torch.ones(3))
     code = weakref.ref(work.double._torchdynamo_orig_callable.__func__.__code__)
 
@@ -87,6 +79,19 @@ def test_compiled_code_is_freed_with_its_joint(monkeypatch: pytest.MonkeyPatch) 
     gc.collect()
 
     assert code() is None
+
+
+def test_a_released_joint_leaves_no_compiled_function_and_compiles_anew_when_called() -> None:
+    work = Work(looks=False, backend="eager")
+    work.joint(torch.ones(3))
+    code = weakref.ref(work.double._torchdynamo_orig_callable.__func__.__code__)  # type: ignore[attr-defined]
+
+    work.joint.release()
+    gc.collect()
+
+    assert code() is None and not {"double", "increment"} & set(vars(work))
+    assert work.joint.in_force == "eager" and torch.equal(work.joint(torch.ones(3)), torch.full((3,), 3.0))
+    assert work.joint.in_force == "compiled"
 
 
 def test_a_part_that_cannot_be_compiled_costs_no_second_call() -> None:

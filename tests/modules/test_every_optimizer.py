@@ -148,9 +148,9 @@ def test_configure_optimizers_of_ones_own_is_refused_in_a_sentence(tmp_path: Pat
 def test_groups_keep_the_rates_they_were_given_and_schedules_scale_them() -> None:
     optimizers = Optimizers([in_groups([nn.Parameter(torch.ones(1)) for _ in range(2)])])
 
-    optimizers.set_learning_rate_(0.3, 1.0)
+    optimizers.set_learning_rates_([0.3], 1.0)
     assert [group["lr"] for group in optimizers.groups] == [1e-3, 0.3]
-    optimizers.set_learning_rate_(0.15, 0.5)
+    optimizers.set_learning_rates_([0.15], 0.5)
     assert [group["lr"] for group in optimizers.groups] == [5e-4, 0.15]
 
 

@@ -25,7 +25,7 @@ def test_a_capturable_rate_is_one_tensor_that_keeps_its_address():
     assert optimizers.make_capturable_(CPU)
     rate = optimizers.groups[0]["lr"]
 
-    optimizers.set_learning_rate_(0.5)
+    optimizers.set_learning_rates_([0.5])
 
     assert rate is optimizers.groups[0]["lr"] and float(rate) == 0.5
     assert optimizers.groups[0]["capturable"]
