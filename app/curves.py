@@ -55,11 +55,9 @@ class Curves:
 
     @property
     def written_at(self) -> float | None:
-        """When the run last wrote, in seconds since the epoch; None if its files are gone."""
-        try:
-            return max((path.stat().st_mtime for path in self.run.glob(EVENT_FILES)), default=None)
-        except OSError:
-            return None
+        """The newest time in what was read, in seconds since the epoch; None if its files are gone."""
+        times = [file.written_at for path, file in self._files.items() if path.is_file()]
+        return max((time for time in times if time is not None), default=None)
 
     def groups(self) -> dict[str, dict[str, Curve]]:
         """The curves by group, then by name: `train/policy_loss` is `policy_loss` of `train`."""

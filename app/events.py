@@ -6,6 +6,7 @@ Source: tensorflow/core/lib/io/record_writer.h, tensorflow/core/util/event.proto
 """
 
 import os
+import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ EVENT_FILES = "events.out.tfevents.*"
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 """Wire types. A field's key is its number, shifted by three bits, and its wire type."""
 
-EVENT_STEP, EVENT_SUMMARY = 2 << 3 | VARINT, 5 << 3 | BYTES
+EVENT_TIME, EVENT_STEP, EVENT_SUMMARY = 1 << 3 | FIXED64, 2 << 3 | VARINT, 5 << 3 | BYTES
 SUMMARY_VALUE = 1 << 3 | BYTES
 VALUE_TAG, VALUE_SIMPLE, VALUE_TENSOR = 1 << 3 | BYTES, 2 << 3 | FIXED32, 8 << 3 | BYTES
 TENSOR_DTYPE = 1 << 3 | VARINT
@@ -40,11 +41,16 @@ class Scalar(NamedTuple):
 
 
 class EventFile:
-    """One event file, read from where the last read ended."""
+    """One event file, read from where the last read ended.
+
+    Attributes:
+        written_at: the newest time inside what was read, in seconds since the epoch; None before there is one.
+    """
 
     def __init__(self, path: Path):
         self.path = path
         self.offset = 0
+        self.written_at: float | None = None
 
     def read(self) -> Iterator[Scalar]:
         """The scalars appended since the last read.
@@ -56,6 +62,7 @@ class EventFile:
             file.seek(self.offset)
             while (record := next_record(file, size - self.offset)) is not None:
                 self.offset += HEADER + len(record) + FOOTER
+                self.written_at = later(self.written_at, event_time(record))
                 try:
                     yield from scalars(record)
                 except (ValueError, IndexError, struct.error):
@@ -70,6 +77,31 @@ def next_record(file: BinaryIO, available: int) -> bytes | None:
     if available < HEADER + length + FOOTER:
         return None
     return file.read(length + FOOTER)[:-FOOTER]
+
+
+def event_time(event: bytes) -> float | None:
+    """The time at which an event was written, which is its first field; None where it is not."""
+    return struct.unpack_from("<d", event, 1)[0] if event[:1] == bytes([EVENT_TIME]) and len(event) >= 9 else None
+
+
+def later(one: float | None, other: float | None) -> float | None:
+    """The later of two times, either of which may be missing."""
+    return max((time for time in (one, other) if time is not None), default=None)
+
+
+def newest_event_time(path: Path) -> float | None:
+    """The newest time inside an event file; else the time in its name, at which it was made; None without either."""
+    named = re.match(r"events\.out\.tfevents\.(\d+)\.", path.name)
+    newest, offset = None, 0
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            while (record := next_record(file, size - offset)) is not None:
+                offset += HEADER + len(record) + FOOTER
+                newest = later(newest, event_time(record))
+    except OSError:
+        return None
+    return newest if newest is not None or named is None else float(named[1])
 
 
 def scalars(event: bytes) -> list[Scalar]:

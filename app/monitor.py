@@ -2,6 +2,7 @@
 
 import argparse
 import math
+import re
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -16,7 +17,7 @@ from rich.text import Text
 
 from app.curves import Curve, Curves, sparkline
 from app.errors import PlainParser, nearest, refuse
-from app.events import EVENT_FILES, EventFile
+from app.events import EVENT_FILES, EventFile, newest_event_time
 from app.load import MachineLoad
 
 DEFAULT_ROOT = Path("runs")
@@ -67,9 +68,11 @@ def parsed(words: list[str]) -> argparse.Namespace:
 
 
 def find_run(named: str | None) -> Path:
-    """The run folder that is meant: the folder itself, else the run below it that wrote last.
+    """The run folder that is meant: the folder itself, else the newest run below it.
 
-    A run that has no metrics is passed over where there is another, unless it has just begun.
+    In an experiment that is the run of the highest `version_N`; of several experiments, or runs with other names, the
+    one with the newest time inside its event files. Times of files do not matter, since copying changes them. A run
+    that has no metrics is passed over where there is another, unless it has just begun.
 
     Raises:
         SystemExit: with code 2 and one sentence when there is none.
@@ -78,21 +81,48 @@ def find_run(named: str | None) -> Path:
     if named is not None and not folder.is_dir():
         siblings = [path.name for path in folder.parent.glob("[!.]*") if path.is_dir()]
         refuse(f"There is no folder `{named}`: {nearest(folder.name, siblings)}")
-    if next(folder.glob(EVENT_FILES), None) is not None:
+    if any(path.is_file() for path in folder.glob(EVENT_FILES)):
         return folder
-    files = sorted(folder.rglob(EVENT_FILES), key=lambda path: path.stat().st_mtime_ns, reverse=True)
-    if not files:
+    experiments: dict[Path, dict[int, list[Path]]] = {}
+    for path in folder.rglob(EVENT_FILES):
+        if path.is_file():  # no link to a file that is gone
+            experiment, number = experiment_of(path.relative_to(folder))
+            experiments.setdefault(experiment, {}).setdefault(number, []).append(path)
+    if not experiments:
         where = f"in `{folder}`" if folder.is_dir() else "here (no folder `runs`)"
         refuse(
             f"There is no run {where}: start one with `python -m app fit --config ppo_fast.yaml`, or name its folder."
         )
-    return next((path for path in files if has_begun(path)), files[0]).parent
+    return max(newest_of(versions) for versions in experiments.values())[-1]
+
+
+def experiment_of(events: Path) -> tuple[Path, int]:
+    """The folder of an event file's experiment, and the N of its `version_N`; its own folder and -1 without one."""
+    for folder in events.parents:
+        if (version := re.fullmatch(r"version_(\d+)", folder.name)) is not None:
+            return folder.parent, int(version[1])
+    return events.parent, -1
+
+
+def newest_of(versions: Mapping[int, list[Path]]) -> tuple[bool, float, Path]:
+    """Of an experiment's event files by version: whether the newest run has begun, its newest time, and its folder."""
+    found = []
+    for number in sorted(versions, reverse=True):
+        time_of, events = max((newest_event_time(path) or -math.inf, path) for path in versions[number])
+        begun = any(has_begun(path) for path in versions[number])
+        found.append((begun, time_of, events.parent))
+        if begun:
+            break
+    return found[-1] if found[-1][0] else found[0]
 
 
 def has_begun(events: Path) -> bool:
     """Whether an event file holds a metric, or is too young to be blamed that it does not."""
-    young = time.time() - events.stat().st_mtime < JUST_BEGUN_S
-    return young or next(EventFile(events).read(), None) is not None
+    try:
+        young = time.time() - (newest_event_time(events) or -math.inf) < JUST_BEGUN_S
+        return young or next(EventFile(events).read(), None) is not None
+    except OSError:
+        return False
 
 
 def watch(curves: Curves, load: MachineLoad, interval: float, show: Callable[[RenderableType], None]) -> NoReturn:

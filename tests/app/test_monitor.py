@@ -15,11 +15,11 @@ from tests.app.conftest import Run
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def write_run(folder: Path, value: float = 1.0) -> Path:
-    """A run with one point in each of three groups."""
+def write_run(folder: Path, value: float = 1.0, at: float | None = None) -> Path:
+    """A run with one point in each of four groups, written at a time in seconds since the epoch."""
     with SummaryWriter(folder) as writer:
         for tag in ("time/env_steps_per_s", "rollout/return_mean", "option/usage", "gpu/0/utilisation"):
-            writer.add_scalar(tag, value, 4096)
+            writer.add_scalar(tag, value, 4096, walltime=at)
     return folder
 
 
@@ -31,8 +31,7 @@ def start(*words: str, cwd: Path, **streams: int) -> subprocess.Popen[str]:
 
 def test_once_shows_the_newest_run_in_the_order_of_the_groups(run: Run, folder: Path) -> None:
     write_run(folder / "runs" / "snake" / "version_0", value=500.0)
-    newest = write_run(folder / "runs" / "pole" / "version_0", value=250.0)
-    os.utime(next(newest.iterdir()), (time.time() + 60,) * 2)
+    write_run(folder / "runs" / "pole" / "version_0", value=250.0, at=time.time() + 60)
 
     outcome = run("monitor", "--once")
 
@@ -59,11 +58,38 @@ def test_a_run_without_metrics_yet_is_shown(run: Run, folder: Path) -> None:
 
 def test_a_run_that_ended_without_metrics_is_passed_over(folder: Path) -> None:
     learned, ended = write_run(folder / "runs" / "snake" / "version_0"), folder / "runs" / "snake" / "version_1"
-    SummaryWriter(ended).close()
-    for age, version in ((1200, learned), (600, ended)):
-        os.utime(next(version.iterdir()), (time.time() - age,) * 2)
+    ended.mkdir()
+    (ended / f"events.out.tfevents.{time.time() - 600:.0f}.host").touch()
 
     assert find_run(None) == learned.relative_to(folder)
+
+
+def test_of_an_experiment_the_highest_version_is_shown_whatever_the_times_of_files(folder: Path) -> None:
+    for version in (2, 10, 9):
+        write_run(folder / "runs" / "snake" / f"version_{version}")
+    copied = next((folder / "runs" / "snake" / "version_9").iterdir())
+    os.utime(copied, (time.time() + 600,) * 2)
+
+    assert find_run(None) == Path("runs", "snake", "version_10")
+
+
+def test_of_two_experiments_the_one_with_the_newest_event_is_shown_whatever_the_times_of_files(folder: Path) -> None:
+    now = time.time()
+    for name, age in (("snake", 6000), ("pole", 3000), ("arm", 9000)):
+        write_run(folder / "runs" / name / "version_0", at=now + 10_000 - age)
+    os.utime(next((folder / "runs" / "arm" / "version_0").iterdir()), (now + 600,) * 2)
+
+    assert find_run(None) == Path("runs", "pole", "version_0")
+
+
+def test_a_link_to_an_event_file_that_is_gone_is_passed_over(run: Run, folder: Path) -> None:
+    version = write_run(folder / "runs" / "snake" / "version_0")
+    for place in (version, folder / "runs" / "snake" / "version_1"):
+        place.mkdir(exist_ok=True)
+        (place / "events.out.tfevents.1.host").symlink_to(folder / "gone")
+
+    assert find_run(None) == version.relative_to(folder)
+    assert "return_mean" in run("monitor", str(version), "--once").out
 
 
 @pytest.mark.parametrize(
