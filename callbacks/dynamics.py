@@ -4,28 +4,30 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
-from PIL import Image
 
 from callbacks.atomic import atomic_file
 from callbacks.boards import boards, show
-from callbacks.canvas import INK, PREDICTED, Canvas, animated, tiled
-from callbacks.film import Film
-from callbacks.views import View, views
+from callbacks.film import Film, draw_states
+from callbacks.plotting import COLOURS, INK, WIDE, gif, legend_below, new_figure, pixels, style
+from callbacks.views import View, draw_speed_bar, panel_size, views
+
+TRUE = {"color": INK, "label": "held out"}
+PREDICTED = {"color": COLOURS[0], "linestyle": "--", "label": "predicted from the first state"}
 
 
 class DynamicsFigures(Callback):
     """Draws what was learned at every so many evaluations, and a film of the exploration when the run ends.
 
     Systems of more than two dimensions are shown in the planes of their first axes (`callbacks.views`).
-    `dynamics/field`: the true vector field, the learned one with the states visited so far as dots, and their
-    difference at the same scale, a row for each plane; where no true field is known, the learned one at held-out
-    states. `dynamics/paths`: held-out paths in black, and in blue what the model predicts from their first states
-    alone. `dynamics/plan_ms`: milliseconds of one decision about all agents, measured apart. `exploration.gif`
-    in the run folder, and its frames as `dynamics/exploration`: the states visited, the newest in blue, over the field
-    as it was learned.
+    `dynamics/field`: the true vector field, the learned one over the states visited so far, and their difference, side
+    by side at one scale, a row for each plane; where no true field is known, the learned one at held-out states.
+    `dynamics/paths`: held-out paths, and what the model predicts from their first states alone. `dynamics/plan_ms`:
+    milliseconds of one decision about all agents, measured apart. `exploration.gif` in the run folder, and its frames
+    as `dynamics/exploration`: the states visited, the newest in another colour, over the field as it was learned.
 
     Args:
         every: evaluations between two drawings; the last one is always drawn.
@@ -62,7 +64,7 @@ class DynamicsFigures(Callback):
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         frames = self.film.frames(self.views(pl_module, data), pl_module.visited(), trainer.world_size)
         with atomic_file(Path(folder) / "exploration.gif") as file:
-            file.write(animated(list(frames.values())))
+            file.write(gif(list(frames.values())))
         for env_steps, frame in frames.items():
             show(boards(trainer), {"dynamics/exploration": frame}, env_steps)
 
@@ -71,26 +73,30 @@ class DynamicsFigures(Callback):
         return views(pl_module, data.held_out_sequences(), self.steps)
 
     @torch.no_grad()
-    def pictures(self, pl_module: Any, data: Any) -> dict[str, Image.Image]:
-        """The pictures by tag."""
+    def pictures(self, pl_module: Any, data: Any) -> dict[str, np.ndarray]:
+        """Draw the figures, by tag."""
         planes = self.views(pl_module, data)
-        return {
-            "dynamics/field": tiled([fields(pl_module, plane) for plane in planes]),
-            "dynamics/paths": tiled([self.predictions(pl_module, data.held_out_sequences(), planes)]),
-        }
+        with style():
+            return {
+                "dynamics/field": pixels(draw_fields(pl_module, planes)),
+                "dynamics/paths": pixels(self.draw_paths(pl_module, data.held_out_sequences(), planes)),
+            }
 
-    def predictions(self, pl_module: Any, held_out: Any, planes: list[View]) -> list[Canvas]:
-        """Held-out paths as they were and as they were predicted, as far as no episode ended; a panel a plane."""
+    def draw_paths(self, pl_module: Any, held_out: Any, planes: list[View]) -> Any:
+        """Draw held-out paths as they were and as they were predicted, up to the end of an episode; axes a plane."""
         predicted, lived = pl_module.predicted(held_out, self.paths, self.steps)
         lengths = held_out.sequences.joined[: len(lived) - 1].int().cumprod(0).sum(0) + 1
-        canvases = []
-        for plane in planes:
-            canvas = plane.canvas()
+        figure, panels = new_figure(columns=len(planes), size=panel_size(len(planes)), layout="compressed")
+        lines: list[Any] = []
+        for plane, axes in zip(planes, panels[0], strict=True):
+            plane.draw_axes(axes)
             for number, length in enumerate(lengths[: lived.shape[1]].tolist()):
-                canvas.line(plane.seen(lived[:length, number]), INK)
-                canvas.line(plane.seen(predicted[:length, number]), PREDICTED)
-            canvases.append(canvas)
-        return canvases
+                for path, look in ((lived, TRUE), (predicted, PREDICTED)):
+                    points = plane.seen(path[:length, number]).cpu().T.numpy()
+                    lines += axes.plot(*points, markevery=[0], marker="o", markersize=4, **look)
+        figure.suptitle(f"Held-out paths of {len(lived) - 1} steps at {pl_module.env_steps:,} env steps")
+        legend_below(figure, lines[:2])
+        return figure
 
     def state_dict(self) -> dict[str, Any]:
         """The film so far, which counts the evaluations."""
@@ -101,16 +107,27 @@ class DynamicsFigures(Callback):
         self.film.load_state_dict(state_dict)
 
 
-def fields(pl_module: Any, plane: View) -> list[Canvas]:
-    """A plane's panels: the true field, the learned one and their difference, or the learned one alone."""
-    learned = pl_module.field(plane.states)
-    shown = [learned] if plane.true is None else [plane.true, learned, learned - plane.true]
-    canvases = [plane.canvas() for _ in shown]
-    speed = canvases[0].speed(plane.seen(shown[0]))
-    for canvas, field in zip(canvases, shown, strict=True):
-        canvas.arrows(plane.seen(plane.states), plane.seen(field), speed)
-    canvases[0 if plane.true is None else 1].dots(plane.seen(pl_module.visited()))
-    return canvases
+def draw_fields(pl_module: Any, planes: list[View]) -> Any:
+    """Draw a row for each plane: the true field, the learned one and their difference, or the learned one alone."""
+    known = planes[0].true is not None
+    titles = ["true field", "learned field", "learned - true, same scale"] if known else ["learned field"]
+    size = (WIDE, 1.0 + 3.1 * len(planes)) if known else (5.6, 1.0 + 3.6 * len(planes))
+    figure, panels = new_figure(len(planes), len(titles), size, "compressed", sharex="row", sharey="row")
+    figure.suptitle(f"Vector field at {pl_module.env_steps:,} env steps")
+    for plane, row in zip(planes, panels, strict=True):
+        learned = pl_module.field(plane.states)
+        shown = [learned] if plane.true is None else [plane.true, learned, learned - plane.true]
+        scale = plane.scale(plane.seen(shown[0]))
+        for axes, field, title in zip(row, shown, titles, strict=True):
+            plane.draw_axes(axes)
+            axes.set_title(title if plane is planes[0] else "")
+            plane.draw_arrows(axes, plane.seen(plane.states), plane.seen(field), scale)
+        for axes in row[1:]:
+            axes.set_ylabel("")
+        draw_speed_bar(figure, scale, row)
+        dots = draw_states(row[int(known)], plane.seen(pl_module.visited()), "states visited so far")
+    legend_below(figure, [dots], markerscale=2)
+    return figure
 
 
 @torch.no_grad()

@@ -12,6 +12,7 @@ from lightning.pytorch import Callback, Trainer
 from callbacks.atomic import atomic_file
 from callbacks.boards import boards, show
 from callbacks.checkpoint import run_folder
+from callbacks.plotting import COLOURS, WIDE, legend_below, new_figure, pixels, png, style
 
 MEASURES = {
     "log_return": "log return",
@@ -32,8 +33,7 @@ class TradingReport(Callback):
 
     At every evaluation while training: a table and equity curves in TensorBoard, `trading/report` and
     `trading/equity`. After a test: the table on the screen, and beside the checkpoint `trading.json` (the table),
-    `trading_SYMBOL.csv` (equity of every policy, weight of the agent, day by day) and `trading_SYMBOL.png`. Figures
-    need matplotlib; without it a sentence says so.
+    `trading_SYMBOL.csv` (equity of every policy, weight of the agent, day by day) and `trading_SYMBOL.png`.
     """
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
@@ -42,8 +42,8 @@ class TradingReport(Callback):
         for report in _reports(trainer) if writers else ():
             for writer in writers:
                 writer.add_text(f"trading/report/{report.symbol}", markdown(report.rows), pl_module.env_steps)
-            if (picture := equity_picture(report)) is not None:
-                show(writers, {f"trading/equity/{report.symbol}": picture}, pl_module.env_steps)
+            with style():
+                show(writers, {f"trading/equity/{report.symbol}": pixels(draw_equity(report))}, pl_module.env_steps)
 
     def on_test_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Write the files, and say where they are."""
@@ -56,11 +56,8 @@ class TradingReport(Callback):
             name = report.symbol.replace("/", "_")  # a pair of currencies
             with atomic_file(folder / f"trading_{name}.csv") as file:
                 file.write(day_by_day(report).encode())
-            picture = equity_picture(report)
-            if picture is None:
-                pl_module.print("No equity figure: it needs matplotlib, pip install -e '.[trading]'.")
-            else:
-                _write_png(folder / f"trading_{name}.png", picture)
+            with style(), atomic_file(folder / f"trading_{name}.png") as file:
+                file.write(png(draw_equity(report)))
         tables = [
             {"symbol": each.symbol, "days": [str(each.day[0]), str(each.day[-1])], "policies": each.rows}
             for each in reports
@@ -101,25 +98,18 @@ def day_by_day(report: Any) -> str:
     return text.getvalue()
 
 
-def equity_picture(report: Any) -> np.ndarray | None:
-    """Equity of every policy over time, uint8 `[H, W, 3]`; None without matplotlib."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg  # an extra
-        from matplotlib.figure import Figure
-    except ImportError:
-        return None
-    figure = Figure(figsize=(9, 5), layout="constrained")
-    canvas, axes = FigureCanvasAgg(figure), figure.subplots()
+def draw_equity(report: Any) -> Any:
+    """Draw equity of every policy over time, the agent's on top."""
+    from matplotlib.ticker import LogLocator
+
+    figure, ((axes,),) = new_figure(size=(WIDE, 4.8))
     for place, (name, equity) in enumerate(report.equity.items()):
-        axes.plot(report.day, np.exp(equity), label=name, linewidth=2 if place == 0 else 0.8)
-    axes.set(title=f"{report.symbol}: equity, 1 at the start", yscale="log")
-    axes.legend(fontsize="small")
-    canvas.draw()
-    return np.asarray(canvas.buffer_rgba())[..., :3].copy()
-
-
-def _write_png(path: Any, picture: np.ndarray) -> None:
-    from matplotlib.image import imsave
-
-    with atomic_file(path) as file:
-        imsave(file, picture, format="png")
+        look = {"linewidth": 2.4, "zorder": 3} if place == 0 else {"linewidth": 1.2}
+        axes.plot(report.day, np.exp(equity), label=name, color=COLOURS[place % len(COLOURS)], **look)
+    first, last = (str(day)[:10] for day in report.day[[0, -1]])
+    axes.set(title=f"{report.symbol}: equity, {first} to {last}", xlabel="date", ylabel="equity (1 at the start)")
+    axes.set_yscale("log", subs=[])
+    axes.yaxis.set_major_locator(LogLocator(subs=[1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9]))
+    axes.yaxis.set_major_formatter("{x:.3g}")
+    legend_below(figure, axes.lines)
+    return figure

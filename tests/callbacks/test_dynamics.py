@@ -7,9 +7,8 @@ import torch
 from lightning.pytorch.loggers import TensorBoardLogger
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from callbacks.canvas import SIDE, Canvas
-from callbacks.dynamics import DynamicsFigures
-from callbacks.views import View
+from callbacks.dynamics import DynamicsFigures, draw_fields
+from callbacks.plotting import DPI, WIDE
 from modules.active_dynamics import ActiveDynamics
 from modules.exploration.policies import Held
 from modules.networks.latent import RBF
@@ -26,7 +25,7 @@ def test_pictures_and_the_time_of_a_decision_are_logged(tmp_path: Path) -> None:
 
     logged = EventAccumulator(board.log_dir, {"images": 0}).Reload()
     assert {image.step for image in logged.Images("dynamics/field")} == {8, 24}
-    assert logged.Images("dynamics/field")[0].width == 3 * SIDE and logged.Images("dynamics/paths")[0].width == SIDE
+    assert logged.Images("dynamics/field")[0].width == DPI * WIDE
     assert all(0 < scalar.value < 1e3 for scalar in logged.Scalars("dynamics/plan_ms"))
 
 
@@ -41,36 +40,30 @@ def test_measuring_and_drawing_change_nothing(tmp_path: Path) -> None:
     assert torch.equal(models[0].posterior.mean, models[1].posterior.mean)
 
 
-@pytest.mark.parametrize(("env", "width"), [("Lorenz-v0", 3), ("Pendulum-v1", 1)])
-def test_three_dimensions_have_a_row_for_each_plane(env: str, width: int, tmp_path: Path) -> None:
-    data, board = spring_data(env=env, num_envs=1, total_env_steps=8), TensorBoardLogger(tmp_path)
+@pytest.mark.parametrize(("env", "columns"), [("Lorenz-v0", 3), ("Pendulum-v1", 1)])
+def test_three_dimensions_have_a_row_for_each_plane(env: str, columns: int, tmp_path: Path) -> None:
+    data = spring_data(env=env, num_envs=1, total_env_steps=8)
     dynamics = RBF([-1.0] * 3, [1.0] * 3, centres=2)
     axes = list(range(len(data.spaces["action_low"])))
-    model = ActiveDynamics(data.spaces, ObservedModel(dynamics, axes), Held())
+    model, figures = ActiveDynamics(data.spaces, ObservedModel(dynamics, axes), Held()), DynamicsFigures()
+    trainer(tmp_path).fit(model, datamodule=data)
 
-    trainer(tmp_path, DynamicsFigures(), val_check_interval=2, logger=board).fit(model, datamodule=data)
+    planes = figures.views(model, data)
+    with torch.no_grad():
+        field, paths = draw_fields(model, planes), figures.draw_paths(model, data.held_out_sequences(), planes)
 
-    logged = EventAccumulator(board.log_dir, {"images": 0}).Reload()
-    field, paths = (logged.Images(f"dynamics/{name}")[0] for name in ("field", "paths"))
-    assert (field.width, field.height) == (width * SIDE, 3 * SIDE)
-    assert (paths.width, paths.height) == (3 * SIDE, SIDE)
+    panels = [axes for axes in field.axes if axes.get_xlabel()]
+    assert len(panels) == 3 * columns and len(field.axes) == len(panels) + 3, "a scale of speeds for each plane"
+    assert [axes.get_title() for axes in panels[:columns]][-2:][0] == "learned field"
+    assert [axes.get_xlabel() for axes in paths.axes] == ["state 0", "state 0", "state 1"]
 
 
 def test_a_path_ends_where_an_episode_does(tmp_path: Path) -> None:
     figures, ended = DynamicsFigures(paths=3, steps=20), spring_data(env_kwargs={"length": 4})
     model = explorer(ended)
     trainer(tmp_path, max_steps=1).fit(model, datamodule=ended)
-    held_out, plane = ended.held_out_sequences(), figures.views(model, ended)[0]
-    drawn: list[torch.Tensor] = []
 
-    class Recorder(Canvas):
-        def line(self, points: torch.Tensor, colour: str) -> None:
-            drawn.append(points)
+    with torch.no_grad():
+        (axes,) = figures.draw_paths(model, ended.held_out_sequences(), figures.views(model, ended)).axes
 
-    class Recorded(View):
-        def canvas(self) -> Canvas:
-            return Recorder(self.low, self.high)
-
-    figures.predictions(model, held_out, [Recorded(*plane)])
-
-    assert [len(points) for points in drawn] == [4] * 6
+    assert [len(line.get_xdata()) for line in axes.lines] == [4] * 6

@@ -1,6 +1,27 @@
-import numpy as np
+"""Figures of options: what is drawn where."""
 
-from callbacks.option_figures import BAND, COLOURS, HEIGHT, bars, summed_since, timeline
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgba
+
+from callbacks.option_figures import OptionFigures, colour_of, draw_timeline, draw_usage, option_names, summed_since
+from callbacks.plotting import pixels, style
+from datamodules.market.options import OpenLong, Wait
+
+STEPS = {
+    "option": np.array([0, 0, 1, 1]),
+    "begun": np.array([True, False, True, False]),
+    "reset": np.array([True, False, False, False]),
+}
+NAMES = ["option 0", "option 1"]
+
+
+def timeline(curve: np.ndarray) -> Any:
+    with style():
+        return draw_timeline(STEPS, curve, "price", NAMES, "at 8 env steps")
 
 
 def test_a_running_sum_begins_anew_with_every_episode():
@@ -9,27 +30,57 @@ def test_a_running_sum_begins_anew_with_every_episode():
     assert total.tolist() == [1.0, 3.0, 3.0, 7.0]
 
 
-def test_the_band_shows_the_option_darker_where_it_begins_and_a_line_where_an_episode_does():
-    option, begun = np.array([0, 0, 1, 1]), np.array([True, False, True, False])
-    reset = np.array([True, False, False, False])
+def test_the_band_shows_the_options_in_their_colours_and_lines_where_they_and_episodes_begin():
+    figure = timeline(np.array([0.0, 1.0, 2.0, 3.0]))
 
-    picture = timeline(option, begun, reset, np.array([0.0, 1.0, 2.0, 3.0]))
-
-    assert picture.shape == (HEIGHT + BAND, 8, 3) and picture.dtype == np.uint8
-    assert (picture[-1, ::2] == [[255] * 3, COLOURS[0], COLOURS[1] // 2, COLOURS[1]]).all()
-
-
-def test_the_curve_rises_to_the_top_and_a_flat_one_is_drawn_too():
-    option, off = np.zeros(3, int), np.zeros(3, bool)
-
-    rising, flat = timeline(option, off, off, np.array([0.0, 1.0, 2.0])), timeline(option, off, off, np.ones(3))
-
-    assert (rising[0, 4] == COLOURS[0]).all() and (rising[HEIGHT - 2, 0] == COLOURS[0]).all()
-    assert (flat[HEIGHT - 2, 2] == COLOURS[0]).all()
+    upper, band = figure.axes
+    assert [bar.get_facecolor() for bar in band.patches] == [to_rgba(colour_of(each)) for each in STEPS["option"]]
+    (begins,) = (each for each in band.collections)
+    assert [segment[0, 0] for segment in begins.get_segments()] == [-0.5, 1.5]
+    assert [line.get_xdata()[0] for line in upper.lines if len(line.get_xdata())] == [-0.5]
+    assert [text.get_text() for text in figure.legends[0].texts] == [*NAMES, "episode begins"]
 
 
-def test_bars_are_as_high_as_the_shares():
-    picture = bars(np.array([1.0, 0.0]))
+def test_the_curve_has_the_colours_of_the_options_and_a_flat_one_is_drawn_too():
+    rising, flat = timeline(np.array([0.0, 1.0, 2.0, 3.0])), timeline(np.ones(4))
 
-    assert (picture[0, 20] == COLOURS[0]).all()
-    assert (picture[: HEIGHT // 2 - 1, 60] == 24).all()
+    (curve, dots) = rising.axes[0].collections
+    assert [segment[:, 1].tolist() for segment in curve.get_segments()] == [[0, 1], [1, 2], [2, 3]]
+    assert dots.get_facecolors()[2].tolist() == list(to_rgba(colour_of(1)))
+    assert rising.axes[0].get_ylabel() == "price" and pixels(flat).std() > 0
+
+
+def test_bars_are_as_high_as_the_shares_and_say_their_numbers():
+    with style():
+        (axes,) = draw_usage([0.75, 0.25], NAMES, "at 8 env steps").axes
+
+    assert [bar.get_height() for bar in axes.patches] == [0.75, 0.25]
+    assert [text.get_text() for text in axes.texts] == ["75.0%", "25.0%"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == NAMES
+    assert axes.lines[0].get_ydata()[0] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("settings", "values", "name"),
+    [
+        ({}, [1.0, 3.0, 6.0, 10.0], "reward, summed over\nthe episode"),
+        ({"running_sum": False}, [1.0, 2.0, 3.0, 4.0], "reward"),
+        ({"curve": 1, "running_sum": False}, [5.0, 6.0, 7.0, 8.0], "obs[1]"),
+        ({"curve": 1, "curve_name": "log price"}, [5.0, 11.0, 18.0, 26.0], "log price"),
+    ],
+)
+def test_settings_choose_the_curve_and_its_name(settings: dict[str, Any], values: list[float], name: str):
+    figures = OptionFigures(**settings)
+    columns = {"reward": np.array([1.0, 2.0, 3.0, 4.0]), "obs": np.array([[0.0, 5.0], [0, 6], [0, 7], [0, 8]])}
+
+    assert figures._curve(STEPS | columns).tolist() == values and figures.curve_name == name
+
+
+def test_hand_written_options_have_their_own_names():
+    scripted = SimpleNamespace(policies=(OpenLong(), Wait()))
+
+    assert option_names(SimpleNamespace(options=2, controller=SimpleNamespace(scripted=scripted))) == [
+        "0 OpenLong",
+        "1 Wait",
+    ]
+    assert option_names(SimpleNamespace(options=2, controller=SimpleNamespace(scripted=None))) == NAMES

@@ -3,10 +3,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from callbacks.trading import MEASURES, day_by_day, equity_picture, markdown, plain_table
+from callbacks.plotting import pixels, style
+from callbacks.trading import MEASURES, day_by_day, draw_equity, markdown, plain_table
 from tests.contracts.test_configs import run  # noqa: F401  (a fixture)
 
 
@@ -39,12 +39,14 @@ def test_the_days_read_back() -> None:
     assert day_by_day(REPORT).splitlines()[:2] == ["day,agent,weight of the agent", "2020-01-01,0.0,1.0"]
 
 
-def test_the_picture_is_in_colour_where_matplotlib_is() -> None:
-    pytest.importorskip("matplotlib", reason="needs the extra trading")
+def test_equity_is_drawn_over_dates_with_a_line_for_every_policy() -> None:
+    with style():
+        figure = draw_equity(REPORT)
 
-    picture = equity_picture(REPORT)
-
-    assert picture is not None and picture.shape[-1] == 3 and picture.std() > 0
+    (axes,) = figure.axes
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("date", "equity (1 at the start)")
+    assert axes.get_title() == "X: equity, 2020-01-01 to 2020-01-03" and axes.lines[0].get_ydata().tolist() == [1.0] * 3
+    assert [text.get_text() for text in figure.legends[0].texts] == ["agent"] and pixels(figure).std() > 0
 
 
 def test_a_run_shows_the_report_and_a_test_writes_it(run: Any, tmp_path: Path) -> None:  # noqa: F811
@@ -55,6 +57,7 @@ def test_a_run_shows_the_report_and_a_test_writes_it(run: Any, tmp_path: Path) -
     said = run("test", *words, "--ckpt_path", "last")
 
     (folder,) = tmp_path.glob("runs/*/version_0")
+    assert (folder / "trading_REGIMES.png").is_file()
     (table,) = json.loads((folder / "trading.json").read_text())
     assert "buy and hold" in said and table["policies"].keys() >= {"agent", "cash", "momentum 12-1"}
     assert len((folder / "trading_REGIMES.csv").read_text().splitlines()) > 100
