@@ -1,3 +1,4 @@
+import math
 from typing import Any
 
 import pytest
@@ -9,15 +10,33 @@ from callbacks.stability import Diverged, Stability
 
 
 class Poisons(Callback):
-    """Makes one weight NaN before an iteration."""
+    """Fills one weight with a value after an iteration."""
 
-    def __init__(self, iteration: int) -> None:
-        self.iteration = iteration
+    def __init__(self, iteration: int, value: float = math.nan) -> None:
+        self.iteration, self.value = iteration, value
 
     def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
         if trainer.global_step == self.iteration:
             with torch.no_grad():
-                next(module.critic.parameters()).fill_(float("nan"))
+                next(module.critic.parameters()).fill_(self.value)
+
+
+class Reports(Callback):
+    """Logs a value."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
+        module.log_values({"train/mine": self.value, "eval/mine": math.nan})
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_whatever_is_not_finite_among_the_values_of_training_stops_the_run(make_run: Any, value: float) -> None:
+    make_run(Reports(1.0), Stability(), iterations=2, val_check_interval=100).fit()
+
+    with pytest.raises(Diverged, match=rf"by iteration 1: train/mine is {value}\."):
+        make_run(Reports(value), Stability(), val_check_interval=100).fit()
 
 
 def test_a_value_that_is_not_finite_stops_the_run_with_one_sentence(make_run: Any) -> None:
@@ -27,8 +46,9 @@ def test_a_value_that_is_not_finite_stops_the_run_with_one_sentence(make_run: An
         run.fit()
 
 
-def test_weights_that_are_not_finite_never_replace_good_ones(make_run: Any) -> None:
-    run = make_run(Stability(), Poisons(2), Checkpoint(every_n_iterations=1), val_check_interval=100)
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_weights_that_are_not_finite_never_replace_good_ones(make_run: Any, value: float) -> None:
+    run = make_run(Stability(), Poisons(2, value), Checkpoint(every_n_iterations=1), val_check_interval=100)
 
     with pytest.raises(Diverged, match="weights critic"):
         run.fit()

@@ -78,6 +78,14 @@ def test_stacked_frames_are_stored_once_and_come_back_as_they_were(ends: tuple[i
     assert ring.frames.shape[1:] == (2,)
 
 
+@pytest.mark.parametrize("ends", [(1,), (1, 7), (1, 8)])
+def test_the_newest_stack_goes_back_over_a_row_whose_old_step_began_an_episode(ends: tuple[int, ...]):
+    writer = Writer(terminated=ends, stack=3)
+    ring = filled(writer, rows=8, rollouts=5, steps=2)
+
+    assert torch.equal(ring.obs(torch.tensor([4, 5]), follows=True), writer.obs(10))
+
+
 def test_bytes_stay_bytes_and_memory_is_known_before():
     rollout, masks = Writer().rollout(3)
     rollout = rollout._replace(obs=rollout.obs.to(torch.uint8))

@@ -127,6 +127,16 @@ def test_stacked_frames_never_reach_behind_the_oldest_row(alpha: float):
         assert (found.obs[chosen] == writer.obs(int(t))[0]).all()
 
 
+@pytest.mark.parametrize("truncated", [(), (11,), (14,)])
+@pytest.mark.parametrize("n_step", [1, 3])
+def test_stacked_frames_after_the_newest_step_are_those_before_it(n_step: int, truncated: tuple[int, ...]):
+    writer = Writer(stack=3, terminated=(2,), truncated=truncated)
+
+    window = at(replay_of(writer, n_step=n_step, rows=13), 16 - n_step)
+
+    assert torch.equal(window.next_obs, writer.obs(16)[:1])
+
+
 def test_priorities_decide_what_is_drawn_and_new_steps_get_the_largest():
     writer = Writer()
     replay = replay_of(writer, alpha=1.0)

@@ -1,7 +1,7 @@
 """PPO: every setting acts, bad values are refused, and small problems with known answers are solved."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
 import lightning
@@ -12,7 +12,8 @@ import torch
 from datamodules.rollout import RolloutData
 from datamodules.types import Rollout, Scalars, UsageError
 from modules.networks import MLP
-from modules.ppo import PPO
+from modules.ppo import METRICS, PPO
+from tests.datamodules.ring_rollouts import Writer
 from tests.training import cartpole_data, fitted, small_ppo, snake_data, trainer, weights_hash
 
 
@@ -124,6 +125,57 @@ def test_target_kl_ends_the_passes_of_an_iteration_early(tmp_path: Path) -> None
     model = small_ppo(data, passes=8, target_kl=1e-9)
     trainer(tmp_path).fit(model, datamodule=data)
     assert model.updates < 10 * 8 * 4
+
+
+@pytest.mark.parametrize(("approx_kl", "passes"), [(1.4, 5), (1.6, 1)])
+def test_passes_end_at_one_and_a_half_times_target_kl(approx_kl: float, passes: int) -> None:
+    model = small_ppo(snake_data(), passes=5, minibatches=1, target_kl=0.01)
+    measured = torch.tensor([approx_kl * 0.01 if name == "approx_kl" else 1.0 for name in METRICS])
+    model.joints = {"update": lambda batch, order: measured}  # type: ignore[dict-item, assignment]
+
+    metrics = model.update(Size(8))  # type: ignore[arg-type]
+
+    assert model.updates == passes
+    torch.testing.assert_close(metrics.values, measured)
+
+
+class Size(NamedTuple):
+    """All that `update` itself reads of a batch."""
+
+    size: int
+
+
+def small_normalising() -> PPO:
+    """Of the observations that `Writer` makes."""
+    data = snake_data()
+    data.spaces = {**data.spaces, "obs_shape": (2,)}  # type: ignore[misc]
+    return small_ppo(data, gamma=0.5)
+
+
+def test_only_valid_steps_are_merged_into_the_statistics() -> None:
+    model, writer = small_normalising(), Writer()
+    writer.invalid = (1,)
+
+    model.absorb_(writer.rollout(4)[0])
+
+    assert model.obs_normalizer is not None and model.reward_scaler is not None
+    assert model.obs_normalizer.count == model.reward_scaler.returns.count == 3 * 2
+    assert model.obs_normalizer.mean.tolist() == pytest.approx([(0 + 2 + 3) / 3, 0.5])
+    assert model.reward_scaler.running is not None and model.reward_scaler.running.tolist() == [4.0, 4.0]
+
+
+@pytest.mark.parametrize(("steps", "expected"), [(0, 0.5 * (0.5 + 2) + 3), (4, 0.5 * (0.5 * (0.5 * 8 + 4) + 5) + 6)])
+def test_rewards_run_up_only_from_the_first_step_of_an_episode(steps: int, expected: float) -> None:
+    """A resumed run begins new episodes where the environments cannot go on: what was run up before is forgotten."""
+    model, writer = small_normalising(), Writer()
+    if steps:
+        writer.rollout(steps)
+    assert model.reward_scaler is not None
+    model.reward_scaler.running = torch.tensor([8.0, 8.0], dtype=torch.float64)
+
+    model.absorb_(writer.rollout(4 if steps == 0 else 3)[0])
+
+    assert model.reward_scaler.running.tolist() == [expected, expected]
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,13 @@ from torch.testing import assert_close
 
 from callbacks.checkpoint import Checkpoint
 from datamodules.replay import ReplayData
-from datamodules.types import Spaces, UsageError
+from datamodules.types import Experience, Spaces, UsageError
 from modules.networks import GRU
 from modules.networks.twin import TwinMLP
 from modules.optimizers import Optimizers
 from modules.sac import SAC
 from modules.sac_batch import SACBatch
+from tests.datamodules.ring_rollouts import Writer
 from tests.soft import box_data, choice_data, fitted_sac
 from tests.training import weights_hash
 
@@ -166,6 +167,17 @@ def test_targets_are_copies_that_follow() -> None:
     for old, target, source in zip(before, model.target_critic.parameters(), model.critic.parameters(), strict=True):
         assert_close(target, old + 0.25 * (source - old))
         assert not target.requires_grad
+
+
+def test_only_valid_steps_are_merged_into_the_statistics_of_observations() -> None:
+    model, writer = SAC({**BOX, "obs_shape": (2,)}, normalize_obs=True), Writer()
+    writer.invalid = (1,)
+    rollout, _ = writer.rollout(4)
+
+    model.absorb_(Experience(rollout, None, None))  # type: ignore[arg-type]
+
+    assert model.obs_normalizer is not None and model.obs_normalizer.count == 3 * 2
+    assert_close(model.obs_normalizer.mean, torch.tensor([(0 + 2 + 3) / 3, 0.5], dtype=torch.float64))
 
 
 SETTINGS: list[dict[str, Any]] = [

@@ -143,6 +143,18 @@ def test_the_update_mode_says_whether_options_learn_from_each_others_steps(mode:
     assert moved.tolist() == [True, others, others]
 
 
+@pytest.mark.parametrize("over", [True, False])
+def test_terminations_learn_from_steps_that_go_on_only(over: bool):
+    model = options("continuous", 3)
+    batch = minibatches("continuous", 3, 3)
+    before = {name: weight.clone() for name, weight in model.controller.ending.state_dict().items()}
+
+    model.run_updates(batch._replace(terminated=torch.full_like(batch.terminated, over)), noise("continuous", 3, 3))
+
+    after = model.controller.ending.state_dict()
+    assert all(torch.equal(weight, after[name]) for name, weight in before.items()) == over
+
+
 def test_scripts_that_leave_the_actor_out_teach_it_nothing_and_earn_no_entropy():
     model = options("continuous", 4, scripted=[Push(), Push()])
     before = {name: weight.clone() for name, weight in model.state_dict().items()}

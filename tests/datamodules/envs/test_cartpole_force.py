@@ -16,15 +16,21 @@ def test_it_is_cartpole_where_cartpole_can_be() -> None:
         shown, seen = whole.step(action)[0], part.step(np.float32([2 * action - 1]))[0]
 
 
-def test_no_force_leaves_it_to_gravity_and_more_than_one_is_one() -> None:
-    def after(force: float) -> float:
-        env = CartPoleForce()
-        env.reset(seed=0)
-        env.cartpole.state = np.array([0.0, 0.0, np.pi / 2, 0.0])
-        return float(env.step(np.float32([force]))[0][2])
+def velocity_after(force: float, angle: float) -> float:
+    env = CartPoleForce()
+    env.reset(seed=0)
+    env.cartpole.state = np.array([0.0, 0.0, angle, 0.0])
+    return float(env.step(np.float32([force]))[0][2])
 
-    assert np.isclose(after(0.0), 0.02 * 9.8 / (0.5 * 4 / 3))
-    assert after(5.0) == after(1.0)
+
+def test_no_force_leaves_it_to_gravity() -> None:
+    assert np.isclose(velocity_after(0.0, np.pi / 2), 0.02 * 9.8 / (0.5 * 4 / 3))
+    assert velocity_after(0.0, 0.0) == 0.0
+
+
+def test_the_force_is_cut_to_one_either_way() -> None:
+    assert velocity_after(5.0, 0.0) == velocity_after(1.0, 0.0) == -velocity_after(-1.0, 0.0)
+    assert velocity_after(-5.0, 0.0) == velocity_after(-1.0, 0.0) > 2 * velocity_after(-0.4, 0.0) > 0
 
 
 def test_the_pole_swings_through_the_circle_until_the_time_is_up() -> None:

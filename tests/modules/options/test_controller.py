@@ -118,3 +118,30 @@ def test_what_runs_has_probabilities_that_match_the_draws():
 
     shares = torch.bincount(choice.option, minlength=4) / rows
     assert torch.allclose(control.running(obs, None, done)[0], shares, atol=0.01)
+
+
+def test_options_that_did_not_act_count_as_if_they_had_just_begun():
+    done = Executed(*torch.tensor([[1], [0], [0], [4]]))._replace(begun=torch.tensor([False]))
+    control, value = controller(3, scripted=[Scaled(), Scaled(), Scaled()]), torch.tensor([[1.0, 2.0, 3.0]])
+    control.log_alpha.data.fill_(-torch.inf)
+    control.master.head.linear.bias.data.copy_(torch.tensor([0.0, 0.0, 1e3]))
+
+    arrival = control.arrival(torch.randn(1, 3), None, value, done)
+
+    assert control.ages(done).tolist() == [[1, 5, 1]]
+    assert torch.allclose(arrival.upon_arrival, torch.tensor([[1 + 0.1 * 2, 2 + 0.5 * 1, 3.0]]), atol=1e-5)
+
+
+def test_terminations_learn_nothing_where_the_episode_is_over():
+    control, obs, done = controller(), torch.randn(ROWS, 3), executed()
+    over, weight = torch.arange(ROWS) % 2 == 0, torch.full((ROWS, 4), 0.25)
+    arrival = control.arrival(obs, None, torch.randn(ROWS, 4), done)
+
+    def gradient(terminated: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
+        loss, *_ = control.termination_loss(obs, done, arrival, terminated, counts)
+        return torch.autograd.grad(loss, control.ending.head.linear.weight)[0]
+
+    control.termination_loss(obs, done, arrival, over, weight)  # the first advantages set their deviation
+    alone = gradient(torch.zeros(ROWS, dtype=torch.bool), weight * ~over.unsqueeze(1))
+    assert torch.allclose(gradient(over, weight), alone) and alone.any()
+    assert not gradient(torch.ones(ROWS, dtype=torch.bool), weight).any()

@@ -49,11 +49,20 @@ def test_phantom_steps_count_for_nothing():
     assert (values["usage_0"], values["length_mean"]) == (1.0, 2.0)
 
 
-def test_lengths_go_on_from_one_rollout_to_the_next():
-    executed, reset, valid = running([0, 0, 0, 1], [1, 0, 0, 0])
-    halves = [(Executed(*(column[t] for column in executed)), reset[t], valid[t]) for t in (slice(2), slice(2, 4))]
+@pytest.mark.parametrize("first", [1, 2, 3, 4])
+def test_lengths_go_on_from_one_rollout_to_the_next(first: int):
+    executed, reset, valid = running([0, 0, 0, 1, 1], [1, 0, 0, 0, 1])
+    parts = [
+        (Executed(*(column[t] for column in executed)), reset[t], valid[t]) for t in (slice(first), slice(first, 5))
+    ]
 
-    assert counted(*halves) == counted((executed, reset, valid))
+    together = counted((executed, reset, valid))
+
+    assert counted(*parts) == together and together["length_mean"] == 2.0
+
+
+def test_one_option_is_always_used_as_evenly_as_can_be():
+    assert counted(running([0, 0], [1, 0]), options=1)["usage_entropy"] == 1.0
 
 
 def test_before_any_option_is_over_there_are_no_lengths():
