@@ -22,6 +22,7 @@ from app.config_files import problem
 from app.errors import refuse
 from app.find_checkpoint import find_checkpoint
 from app.parser import OneSentenceParser
+from app.required_settings import check_required
 from app.run_folder import RunFolders, expand_settings
 from app.runs import (
     Difference,
@@ -119,7 +120,8 @@ class LeydenCLI(LightningCLI):
         """Parse, then refuse what is unsafe or without effect before anything is imported or made.
 
         Raises:
-            UsageError: for an environment of an untrusted module, or a Trainer setting that cannot act.
+            UsageError: for an environment of an untrusted module, null where a value is needed, or a Trainer setting
+                that cannot act.
         """
         try:
             super().parse_arguments(parser, args)
@@ -131,6 +133,7 @@ class LeydenCLI(LightningCLI):
         for env in untrusted_environments(settings.as_dict()):
             top = env.partition(":")[0].partition(".")[0]
             raise UsageError(f"The environment `{env}` imports `{top}`: if you trust that code, add `--trust {top}`.")
+        check_required(settings)
         check_settings(settings)
         expand_settings(settings)
         self.experiment = experiment_of(settings.trainer.as_dict())

@@ -128,10 +128,20 @@ def _unknown_key(key: str, parents: list[str], options: dict[str, Any], argv: Se
 
 def _wrong_type(key: str, parents: list[str], options: dict[str, Any], message: str, argv: Sequence[str]) -> str:
     match = VALUE.search(message)
-    value = match[1] if match else None
-    written, place = _locate(parents, value, argv)
     hint = options.get(key, options.get(key.partition(".")[2]))
-    got = f"is `{value}`" if value is not None else "has the wrong type"
+    return wrong_value(parents, match[1] if match else None, hint, argv)
+
+
+def wrong_value(keys: Sequence[str], value: str | None, hint: Any, argv: Sequence[str]) -> str:
+    """Return the sentence for a value that is not of the type `hint`.
+
+    Args:
+        keys: of the setting, outermost first.
+        value: as the parser read it; None if that is not known.
+        argv: the verb and what follows it.
+    """
+    written, place = _locate(keys, value, argv)
+    got = f"is `{'null' if value == 'None' else value}`" if value is not None else "has the wrong type"
     return f"`{written}` ({place}) {got}, but it must be {_words(hint)}."
 
 
@@ -149,7 +159,7 @@ def _class_problem(message: str) -> tuple[str, str] | None:
         return match[2], match[1]
     if (match := BAD_KIND.search(message)) and (given := GIVEN_CLASS.search(message)):
         return given[1], f"it {match[1]}"
-    if match := NO_PATH.search(message):
+    if (match := NO_PATH.search(message)) and match[1] != "None":
         return match[1], "it is no dotted path such as `my_module.MyClass`"
     return None
 

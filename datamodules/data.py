@@ -8,6 +8,7 @@ from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 
 from datamodules.collect import Collector
+from datamodules.core.required_values import require_values
 from datamodules.episodes import EpisodeDataset
 from datamodules.halves import HalvedCollector
 from datamodules.joint import Joint
@@ -63,6 +64,7 @@ class EnvironmentData(LightningDataModule):
         eval_max_steps: int = 20_000,
         iterations_per_batch: int = 1,
     ):
+        require_values("data", EnvironmentData, locals())
         super().__init__()
         self.env, self.env_kwargs, self.backend, self.num_envs = env, env_kwargs or {}, backend, num_envs
         self.total_env_steps, self.eval_episodes, self.eval_greedy = total_env_steps, eval_episodes, eval_greedy

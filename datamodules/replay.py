@@ -10,6 +10,7 @@ from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 
 from datamodules.collect import Collector
+from datamodules.core.required_values import require_values
 from datamodules.data import Backend, EnvironmentData, require_positive
 from datamodules.iterations import IterationDataset
 from datamodules.joint import Joint
@@ -85,6 +86,7 @@ class ReplayData(EnvironmentData):
         eval_max_steps: int = 20_000,
         iterations_per_batch: int = 1,
     ):
+        require_values("data", ReplayData, locals())
         rest = (eval_episodes, eval_greedy, eval_env_kwargs, eval_max_steps, iterations_per_batch)
         super().__init__(env, env_kwargs, backend, num_envs, total_env_steps, *rest)
         self.horizon, self.batch_size, self.replay_ratio, self.capacity = horizon, batch_size, replay_ratio, capacity

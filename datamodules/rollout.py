@@ -6,6 +6,7 @@ from torch import Tensor
 
 from datamodules.ahead import Ahead
 from datamodules.collect import Collector
+from datamodules.core.required_values import require_values
 from datamodules.data import Backend, EnvironmentData, require_positive
 from datamodules.iterations import IterationDataset
 from datamodules.nested import mapped
@@ -67,6 +68,7 @@ class RolloutData(EnvironmentData):
         eval_max_steps: int = 20_000,
         iterations_per_batch: int = 1,
     ):
+        require_values("data", RolloutData, locals())
         super().__init__(
             env,
             env_kwargs,

@@ -7,6 +7,7 @@ from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from torch import Tensor
 
 from datamodules.collect import Collector
+from datamodules.core.required_values import require_values
 from datamodules.data import Backend, EnvironmentData, require_positive
 from datamodules.episodes import EpisodeDataset
 from datamodules.held_out import HeldOutDataset, longest, record_held_out, require_finite
@@ -92,6 +93,7 @@ class SequenceData(EnvironmentData):
         held_out_steps: int = 100,
         iterations_per_batch: int = 1,
     ):
+        require_values("data", SequenceData, locals())
         loop: dict[str, Any] = {"eval_greedy": False, "iterations_per_batch": iterations_per_batch}
         super().__init__(env, env_kwargs, backend, num_envs, total_env_steps, held_out, **loop)
         for name, value in {"horizon": horizon, "capacity": capacity, "batch_size": batch_size, "chunk": chunk}.items():

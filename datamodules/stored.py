@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from datamodules.core.required_values import require_values
 from datamodules.core.tensor_files import first_line, verify_checksums
 from datamodules.data import Backend, require_positive
 from datamodules.held_out import record, require_finite
@@ -79,6 +80,7 @@ class StoredData(SequenceData):
         held_out_steps: int = 100,
         iterations_per_batch: int = 1,
     ):
+        require_values("data", StoredData, locals())
         super().__init__(
             env,
             env_kwargs,

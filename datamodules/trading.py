@@ -6,6 +6,7 @@ import torch
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 
+from datamodules.core.required_values import require_values
 from datamodules.device_env import DeviceEnv
 from datamodules.envs.trading import Trading
 from datamodules.episodes import EpisodeDataset
@@ -47,6 +48,7 @@ class TradingData(ReplayData):
         env_kwargs: dict[str, Any] | None = None,
         **replay: Any,
     ):
+        require_values("data", TradingData, locals())
         market = {"symbol": symbol, "prices": prices, "synthetic": synthetic}
         market |= {"val_from": val_from, "test_from": test_from}
         later = {"split": "val"} | (replay.pop("eval_env_kwargs", None) or {})

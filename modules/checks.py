@@ -28,7 +28,10 @@ def divisors(number: int) -> list[int]:
 
 
 def check_values(**values: float | None) -> None:
-    """Raises: UsageError for one of `SHARES` outside [0, 1] or another value that is not positive; None is no value."""
+    """Raises: UsageError for one of `SHARES` outside [0, 1] or another value that is not positive.
+
+    None passes: `require_values` has refused it where it may not be.
+    """
     for name, value in values.items():
         if value is None:
             continue

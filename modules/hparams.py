@@ -9,6 +9,7 @@ from typing import Any, cast
 
 from lightning.pytorch import LightningModule
 
+from datamodules.core.required_values import require_values
 from datamodules.core.tensor_files import load_tensors
 from datamodules.types import UsageError
 
@@ -25,11 +26,14 @@ def keep_hyperparameters(module: LightningModule) -> None:
     """`save_hyperparameters` for an `__init__` that takes functions; call it there.
 
     Bare functions, which no checkpoint can hold, are left out: their defaults apply again.
+
+    Raises: UsageError for an argument that is None where it may not be.
     """
     caller = cast(FrameType, cast(FrameType, inspect.currentframe()).f_back)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Lightning's, about just these functions
         module.save_hyperparameters(frame=caller)
+    require_values("model", type(module), module.hparams)
     for hparams in (cast(dict[str, Any], module._hparams), cast(dict[str, Any], module._hparams_initial)):
         for name in [name for name, value in hparams.items() if isinstance(value, FunctionType)]:
             del hparams[name]

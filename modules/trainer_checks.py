@@ -34,7 +34,7 @@ def check_trainer(trainer: Any, module: LightningModule, data: Any) -> None:
             f"trainer.check_val_every_n_epoch is {trainer.check_val_every_n_epoch}, but a run is one epoch: set it to"
             " null and trainer.val_check_interval to a number of iterations."
         )
-    if isinstance(trainer.val_check_interval, int):
+    if isinstance(getattr(trainer, "val_check_interval", None), int):  # there is none if it is a time
         trainer.check_val_every_n_epoch = None
     if getattr(data, "iterations_per_batch", 1) > 1:
         require_indifference(trainer.callbacks, module, data)

@@ -1,14 +1,17 @@
 """What the Trainer, its callbacks and loggers cannot do is refused in one sentence."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from jsonargparse import Namespace
 from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import CometLogger
 
 from app.trainer_settings import check_settings, missing, one_sentence
 from datamodules.types import UsageError
+from tests.training import cartpole_data, fitted
 
 
 def settings(seed: int = 1, **trainer: Any) -> Namespace:
@@ -37,10 +40,50 @@ def test_an_average_at_the_ends_of_epochs_is_refused() -> None:
         check_settings(settings(callbacks=[averaging]))
 
 
-@pytest.mark.parametrize("setting", [{"accelerator": "cpu", "devices": -1}, {"accelerator": "tpu"}], ids=str)
-def test_a_device_that_is_not_there_is_refused_in_lightnings_words(setting: dict[str, Any]) -> None:
-    with pytest.raises(UsageError), one_sentence():
-        Trainer(logger=False, **setting)
+@pytest.mark.parametrize(
+    ("trainer", "said"),
+    [
+        ({"accelerator": "cpu", "devices": -1}, r"`--trainer.devices` is -1, .* on the CPU, .*: set it to 1 or more\."),
+        ({"accelerator": "cpu", "devices": "0"}, r"`--trainer.devices` is 0, .*: set it to 1 or more\."),
+        ({"accelerator": "cpu", "devices": "None"}, r"`--trainer.devices` is None, .*: set it to 1 or more\."),
+        ({"accelerator": "cpu", "devices": [0, 0]}, r"`--trainer.devices` is \[0, 0\], .*: set it to 1 or more\."),
+        ({"accelerator": "tpu"}, "`--trainer.accelerator` is tpu, .*: use auto, cpu or gpu"),
+        ({"strategy": "ddp_spawn_find_unused_parameters_true"}, "`--trainer.strategy` ddp_spawn .*: use ddp"),
+        ({"log_every_n_steps": 0}, "`--trainer.log_every_n_steps` is 0; .* at least 1: .* `--trainer.logger false`"),
+        ({"log_every_n_steps": -1}, "`--trainer.log_every_n_steps` is -1; .* at least 1"),
+        ({"val_check_interval": 0}, "`--trainer.val_check_interval` is 0; .* at least 1: .*limit_val_batches 0"),
+        ({"val_check_interval": "soon"}, "`--trainer.val_check_interval` is soon; write a time as days:hours"),
+        ({"max_time": "3"}, "`--trainer.max_time` is 3; write a time as days:hours:minutes:seconds"),
+        ({"num_sanity_val_steps": -2}, "`--trainer.num_sanity_val_steps` is -2; it must be at least -1"),
+    ],
+    ids=str,
+)
+def test_a_setting_that_cannot_be_is_refused_by_its_key(trainer: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=f"^{said}"):
+        check_settings(settings(**trainer))
+
+
+@pytest.mark.skipif(torch.backends.mps.is_available(), reason="it is available here")
+def test_an_accelerator_that_is_not_there_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"^`--trainer.accelerator` is mps, but .*: use auto or cpu"):
+        check_settings(settings(accelerator="mps"))
+
+
+@pytest.mark.parametrize("devices", ["auto", 1, "2"])
+def test_processes_on_a_cpu_are_taken(devices: int | str) -> None:
+    check_settings(settings(accelerator="cpu", devices=devices, max_time="00:00:10:00", val_check_interval=3))
+
+
+@pytest.mark.parametrize("setting", [{"max_steps": -5}, {"limit_val_batches": 2.5}], ids=str)
+def test_what_lightning_refuses_is_refused_in_its_words(setting: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=next(iter(setting))), one_sentence():
+        Trainer(**{"logger": False, "accelerator": "cpu"} | setting)
+
+
+def test_evaluations_can_be_due_after_a_time(tmp_path: Path) -> None:
+    module = fitted(tmp_path, cartpole_data(), check_val_every_n_epoch=None, val_check_interval="00:00:00:00")
+
+    assert module.trainer.callback_metrics["eval/episodes"] == 4
 
 
 def test_a_logger_without_its_package_names_it() -> None:
