@@ -127,8 +127,7 @@ def test_stacked_frames_never_reach_behind_the_oldest_row(alpha: float):
         assert (found.obs[chosen] == writer.obs(int(t))[0]).all()
 
 
-@pytest.mark.parametrize("truncated", [(), (11,), (14,)])
-@pytest.mark.parametrize("n_step", [1, 3])
+@pytest.mark.parametrize(("n_step", "truncated"), [(1, ()), (3, ()), (1, (14,)), (3, (11,))])
 def test_stacked_frames_after_the_newest_step_are_those_before_it(n_step: int, truncated: tuple[int, ...]):
     writer = Writer(stack=3, terminated=(2,), truncated=truncated)
 
