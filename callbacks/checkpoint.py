@@ -17,7 +17,7 @@ from callbacks.stability import Diverged, require_stable
 from datamodules.core.paths import expand_path
 from datamodules.core.signals import SignalExit
 from datamodules.core.tensor_files import load_tensors
-from datamodules.types import UsageError
+from datamodules.types import NonFiniteError, UsageError
 
 RECORD_OF_BEST = (
     "best_k_models",
@@ -186,8 +186,13 @@ class Checkpoint(ModelCheckpoint):
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Save what was learned until now, if it is worth having and one process can decide that alone."""
-        worthless = isinstance(exception, Diverged | KeyboardInterrupt | SignalExit) or trainer.world_size > 1
-        if worthless or not keeps_checkpoints(trainer) or trainer.global_step <= self._begun_at:
+        worthless = isinstance(exception, Diverged | NonFiniteError | KeyboardInterrupt | SignalExit)
+        if (
+            worthless
+            or trainer.world_size > 1
+            or not keeps_checkpoints(trainer)
+            or trainer.global_step <= self._begun_at
+        ):
             return
         try:
             self._save_last_checkpoint(trainer, self._monitor_candidates(trainer))

@@ -1,7 +1,7 @@
 """Stops a run whose numbers are no longer numbers."""
 
 import math
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from lightning.pytorch import Callback, Trainer
@@ -26,7 +26,7 @@ class Stability(Callback):
         """Look at what was logged last."""
         for tag, value in pl_module.latest.items():
             if tag.startswith("train/") and not math.isfinite(value):
-                raise Diverged(explanation(trainer, f"{tag} is {value}"))
+                raise_diverged(trainer, f"{tag} is {value}")
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         """Look at the weights before they replace good ones on the disk."""
@@ -36,7 +36,7 @@ class Stability(Callback):
         """Raise Diverged if a weight is not finite."""
         for name, parameter in pl_module.named_parameters():
             if not torch.isfinite(parameter).all():
-                raise Diverged(explanation(trainer, f"the weights {name} are not finite"))
+                raise_diverged(trainer, f"the weights {name} are not finite")
 
 
 def require_stable(trainer: Any) -> None:
@@ -49,10 +49,14 @@ def require_stable(trainer: Any) -> None:
             callback.require_finite_weights(trainer, trainer.lightning_module)
 
 
-def explanation(trainer: Trainer, what: str) -> str:
-    """One sentence: what diverged, when, and what to try."""
+def raise_diverged(trainer: Any, what: str) -> NoReturn:
+    """Raise Diverged in one sentence: what diverged, when, and what to try.
+
+    Raises: NonFiniteError instead, where the environment returned such numbers first.
+    """
+    trainer.datamodule.require_finite()
     precision = "" if str(trainer.precision).startswith("32") else ", or --trainer.precision 32"
-    return (
+    raise Diverged(
         f"The run diverged by iteration {trainer.global_step}: {what}. The checkpoints written before are intact; look"
         " for such values in the environment's rewards and observations, or try a lower --model.learning_rate, a lower"
         f" --model.max_grad_norm{precision}."

@@ -10,6 +10,7 @@ from torch import Tensor
 from datamodules.acting import Acting
 from datamodules.blame import OWN_CODE, exits_refused
 from datamodules.columns import Live, Row, column_of, of, under
+from datamodules.finite_check import FiniteCheck
 from datamodules.joint import Joint
 from datamodules.masks import informed, masks_of
 from datamodules.nested import mapped
@@ -32,6 +33,7 @@ class Collector:
         actor: decides; its weights are read at every step, and never copied here.
         horizon: T, steps of every row in a rollout.
         generator: source of the actor's noise, on the device of `envs`.
+        name: the environment, for messages.
 
     Attributes:
         joint: collects a rollout.
@@ -41,7 +43,7 @@ class Collector:
     live: Live
     acting: Sequence[Any]
 
-    def __init__(self, envs: VectorEnv, actor: Actor, horizon: int, generator: torch.Generator):
+    def __init__(self, envs: VectorEnv, actor: Actor, horizon: int, generator: torch.Generator, name: str):
         self.envs, self.actor, self.horizon, self.generator = envs, actor, horizon, generator
         self.pure = cast(PureVectorEnv, envs) if envs.pure else None
         self.rows = envs.num_envs * envs.spaces["agents"]
@@ -57,6 +59,7 @@ class Collector:
         self._slots: State = {}
         self._final_obs: Tensor | None = None
         self._final_index = torch.full((1, self.rows), -1, device=envs.device)
+        self.finite = FiniteCheck(name, envs.spaces["agents"])
 
     def start(self, seed: int) -> None:
         """Begin every episode anew."""
@@ -68,7 +71,12 @@ class Collector:
 
     @torch.no_grad()
     def collect(self) -> Rollout:
-        """One rollout of `horizon` steps, with the actor as it is now."""
+        """One rollout of `horizon` steps, with the actor as it is now.
+
+        Raises: NonFiniteError for NaN and infinities from the environment; on a GPU, where only this waits for the
+            device, in the next call.
+        """
+        self.finite.require()
         noise = self.actor.noise((self.horizon, self.rows), self.generator)
         env_noise = self.envs.noise(self.horizon)
         if not self.storage:
@@ -78,7 +86,9 @@ class Collector:
         if self.pure:
             self.pure.state = self.live.envs
         torch.clear_autocast_cache()
-        return self._rollout(episodes)
+        rollout = self._rollout(episodes)
+        self.finite.note(rollout, finals=self._final_obs is not None)
+        return rollout
 
     def roll(self, live: Live, noise: Tensor, env_noise: Tensor | None) -> tuple[Live, Tensor]:
         """T steps into storage: what is live afterwards, and the totals of the episodes that ended."""

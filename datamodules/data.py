@@ -131,7 +131,7 @@ class EnvironmentData(LightningDataModule):
             )
         generator = stream_generator(run_seed(), rank, "action", device)
         kind = HalvedCollector if isinstance(envs, PoolEnv) else Collector
-        collector = kind(envs, self._collecting(), horizon, generator)
+        collector = kind(envs, self._collecting(), horizon, generator, self.env)
         restored, self._restored = self._restored, None
         if restored is None:
             collector.start(stream_seed(run_seed(), rank, "env"))
@@ -145,6 +145,11 @@ class EnvironmentData(LightningDataModule):
         assert self.trainer is not None
         device, ranks = self.trainer.strategy.root_device, self.trainer.num_devices
         return make_envs(self.env, rows, backend=self.backend, env_kwargs=env_kwargs, device=device, ranks=ranks)
+
+    def require_finite(self) -> None:
+        """Raise NonFiniteError if the environments returned NaN or an infinity in the last rollout."""
+        if self.collector is not None:
+            self.collector.finite.require()
 
     def collect(self) -> Any:
         """What one iteration learns from, while fitting."""

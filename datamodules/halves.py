@@ -24,8 +24,8 @@ class HalvedCollector(Collector):
     noise: Tensor
     state: State
 
-    def __init__(self, envs: VectorEnv, actor: Actor, horizon: int, generator: torch.Generator):
-        super().__init__(envs, actor, horizon, generator)
+    def __init__(self, envs: VectorEnv, actor: Actor, horizon: int, generator: torch.Generator, name: str):
+        super().__init__(envs, actor, horizon, generator, name)
         self.pool = cast(PoolEnv, envs)
         self.acting = self.halves = [Half(self, half) for half in (0, 1)]
 

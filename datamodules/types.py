@@ -16,6 +16,10 @@ class UsageError(ValueError):
     """A mistake of the user's, said in one sentence: what, where, what to do. The command line shows no traceback."""
 
 
+class NonFiniteError(UsageError):
+    """An environment returned NaN or an infinity: what was collected is not worth saving."""
+
+
 State = dict[str, Tensor]
 """Flat dictionary of tensors with leading dimension B; empty when memoryless."""
 

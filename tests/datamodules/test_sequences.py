@@ -9,7 +9,7 @@ import torch
 from lightning.pytorch import Callback
 from torch import Tensor
 
-from callbacks.stability import Diverged, Stability
+from callbacks.stability import Stability
 from callbacks.trajectories import write_trajectories
 from datamodules.device_env import DeviceEnv
 from datamodules.held_out import HOLD, longest, record, record_held_out
@@ -62,7 +62,7 @@ def test_the_longest_trajectory_is_that_between_two_breaks() -> None:
 def test_exploring_ends_when_it_is_shown_nan(tmp_path: Path) -> None:
     data = spring_data(env=f"{__name__}.Blinding", env_kwargs={"seeing": 15}, held_out_steps=10)
 
-    with pytest.raises(Diverged, match=r"train/largest_obs is nan.*observations"):
+    with pytest.raises(UsageError, match=r"Blinding returned an observation with nan at place 0 in environment 0"):
         trainer(tmp_path, Stability(), val_check_interval=100).fit(explorer(data), datamodule=data)
 
 

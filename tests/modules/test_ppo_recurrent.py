@@ -56,7 +56,7 @@ def model_and_rollouts(env: str, number: int, *, rows: int = 8, horizon: int = 8
     model = PPO(probe_spaces(env, kwargs), network=network, shared=True)
     model.clip_now = torch.tensor(0.2)
     envs = make_envs(env, rows, env_kwargs=kwargs)
-    collector = Collector(envs, model, horizon, torch.Generator().manual_seed(0))
+    collector = Collector(envs, model, horizon, torch.Generator().manual_seed(0), "here")
     collector.start(1)
     return model, [copied(collector.collect()) for _ in range(number)]
 
