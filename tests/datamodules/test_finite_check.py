@@ -40,7 +40,7 @@ class SpoilingTensors(CountingTensors):
 
     def transition(self, state: State, action: Tensor, noise: Tensor) -> tuple[State, Tensor, Tensor, Tensor]:
         after, reward, *ends = super().transition(state, action.clamp(max=0), noise)
-        spoiled = (torch.arange(len(reward)) == 2) & (after["count"] == 2)
+        spoiled = (torch.arange(len(reward), device=reward.device) == 2) & (after["count"] == 2)
         return after, reward.masked_fill(spoiled, math.nan), *ends
 
 

@@ -1,0 +1,21 @@
+"""On a GPU: NaN from an environment is named although nothing waits for the rollout it came in."""
+
+from pathlib import Path
+
+import pytest
+
+from callbacks.stability import Stability
+from datamodules.rollout import RolloutData
+from datamodules.types import NonFiniteError
+from tests.training import small_ppo, trainer
+
+pytestmark = pytest.mark.gpu
+ENV = "tests.datamodules.test_finite_check.SpoilingTensors"
+
+
+@pytest.mark.parametrize("iterations", [1, 10])
+def test_the_environment_is_named(tmp_path: Path, iterations: int) -> None:
+    data = RolloutData(ENV, num_envs=4, horizon=4, total_env_steps=16 * iterations, eval_episodes=4)
+
+    with pytest.raises(NonFiniteError, match="SpoilingTensors returned the reward nan in environment 2, in step 2 "):
+        trainer(tmp_path, Stability(), accelerator="cuda").fit(small_ppo(data), data)
