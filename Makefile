@@ -10,7 +10,7 @@ PARALLEL := -n auto --maxprocesses 8 --dist loadfile
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fit test check learn fault clean
+.PHONY: help setup fit test check learn fault docs clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -45,6 +45,11 @@ learn: setup ## run the learning tests: agents must reach their references (hour
 fault: setup ## run the fault harness: kills, races and damaged files, with their counts
 	$(BIN)/python -m pytest -m fault -s --timeout 3600 $(ARGS)
 
+docs: setup ## write the reference pages from the code, and the documentation as a site into site/
+	@$(INSTALL) -e ".[docs]"
+	$(BIN)/python -m app docs
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 clean: ## remove .venv, caches and build leftovers; runs and checkpoints stay
-	rm -rf .venv build *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv build site *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -20,6 +20,7 @@ VERBS = {
     "diagnose": "app.diagnose:main",
     "compare": "app.compare:main",
     "monitor": "app.monitor:main",
+    "docs": "app.docs:main",
 }
 SENTENCES = {
     "fit": "train an agent",
@@ -30,6 +31,7 @@ SENTENCES = {
     "diagnose": "find out where the time goes and what to change",
     "compare": "settings times seeds: steps to a threshold, final values, curves",
     "monitor": "watch a run and the machine in a terminal",
+    "docs": "write the reference pages of the documentation",
 }
 CANNOT_WRITE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 """Errors of a disk that is full, or no longer takes anything."""

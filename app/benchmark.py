@@ -121,12 +121,8 @@ def main() -> None:
     print(text)
 
 
-def parsed(words: list[str]) -> argparse.Namespace:
-    """The options that follow the verb, checked.
-
-    Raises:
-        SystemExit: with code 2 and one sentence when they are bad.
-    """
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the verb's options."""
     parser = PlainParser(prog="python -m app benchmark", description=__doc__, allow_abbrev=False)
     parser.add_argument("-c", "--config", action="append", required=True, help="the experiment; several merge")
     against = f"another config, or {' or '.join(PEERS)}, trained on the same task"
@@ -136,6 +132,16 @@ def parsed(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="of every contestant")
     parser.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="change settings")
     parser.add_argument("--json", type=Path, help="write the JSON object to this file too")
+    return parser
+
+
+def parsed(words: list[str]) -> argparse.Namespace:
+    """The options that follow the verb, checked.
+
+    Raises:
+        SystemExit: with code 2 and one sentence when they are bad.
+    """
+    parser = make_parser()
     options, rest = parser.parse_known_args(words)
     if rest:
         parser.error(f"{' '.join(rest)} is no option: change settings with --set, such as --set data.num_envs=64")

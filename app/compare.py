@@ -65,8 +65,8 @@ def main() -> None:
     print(json.dumps({result.name: summary(result) for result in results}))
 
 
-def parsed(words: Sequence[str]) -> argparse.Namespace:
-    """The options of the verb, checked."""
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the verb's options."""
     parser = PlainParser(prog="python -m app compare", description=__doc__, allow_abbrev=False)
     parser.add_argument("-c", "--config", action="append", required=True, help="a config to compare; repeatable")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=A,B,C", help=(
@@ -81,7 +81,12 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--mode", choices=("max", "min"), default="max", help="whether more or less is better")
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     parser.add_argument("--folder", type=Path, default=Path("runs/compare"), help="where runs and results go")
-    options, unknown = parser.parse_known_args(words)
+    return parser
+
+
+def parsed(words: Sequence[str]) -> argparse.Namespace:
+    """Parse the options of the verb and refuse bad ones."""
+    options, unknown = make_parser().parse_known_args(words)
     if unknown:
         refuse(
             f"{unknown[0]} is no option of compare: a setting of all runs follows `--with`, for example"

@@ -49,19 +49,24 @@ def main() -> None:
     print(text)
 
 
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the verb's own options."""
+    parser = argparse.ArgumentParser(
+        "python -m app diagnose", epilog="All options of fit are taken too.", allow_abbrev=False, exit_on_error=False
+    )
+    parser.add_argument("--test", default="all", help=f"what to measure: {', '.join(TESTS)}")
+    parser.add_argument("--json", type=Path, help="write the JSON object to this file too")
+    return parser
+
+
 def parsed(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
     """Our own options, checked, and the words that are left for `fit`.
 
     Raises:
         SystemExit: with code 2 and one sentence when they are bad.
     """
-    parser = argparse.ArgumentParser(
-        "python -m app diagnose", epilog="All options of fit are taken too.", allow_abbrev=False, exit_on_error=False
-    )
-    parser.add_argument("--test", default="all", help=f"what to measure: {', '.join(TESTS)}")
-    parser.add_argument("--json", type=Path, help="write the JSON object to this file too")
     try:
-        options, rest = parser.parse_known_args(words)
+        options, rest = make_parser().parse_known_args(words)
     except argparse.ArgumentError as error:
         refuse(f"`diagnose` was given no good {error.argument_name}: {error.message}.")
     if options.test not in TESTS:

@@ -51,17 +51,22 @@ def main() -> None:
         return
 
 
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the verb's options."""
+    parser = PlainParser("python -m app monitor", description="Show a run's curves and the machine, live.")
+    parser.add_argument("run", nargs="?", metavar="RUN", help="a run's folder, or one above it: its newest run (runs)")
+    parser.add_argument("--interval", type=float, default=5.0, help="seconds between looks (5)")
+    parser.add_argument("--once", action="store_true", help="look once and end")
+    return parser
+
+
 def parsed(words: list[str]) -> argparse.Namespace:
     """The options that follow the verb.
 
     Raises:
         SystemExit: with code 2 and one sentence when one is wrong.
     """
-    parser = PlainParser("python -m app monitor", description="Show a run's curves and the machine, live.")
-    parser.add_argument("run", nargs="?", metavar="RUN", help="a run's folder, or one above it: its newest run (runs)")
-    parser.add_argument("--interval", type=float, default=5.0, help="seconds between looks (5)")
-    parser.add_argument("--once", action="store_true", help="look once and end")
-    options = parser.parse_args(words)
+    options = make_parser().parse_args(words)
     if not 0 < options.interval < math.inf:
         refuse(f"`--interval` is {options.interval:g}; give the seconds between two looks, above 0.")
     return options

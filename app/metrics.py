@@ -1,0 +1,166 @@
+"""Name every tag that runs log, with its unit and meaning: the source of `docs/reference/metrics.md`."""
+
+from typing import NamedTuple
+
+
+class Section(NamedTuple):
+    """Tags that are logged together.
+
+    rows: tags separated by spaces, unit and meaning; `N` stands for a number.
+    """
+
+    title: str
+    text: str
+    rows: tuple[tuple[str, str, str], ...]
+
+
+PPO = Section(
+    "PPO",
+    "What a run of `ppo_fast.yaml` logs; `food` and `snake_length` are reported by Snake.",
+    (
+        ("rollout/return_mean rollout/length_mean", "reward, env steps", "undiscounted return and length of training"
+         " episodes that ended since the last log, at least 100"),
+        ("rollout/food_mean rollout/snake_length_mean", "food, cells", "reported by Snake at their end"),
+        ("train/policy_loss", "normalised advantage", "negative clipped surrogate objective"),
+        ("train/value_loss", "(scaled) return squared", "half the squared error of the value"),
+        ("train/entropy", "nats", "entropy of the policy"),
+        ("train/approx_kl", "nats", "KL divergence between the policy before the update and the updated one"),
+        ("train/clip_fraction", "share", "transitions whose ratio is outside the clipping interval"),
+        ("train/explained_variance", "share", "of the variance of the returns that the value explains: 1 is all, 0 or"
+         " less is none"),
+        ("train/grad_norm", "loss per unit of weight", "global norm of the gradient before clipping"),
+        ("train/learning_rate", "1", "learning rate at the time of the log"),
+        ("eval/return_mean eval/return_std eval/return_interval", "reward", "whole evaluation episodes, greedy by"
+         " default: mean, standard deviation, half-width of the 95 % confidence interval of the mean"),
+        ("eval/length_mean eval/episodes", "env steps, 1", "mean length and number of these episodes"),
+        ("eval/food_mean eval/food_max eval/snake_length_mean eval/snake_length_max", "food, cells", "reported by Snake"
+         " at their end"),
+        ("time/env_steps_per_s time/updates_per_s", "1/s", "since the last log, without evaluation, all ranks"),
+        ("time/collect_share time/prepare_share time/update_share", "share of wall clock", "environment and policy;"
+         " returns and targets; optimizer steps"),
+        ("time/eval_share time/other_share", "share of wall clock", "evaluation; logging, saving and the loop itself"),
+        ("hp_metric", "reward", "`eval/return_mean` of the best checkpoint, shown beside the hyperparameters"),
+    ),
+)  # fmt: skip
+
+STALENESS = Section(
+    "Collecting with an older policy",
+    "With `--data.staleness 1`. Collecting then runs in parallel with the update: the other shares add up to 1 without"
+    " `time/collect_share`, and waiting for it is part of `time/other_share`.",
+    (("rollout/policy_lag", "iterations", "how far the collecting policy is behind the updated one"),),
+)
+
+DQN = Section(
+    "DQN and PQN",
+    "Beside the tags of episodes, evaluation and time. PQN logs `train/td_loss`, `train/q_mean`, `train/epsilon` and"
+    " `train/updates`.",
+    (
+        ("train/td_loss", "depends on the head", "weighted loss of the head"),
+        ("train/q_mean", "reward", "mean value of the actions taken"),
+        ("train/td_error", "reward", "mean absolute temporal-difference error"),
+        ("train/epsilon", "share", "random actions"),
+        ("train/updates", "1", "optimizer steps so far"),
+        ("replay/size", "env steps", "steps stored"),
+        ("replay/priority_max", "1", "largest priority weight"),
+        ("time/store_share time/sample_share time/reprioritize_share", "share of wall clock", "writing to the replay,"
+         " drawing from it, updating priorities"),
+    ),
+)  # fmt: skip
+
+SAC = Section(
+    "SAC",
+    "Beside the tags of episodes, evaluation, replay and time.",
+    (
+        ("train/critic_loss", "return squared", "sum of both critics' losses"),
+        ("train/actor_loss train/q_mean", "return", "objective of the actor; mean action value"),
+        ("train/alpha_action", "return per nat", "temperature"),
+        ("train/entropy", "nats", "of actions in [-1, 1] or of discrete choices"),
+        ("train/critic_grad_norm train/actor_grad_norm", "loss per unit of weight", "norms before clipping"),
+    ),
+)
+
+CURIOSITY = Section(
+    "Curiosity",
+    "With `--model.curiosity modules.curiosity.Curiosity`. Losses are logged before weighting.",
+    (
+        ("curiosity/scale", "reward", "mean reward added to a step"),
+        ("curiosity/forward_loss", "features squared", "error of the forward model"),
+        ("curiosity/inverse_loss", "actions squared, or nats", "error of the inverse model"),
+    ),
+)
+
+OPTIONS = Section(
+    "SAC with options",
+    "Beside the tags of SAC; `N` is the number of an option.",
+    (
+        ("option/usage_N", "share of steps", "steps in which the option ran"),
+        ("option/select_N", "share of choices", "choices of the option"),
+        ("option/beta_N", "probability", "probability of ending"),
+        ("option/q_N", "return", "its value"),
+        ("option/usage_min option/usage_entropy", "share; 1 is even", "least used option; evenness of usage"),
+        ("option/length_mean option/length_p50 option/length_p95", "env steps", "how long options run"),
+        ("option/term_rate option/switch_rate", "per step", "terminations; changes of the option"),
+        ("option/master_entropy option/marginal_entropy option/mutual_information", "nats", "of the choice, of its mean"
+         " over states, and the difference"),
+        ("option/divergence_mean", "nats", "between the policies of two options"),
+        ("option/advantage_std option/advantage_positive", "return, share", "advantage of going on: deviation; share"
+         " above 0"),
+        ("train/alpha_option", "return per nat", "temperature of the choice of options"),
+        ("train/master_loss train/termination_loss", "return", "losses of the controller"),
+        ("train/q_min", "return", "lowest estimate in a minibatch"),
+        ("option/alarms", "1", "alarms of `callbacks.options.OptionAlarm`"),
+        ("option/timeline option/usage", "image", "figures of `callbacks.option_figures.OptionFigures`"),
+        ("option/regime_information", "nats", "mutual information of the option and a synthetic market's regime"
+         " (`callbacks.regimes.RegimeInformation`)"),
+    ),
+)  # fmt: skip
+
+DYNAMICS = Section(
+    "Active dynamics",
+    "See [active dynamics](../algorithms/active_dynamics.md).",
+    (
+        ("dynamics/field_r2", "share", "of the variance of the true vector field that the learned one explains, on a"
+         " grid over the region of interest"),
+        ("dynamics/r2_1 dynamics/r2_5 dynamics/r2_10 dynamics/r2_20", "share", "the same of held-out observations, so"
+         " many steps ahead; nan, with a warning, where no held-out episode is as long"),
+        ("dynamics/information", "nats, twice", "information that the newest steps gave about the last layer"),
+        ("dynamics/log_likelihood dynamics/kl", "nats per observation", "the two parts of a latent model's bound"),
+        ("dynamics/loss dynamics/grad_norm", "nats; nats per unit of weight", "loss of the gradient steps, and the norm"
+         " of its gradient before clipping"),
+        ("dynamics/beta", "share", "weight of the dynamics' part of the KL term, during annealing"),
+        ("dynamics/drift", "standard deviations", "distance between the agent's belief and a fresh encoding of what it"
+         " observed"),
+        ("train/largest_obs", "as the observation", "largest absolute value in memory; the run stops when it is nan"),
+        ("dynamics/plan_ms", "ms", "one decision for all agents"),
+        ("dynamics/field dynamics/paths dynamics/exploration", "image", "true field, learned field and difference;"
+         " held-out paths and predictions; film of the states visited"),
+    ),
+)  # fmt: skip
+
+TRADING = Section(
+    "Trading",
+    "Reported at the end of an episode, as `rollout/NAME_mean` and `eval/NAME_mean`. `callbacks.trading.TradingReport`"
+    " adds the figure `trading/equity/SYMBOL` and the table `trading/report` at every evaluation.",
+    (
+        ("log_return", "log equity", "return of the episode"),
+        ("sharpe", "per year", "Sharpe ratio of simple returns"),
+        ("drawdown", "share", "largest fall from a peak"),
+        ("cost", "log equity", "costs paid"),
+        ("turnover", "equities per year", "traded value"),
+        ("exposure", "share", "mean absolute weight"),
+    ),
+)
+
+GPU = Section(
+    "GPU monitor",
+    "With `callbacks.gpu.GPUMonitor`; `N` is the number of a GPU.",
+    (
+        ("gpu/N/utilisation", "%", "utilisation"),
+        ("gpu/N/memory_mib gpu/N/memory_peak_mib", "MiB", "memory in use, and its peak"),
+        ("gpu/N/temperature_c", "°C", "temperature"),
+        ("gpu/N/power_w", "W", "power"),
+        ("gpu/N/clock_mhz", "MHz", "clock"),
+    ),
+)
+
+SECTIONS = (PPO, STALENESS, DQN, SAC, CURIOSITY, OPTIONS, DYNAMICS, TRADING, GPU)
