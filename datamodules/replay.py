@@ -39,7 +39,8 @@ class ReplayData(EnvironmentData):
         batch_size: windows in a minibatch.
         replay_ratio: windows learned from for every environment step.
         capacity: steps kept, on each rank; the oldest are overwritten.
-        learning_starts: environment steps before the first update, all ranks together; at most a tenth of the run.
+        learning_starts: environment steps before the first update, all ranks together, without the invalid ones of
+            autoresets; at most a tenth of the run.
         n_step: steps a window sums rewards over, at most; shorter where its episode ends.
         priority_alpha: how much errors matter when windows are drawn: 0 is uniform, 1 in proportion.
         priority_beta: how much of the bias of that is undone at the start; everything at the end of the run.
@@ -168,7 +169,8 @@ class ReplayData(EnvironmentData):
     def replay_state(self) -> dict[str, Any] | None:
         """Return everything this rank's replay holds, for `torch.save`; None before there is one."""
         state = self.dataset.content()
-        return None if state is None else {**state, "identity": self.dataset.identity}
+        counts = {"identity": self.dataset.identity, "env_steps": self.dataset.env_steps}
+        return None if state is None else {**state, **counts}
 
     def replay_path(self, folder: Path) -> Path:
         """Return the file in a folder of checkpoints that this rank's replay, as it is, goes into."""
@@ -221,20 +223,21 @@ class ReplayDataset(IterationDataset):
         store, sample, reprioritize: the joints that store a rollout, draw minibatches and take their errors back.
         identity: `[number, steps]`: drawn at random when this process began, and vector steps that went into the
             replay; a checkpoint and a file that agree in both belong together.
+        env_steps: valid steps that went into this rank's replay.
     """
 
     def __init__(self, data: ReplayData, collector: Collector, device: torch.device):
         super().__init__(data.iterations, data.trainer)
         self.data, self.collector, self.device = data, collector, device
         self.replay: WindowReplay | None = None
-        self.identity = [int.from_bytes(os.urandom(7), "big"), 0]
+        self.identity, self.env_steps = [int.from_bytes(os.urandom(7), "big"), 0], 0
         self.store: Joint[None] = Joint(self._store, device, name="store")
         self.sample: Joint[Transitions] = Joint(self._sample, device, name="sample")
         self.reprioritize: Joint[None] = Joint(self._reprioritize, device, name="reprioritize", owned=self._weights)
         rank = data.trainer.global_rank if data.trainer is not None else 0
         self.generator = stream_generator(run_seed(), rank, "replay", device)
         self._saved: dict[str, Any] | None = None
-        self._cut = False
+        self._cut = self._started = False
 
     def restore(self, state: dict[str, Any] | None, continues: bool) -> None:
         """Continue with a saved content, if there is one, once the shapes are known.
@@ -244,7 +247,7 @@ class ReplayDataset(IterationDataset):
         """
         self._saved, self._cut = state, not continues
         if state is not None:
-            self.identity[1] = state["identity"][1]
+            self.identity[1], self.env_steps = state["identity"][1], state["env_steps"]
 
     def content(self) -> dict[str, Any] | None:
         """Return what the replay holds, or what it will continue with; None before there is either."""
@@ -266,13 +269,23 @@ class ReplayDataset(IterationDataset):
         self.store(rollout, masks)
         replay.ring.advance_()
         self.identity[1] += data.horizon
-        steps = self.identity[1] * data.num_envs * data.world_size
-        if steps < data.learning_starts or min(self.identity[1], data.rows - 1) <= replay.margin:
+        self.env_steps += rollout.env_steps
+        if not self._learning_starts() or min(self.identity[1], data.rows - 1) <= replay.margin:
             return Experience(rollout, None, self)
         if replay.priorities is not None and data.trainer is not None:
             replay.beta.fill_(data.priority_beta + (1 - data.priority_beta) * data.progress)
         noise = replay.noise(data.updates_per_iteration, data.batch_size, self.generator)
         return Experience(rollout, self.sample(noise), self)
+
+    def _learning_starts(self) -> bool:
+        """Tell whether all ranks together have taken `data.learning_starts` environment steps; the same on each."""
+        data, steps = self.data, self.env_steps
+        if not self._started:
+            if data.trainer is not None and data.world_size > 1:
+                own = torch.tensor(steps, device=self.device)
+                steps = int(data.trainer.strategy.reduce(own, reduce_op="sum"))
+            self._started = steps >= data.learning_starts * data.spaces["agents"]
+        return self._started
 
     def reprioritize_(self, entry: Tensor, error: Tensor) -> None:
         """Remember how wrong the windows at `Transitions.entry` were; nothing where drawing is uniform."""

@@ -38,7 +38,7 @@ def read_replay(path: Path, identity: list[int]) -> dict[str, Any] | None:
         return None
     cure = "remove it to resume with an empty replay, or resume from another checkpoint"
     state = load_tensors(path, cure=cure, mmap=True)
-    parts = {"identity": list, "ring": dict, "priorities": dict | None}
+    parts = {"identity": list, "env_steps": int, "ring": dict, "priorities": dict | None}
     if not isinstance(state, dict) or not all(isinstance(state.get(name), kind) for name, kind in parts.items()):
         raise UsageError(f"{path} holds no replay of this program: {cure}.")
     return state if state["identity"] == identity else None

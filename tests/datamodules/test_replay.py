@@ -13,7 +13,7 @@ from lightning.pytorch.callbacks import Callback
 from callbacks.checkpoint import AtomicCheckpointIO, Checkpoint
 from callbacks.stability import Diverged, Stability
 from datamodules.memory import storage_device
-from datamodules.replay import updates_per_iteration
+from datamodules.replay import ReplayData, updates_per_iteration
 from datamodules.types import UsageError
 from tests.replaying import fitted_dqn, replay_data, small_dqn
 from tests.training import trainer, weights_hash
@@ -87,6 +87,42 @@ class StopAt(Callback):
 
     def on_train_batch_end(self, trainer: lightning.Trainer, *_: Any) -> None:
         trainer.should_stop = trainer.global_step >= self.iteration
+
+
+class FirstUpdate(Callback):
+    """Notes the env steps before and after the iteration of the first update."""
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        self.steps, self.found = [pl_module.env_steps], list[int]()
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+        self.steps.append(pl_module.env_steps)
+        if pl_module.updates and not self.found:
+            self.found = self.steps[-2:]
+
+
+def autoreset_data(**changes: Any) -> ReplayData:
+    """Eight cart-poles that end every 20 steps or so, each time with a step that does not count."""
+    cartpole: dict[str, Any] = {"env": "CartPole-v1", "env_kwargs": {}, "backend": "vector", "horizon": 1}
+    return replay_data(**{**cartpole, "replay_ratio": 4, "learning_starts": 400, "total_env_steps": 4000, **changes})
+
+
+@pytest.mark.parametrize("resumed_at", [None, 30])
+def test_learning_starts_after_as_many_env_steps_that_count(tmp_path: Path, resumed_at: int | None) -> None:
+    first, last = FirstUpdate(), None
+    if resumed_at is not None:
+        fitted_dqn(tmp_path / "part", autoreset_data(), Checkpoint(), StopAt(resumed_at))
+        (last,) = (tmp_path / "part").rglob("last.ckpt")
+
+    fitted_dqn(tmp_path, autoreset_data(), first, StopAt(60), ckpt_path=last)
+
+    assert first.found[0] < 400 <= first.found[1] < 408
+
+
+def test_a_run_with_autoreset_steps_takes_all_of_its_env_steps(tmp_path: Path) -> None:
+    model = fitted_dqn(tmp_path, autoreset_data(total_env_steps=800))
+
+    assert 800 <= model.env_steps < 808 and model.global_step > 100
 
 
 @pytest.mark.parametrize("iteration", [1, 5, 13])
