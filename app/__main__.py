@@ -5,6 +5,7 @@ import os
 import sys
 from importlib import import_module
 from importlib.util import find_spec
+from io import TextIOWrapper
 from pathlib import Path
 
 from app.config_files import problem
@@ -44,6 +45,7 @@ def main() -> None:
     Raises:
         SystemExit: with code 2 and one sentence when the input is bad or the disk is full, with 130 after a Ctrl-C.
     """
+    replace_unprintable()
     check_packages()
     verb = sys.argv[1] if len(sys.argv) > 1 else ""
     if verb in ("-h", "--help"):
@@ -70,6 +72,13 @@ def main() -> None:
             f"{error.filename or 'A file'} cannot be written: {error.strerror}. What was written before is intact: make"
             " room, or choose another folder, then resume with --ckpt_path last."
         )
+
+
+def replace_unprintable() -> None:
+    """Let a terminal that cannot show a character show `?`, not end the program."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def usage() -> str:

@@ -180,7 +180,7 @@ def finish(entry: Entry, threads: int) -> str | None:
             [sys.executable, "-m", "app", "fit", *words], env=environ, stdout=file, stderr=subprocess.STDOUT
         )
     if done.returncode:
-        said = log.read_text(encoding="utf-8").strip().splitlines() or ["nothing"]
+        said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["nothing"]
         if done.returncode == REFUSED:
             log.unlink()
             for folder in (run, run.parent):

@@ -9,9 +9,15 @@ from contextlib import chdir
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, get_args
 
+import yaml
+from jsonargparse import get_loader, set_loader
 from lightning.pytorch.cli import LightningArgumentParser
 
+from app.config_files import excess
 from app.errors import Complaint, explain, refuse
+
+LOAD_YAML = get_loader("yaml")
+"""How the parser of the command line reads YAML, in files and in values."""
 
 SCIENTIFIC = re.compile(r"[-+]?\d+(\.\d*)?[eE]\+?\d+")
 """How whole numbers are written where there are many zeros."""
@@ -31,7 +37,8 @@ class OneSentenceParser(LightningArgumentParser):
 
     @classmethod
     def begin(cls) -> None:
-        """Forget the complaints of before; relative paths begin here."""
+        """Forget the complaints of before; relative paths begin here; YAML of any size is not read."""
+        set_loader("yaml", load_bounded, exceptions=(yaml.YAMLError,))
         cls.complaints.clear()
         cls.home = Path.cwd()
 
@@ -52,6 +59,16 @@ class OneSentenceParser(LightningArgumentParser):
             with chdir(self.home):
                 refuse(explain(self.complaints, sys.argv[1:]))
         raise argparse.ArgumentError(None, message) from ex
+
+
+def load_bounded(text: str) -> Any:
+    """Read YAML.
+
+    Raises: YAMLError for what is no YAML, and for more values or nesting than `app.config_files` allows.
+    """
+    if said := excess(text):
+        raise yaml.YAMLError(f"Not usable: {said}.")
+    return LOAD_YAML(text)
 
 
 def is_whole(hint: Any) -> bool:

@@ -54,7 +54,7 @@ def read_index(path: Path) -> list[IndexEntry]:
     """Return the entries of a checkpoint's index, newest first; none where there is no index or it cannot be read."""
     try:
         return [IndexEntry(**entry) for entry in json.loads(index_path(path).read_text(encoding="utf-8"))]
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return []
 
 

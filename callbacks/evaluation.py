@@ -33,29 +33,29 @@ class RunSummary(Callback):
             trainer.should_stop = True
 
     def on_fit_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Print the summary and log the hyperparameters."""
+        """Log the hyperparameters and print the summary."""
         checkpoint = trainer.checkpoint_callback
         evaluation: dict[str, float] = getattr(checkpoint, "best_evaluation", {})
         best = getattr(checkpoint, "best_model_path", "") or getattr(checkpoint, "last_model_path", "")
-        if best:
-            pl_module.print(summary(trainer, best, evaluation))
         score = evaluation.get("eval/return_mean")
         for logger in trainer.loggers:
             if isinstance(logger, TensorBoardLogger) and score is not None:
                 settings = flat(trainer.datamodule.hparams) | flat(pl_module.hparams)  # type: ignore[attr-defined]
                 logger.log_hyperparams(settings, {"hp_metric": score}, step=pl_module.env_steps)
+        if best:
+            pl_module.print(summary(trainer, best, evaluation))
 
     def on_test_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Print the table and write the numbers."""
+        """Write the numbers and print the table."""
         if not trainer.is_global_zero:
             return
         values = {tag.partition("/")[2]: value for tag, value in pl_module.latest.items()}
-        pl_module.print(table(values))
         path = run_folder(trainer.ckpt_path, trainer.default_root_dir) / "metrics.json"
         checkpoint = None if trainer.ckpt_path is None else str(trainer.ckpt_path)
         measured = {name: value if math.isfinite(value) else None for name, value in values.items()}
         with atomic_file(path) as file:
             file.write(json.dumps({"checkpoint": checkpoint, **measured}, indent=2).encode() + b"\n")
+        pl_module.print(table(values))
         pl_module.print(f"Written to {path}")
 
 

@@ -51,8 +51,6 @@ class TradingReport(Callback):
             return
         folder, reports = run_folder(trainer.ckpt_path, trainer.default_root_dir), _reports(trainer)
         for report in reports:
-            first, last = (str(day)[:10] for day in report.day[[0, -1]])
-            pl_module.print(f"{report.symbol}, {first} to {last}:\n{plain_table(report.rows)}")
             name = report.symbol.replace("/", "_")  # a pair of currencies
             with atomic_file(folder / f"trading_{name}.csv") as file:
                 file.write(day_by_day(report).encode())
@@ -64,6 +62,9 @@ class TradingReport(Callback):
         ]
         with atomic_file(folder / "trading.json") as file:
             file.write(json.dumps(tables, indent=2).encode() + b"\n")
+        for report in reports:
+            first, last = (str(day)[:10] for day in report.day[[0, -1]])
+            pl_module.print(f"{report.symbol}, {first} to {last}:\n{plain_table(report.rows)}")
         pl_module.print(f"Report written to {folder / 'trading.json'}")
 
 

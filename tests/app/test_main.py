@@ -1,7 +1,9 @@
+import io
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -9,6 +11,7 @@ from app.__main__ import VERBS, find_config, take_trust, with_configs
 from tests.app.conftest import Run
 
 ROOT = Path(__file__).resolve().parents[2]
+SHORT = ("--data.total_env_steps", "2048", "--data.eval_episodes", "2", "--trainer.accelerator", "cpu")
 
 
 def python(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -92,3 +95,29 @@ def test_nothing_heavy_is_imported_before_a_verb_is_chosen(tmp_path: Path) -> No
     outcome = python("-c", "import sys, app.__main__; print({'torch', 'lightning'} & set(sys.modules))", cwd=tmp_path)
 
     assert outcome.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("verb", ["fit", "test", "validate"])
+def test_a_terminal_of_ascii_characters_is_shown_question_marks_and_the_run_ends_well(
+    run: Run, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="ascii", errors="strict") for _ in range(2))
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+
+    outcome = run(verb, "--config", "ppo_cartpole.yaml", *SHORT)
+
+    out.flush()
+    shown = cast(io.BytesIO, out.buffer).getvalue().decode("ascii")
+    assert outcome.code == 0 and (verb == "validate" or " ? " in shown)
+
+
+def test_a_test_writes_its_numbers_before_it_prints_them(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("callbacks.evaluation.table", lambda values: 1 / 0)
+
+    with pytest.raises(ZeroDivisionError):
+        run("test", "--config", "ppo_cartpole.yaml", *SHORT)
+
+    assert (folder / "metrics.json").is_file()

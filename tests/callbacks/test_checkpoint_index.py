@@ -59,7 +59,9 @@ def test_a_changed_byte_is_told(tmp_path: Path, place: int) -> None:
         AtomicCheckpointIO().load_checkpoint(tmp_path / "last.ckpt")
 
 
-@pytest.mark.parametrize("text", ["", "{}", "[1]", '[{"iteration": 1}]', "\ufffd"])
+@pytest.mark.parametrize(
+    "text", ["", "{}", "[1]", '[{"iteration": 1}]', "\ufffd", pytest.param("[" * 100_000, id="deep")]
+)
 def test_an_index_that_cannot_be_read_is_none(tmp_path: Path, text: str) -> None:
     saved(tmp_path / "last.ckpt", 1)
     index_path(tmp_path / "last.ckpt").write_text(text)
