@@ -42,7 +42,7 @@ check: setup ## what CI and pre-commit run: format, lint, types, imports, tests
 learn: setup ## run the learning tests: agents must reach their references (hours)
 	$(BIN)/python -m pytest -m slow --timeout 7200 $(ARGS)
 
-fault: setup ## run the fault harness: kills, races and damaged files, with their counts
+fault: setup ## run the fault harness: kills, races, damaged files and long runs, with their counts
 	$(BIN)/python -m pytest -m fault -s --timeout 3600 $(ARGS)
 
 docs: setup ## write the reference pages from the code, and the documentation as a site into site/
