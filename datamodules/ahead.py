@@ -15,6 +15,9 @@ from datamodules.collect import Collector
 from datamodules.nested import mapped, tensors
 from datamodules.types import Rollout
 
+GRACE = 10.0
+"""Seconds that a rollout under way is given when a run ends."""
+
 
 class Ahead:
     """Lets a collector work one rollout ahead of the learning.
@@ -79,10 +82,19 @@ class Ahead:
             wait([self._under_way])
 
     def close(self, seconds: float | None = None) -> None:
-        """Wait for the rollout under way, for so long at most, and end the thread; say what failed in it."""
+        """Wait for the rollout under way, for so long at most (`GRACE`), and end the thread; say what failed in it.
+
+        A thread in an environment that does not come back is left behind: nothing can interrupt it, and it keeps no
+        program alive.
+        """
         self._ordered.put(None)
+        seconds = GRACE if seconds is None else seconds
         if self._thread is not None:
             self._thread.join(seconds)
+            if self._thread.is_alive():
+                rank_zero_warn(
+                    f"The rollout under way at the end did not finish within {seconds:g} s: it is left behind."
+                )
         under_way, self._under_way = self._under_way, None
         error = under_way.exception() if under_way is not None and under_way.done() else None
         if error is not None:

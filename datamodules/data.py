@@ -37,6 +37,8 @@ class EnvironmentData(LightningDataModule):
         eval_max_steps: an evaluation episode this long is truncated there, with a warning; the row plays its next one.
         iterations_per_batch: iterations that Lightning runs as one batch; more than 1 saves its overhead (0.3 ms a
             batch) where iterations take a few ms, and is refused beside callbacks that act on every batch.
+        env_timeout: seconds that an environment in a process (async, pool) may take for its start, a reset or a step; a
+            longer one is named with its action and ends the run. null: 300 there; the other backends have none.
 
     Attributes:
         off_policy: whether batches come from a replay.
@@ -63,6 +65,7 @@ class EnvironmentData(LightningDataModule):
         eval_env_kwargs: dict[str, Any] | None = None,
         eval_max_steps: int = 20_000,
         iterations_per_batch: int = 1,
+        env_timeout: float | None = None,
     ):
         require_values("data", EnvironmentData, locals())
         super().__init__()
@@ -72,6 +75,7 @@ class EnvironmentData(LightningDataModule):
         self.eval_max_steps, self.iterations_per_batch = eval_max_steps, iterations_per_batch
         for name in ("num_envs", "total_env_steps", "eval_episodes", "eval_max_steps", "iterations_per_batch"):
             require_positive(name, getattr(self, name))
+        self.env_timeout = checked_timeout(env_timeout, backend)
         self.spaces = probe_spaces(env, self.env_kwargs, backend)
         self.collector: Collector | None = None
         self._restored: dict[str, Any] | None = None
@@ -144,7 +148,8 @@ class EnvironmentData(LightningDataModule):
         """Environments of this rank, which shares its host with the others there."""
         assert self.trainer is not None
         device, ranks = self.trainer.strategy.root_device, self.trainer.num_devices
-        return make_envs(self.env, rows, backend=self.backend, env_kwargs=env_kwargs, device=device, ranks=ranks)
+        where: dict[str, Any] = {"device": device, "ranks": ranks, "timeout": self.env_timeout}
+        return make_envs(self.env, rows, backend=self.backend, env_kwargs=env_kwargs, **where)
 
     def require_finite(self) -> None:
         """Raise NonFiniteError if the environments returned NaN or an infinity in the last rollout."""
@@ -232,9 +237,33 @@ class EnvironmentData(LightningDataModule):
             self._final = self.rank_state()  # a checkpoint written after the fit holds it
             self.collector.envs.close()
             self.collector = None
+        self._close_evaluation()
+
+    def on_exception(self, exception: BaseException) -> None:
+        """Close the environments of evaluation, which Lightning's teardown does not reach; the others may be saved."""
+        self._close_evaluation()
+
+    def _close_evaluation(self) -> None:
         if self._eval_envs is not None:
             self._eval_envs.close()
             self._eval_envs = None
+
+
+def checked_timeout(seconds: float | None, backend: str) -> float | None:
+    """Return it.
+
+    Raises: UsageError for seconds that are not positive, and where no process can be ended after them.
+    """
+    if seconds is None:
+        return None
+    if not seconds > 0:
+        raise UsageError(f"data.env_timeout is {seconds:g}; it must be positive: .inf waits for ever.")
+    if backend not in ("async", "pool"):
+        raise UsageError(
+            f"data.env_timeout is {seconds:g}, but only an environment in a process can be ended, not one of backend"
+            f" {backend}: set data.backend to async or pool, or leave data.env_timeout out."
+        )
+    return seconds
 
 
 def require_positive(name: str, value: int) -> None:

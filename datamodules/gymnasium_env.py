@@ -162,7 +162,7 @@ class GymnasiumEnv:
     def _require_own(self, error: BaseException) -> None:
         """Raises: UsageError unless the error is one of the environments' own, RuntimeError for an exit."""
         refuse_exit(error, self.name)
-        if breaks_contract(error):
+        if breaks_contract(error) and not isinstance(error, UsageError):
             raise UsageError(breach(self.name, self.spaces["obs_shape"], error)) from error
 
     def _answer(self, actions: Array, place: Place) -> Step:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from datamodules.pool_crew import Crew
 from datamodules.pool_worker import PATIENT_SPINS, RESET, SLOTS, SPINS, STEP, Layout, whole_pages
+from datamodules.processes import ENV_TIMEOUT
 from datamodules.seeds import env_seeds
 from datamodules.spaces import Array, action_writer, observation_reader, spaces_of
 from datamodules.types import Spaces, Step, UsageError
@@ -39,6 +40,7 @@ class PoolEnv:
         ranks: programs like this one that share the host's cores.
         device: where tensors go; through pinned memory if it is a GPU.
         seed: of the first `reset` that is given none.
+        timeout: seconds that an environment may take for its start, a reset or a step.
         name: the environment, for messages.
 
     Attributes:
@@ -63,6 +65,7 @@ class PoolEnv:
         ranks: int = 1,
         device: torch.device,
         seed: int = 0,
+        timeout: float = ENV_TIMEOUT,
         name: str = "environment",
     ):
         self.num_envs, self.device = len(makers), device
@@ -86,6 +89,7 @@ class PoolEnv:
             num_workers=self.num_workers,
             spins=PATIENT_SPINS if self.num_workers < cores else SPINS,
             layout=_layout(self.spaces, (action.shape or (), action.dtype), self.num_envs, self.num_workers),
+            timeout=timeout,
             name=name,
         )
         self.processes, shared = self._crew.processes, self._crew.shared
@@ -140,14 +144,16 @@ class PoolEnv:
     def receive(self, half: int) -> Step:
         """Wait for the step of a half; its rows are `halves[half]`.
 
-        Raises: RuntimeError for an environment that raised or a process that died, or if nothing was sent.
+        Raises: UsageError for an environment that hung; RuntimeError for one that raised, a process that died, or if
+        nothing was sent.
         """
         return self._bring_noted(half, self.wait(half))
 
     def wait(self, half: int) -> bool:
         """Wait for the step of a half, which stays on the host; whether it has true last observations.
 
-        Raises: RuntimeError for an environment that raised or a process that died, or if nothing was sent.
+        Raises: UsageError for an environment that hung; RuntimeError for one that raised, a process that died, or if
+        nothing was sent.
         """
         self._crew.wait(half)
         rows = self.halves[half]
@@ -263,6 +269,8 @@ def _layout(spaces: Spaces, action: tuple[tuple[int, ...], Any], num_envs: int, 
         "masked": ((num_envs,), "bool"),
         "seed": ((num_envs,), "int64"),
         "current": ((num_workers,), "int64"),
+        "call": ((num_workers,), "uint8"),
+        "served": ((num_workers,), "int64"),
         "limit": ((1,), "int64"),
         "orders": ((SLOTS,), "uint8"),
         "closing": ((1,), "uint8"),

@@ -17,6 +17,7 @@ from gymnasium.vector.utils import CloudpickleWrapper
 from datamodules.blame import breach
 from datamodules.core.signals import STOP_SIGNALS
 from datamodules.pool_worker import (
+    CALLS,
     LOOK,
     SLOTS,
     Array,
@@ -28,8 +29,9 @@ from datamodules.pool_worker import (
     taken,
     work,
 )
+from datamodules.processes import PATIENCE, asked, hung
 from datamodules.types import UsageError
-from datamodules.workers import PATIENCE, MakeEnv
+from datamodules.workers import MakeEnv
 
 Halves = tuple[slice, slice]
 
@@ -39,7 +41,8 @@ class Crew:
 
     They start at once and build their environments while the parent goes on; the first `wait` waits for that as well.
     A worker that dies, or whose environment raises, ends all of them and raises RuntimeError in `wait`, within `LOOK`
-    seconds: with the environment's number and the exit code, or with the worker's own traceback.
+    seconds: with the environment's number and the exit code, or with the worker's own traceback. One that is in the
+    same call of an environment for longer than `timeout` does so too.
 
     Args:
         makers: one an environment.
@@ -48,10 +51,11 @@ class Crew:
         num_workers: how many processes.
         spins: tries before a process that waits goes to sleep.
         layout: of what is shared.
+        timeout: seconds that an environment may take for its start, a reset or a step.
         name: the environment, for messages.
 
-    Raises: UsageError if the makers cannot be sent to another process; `wait` does if environments break Gymnasium's
-    contract.
+    Raises: UsageError if the makers cannot be sent to another process; `wait` does if environments hang or break
+    Gymnasium's contract.
     """
 
     def __init__(
@@ -63,10 +67,12 @@ class Crew:
         num_workers: int,
         spins: int,
         layout: Layout,
+        timeout: float,
         name: str,
     ):
         context = multiprocessing.get_context("spawn")
-        self.name, self.spins, self._given, self._owed = name, spins, 0, [0, 0]
+        self.name, self.spins, self.timeout, self._given, self._owed = name, spins, timeout, 0, [0, 0]
+        self._seen: dict[int, tuple[tuple[int, ...], float]] = {}
         self.memory = context.RawArray("B", needed(layout))
         self.shared = shared_arrays(self.memory, layout)
         self.shared.current[:] = -1
@@ -107,7 +113,7 @@ class Crew:
     def wait(self, half: int) -> None:
         """Wait until every worker has served the half.
 
-        Raises: RuntimeError if a worker died or raised, or if the half has no order.
+        Raises: UsageError if an environment hung; RuntimeError if a worker died or raised, or if the half has no order.
         """
         if not self._owed[half]:
             raise RuntimeError(f"Half {half} of the pool of {self.name} does not step: send it actions first.")
@@ -140,6 +146,18 @@ class Crew:
                     f"{self._suspect(seat)} of {self.name} died: its process ended with exit code {code} and no Python "
                     "error (negative codes are signals; -9 is often a lack of memory)."
                 )
+            self._require_progress(seat)
+
+    def _require_progress(self, seat: Seat) -> None:
+        """Raises: UsageError if a worker is in the same call for too long, first seen where it was looked at first."""
+        shared, number, now = self.shared, seat.number, time.monotonic()
+        served, row, call = (int(column[number]) for column in (shared.served, shared.current, shared.call))
+        seen, since = self._seen.setdefault(number, ((served, row, call), now))
+        if seen != (served, row, call):
+            self._seen[number] = (served, row, call), now
+        elif row >= 0 and now - since > self.timeout:
+            what = asked(CALLS[call], shared.action[row]) if call > 1 else CALLS[call]
+            raise UsageError(hung(self.name, self._suspect(seat), self.timeout, what))
 
     def _suspect(self, seat: Seat) -> str:
         row = int(self.shared.current[seat.number])

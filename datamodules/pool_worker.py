@@ -23,6 +23,7 @@ import numpy as np
 
 from datamodules.blame import breaks_contract, require_shape
 from datamodules.core.signals import STOP_SIGNALS
+from datamodules.processes import exit_with_parent, ignore_stops
 
 Array = np.ndarray
 Layout = dict[str, tuple[tuple[int, ...], Any]]
@@ -53,6 +54,9 @@ CartPole-v1 x 64 feeding a GPU on 16 cores: 227 thousand env steps a second in 1
 in 16 with 200.
 """
 
+CALLS = ("its start", "its reset", "its step", "the reset after its step")
+"""What a worker can be busy with; `Shared.call` holds the number of one."""
+
 _give_way: Callable[[], None] = getattr(os, "sched_yield", partial(time.sleep, 0))
 
 
@@ -62,7 +66,9 @@ class Shared(NamedTuple):
     obs, final_obs: `[N, *obs]`.   action: `[N, *action]`, as the environment takes it.   action_mask: `[N, n]` bool.
     outcome: `[N, 8]` bytes, in one piece so that one copy moves them: reward as float32, terminated, truncated.
     masked: `[N]`, whether the last reset brought a mask.   seed: `[N]` for the next reset, -1 for none.
-    current: `[W]`, the environment each worker is busy with, -1 for none.
+    current: `[W]`, the environment each worker is busy with, -1 for none.   call: `[W]`, with which of `CALLS`.
+    served: `[W]`, orders each worker has begun, 0 until its environments are made: with `current` and `call` it tells
+        one call of an environment from the next.
     limit: `[1]`, steps after which an episode is truncated; 0 for none.
     orders: `[SLOTS]`, the n-th order at n modulo `SLOTS`.   closing: `[1]`, not 0 when workers shall end.
     """
@@ -75,6 +81,8 @@ class Shared(NamedTuple):
     masked: Array
     seed: Array
     current: Array
+    call: Array
+    served: Array
     limit: Array
     orders: Array
     closing: Array
@@ -156,13 +164,14 @@ def work(seat: Seat, payload: bytes, complaints: Connection) -> None:
     Args:
         payload: a pickled CloudpickleWrapper around what makes the environments, and what reads their observations.
     """
-    for stop in STOP_SIGNALS:  # when to stop is the parent's decision
-        signal.signal(stop, signal.SIG_IGN)
+    ignore_stops()
+    exit_with_parent()
     if hasattr(signal, "pthread_sigmask"):
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     envs: dict[int, gym.Env] = {}
     try:
         shared = shared_arrays(seat.memory, seat.layout)
+        shared.current[seat.number] = seat.rows[0]  # from here on it may hang
         makers, read_obs = pickle.loads(payload).fn
         for row, make in zip(seat.rows, makers, strict=True):
             shared.current[seat.number] = row
@@ -195,6 +204,7 @@ class _Worker:
                 return
             order = int(self.shared.orders[served % SLOTS])
             served += 1
+            self.shared.served[self.seat.number] = served
             half = order & 1
             serve = self._reset if order & RESET else self._step
             serve(self.seat.halves[half])
@@ -202,6 +212,7 @@ class _Worker:
 
     def _reset(self, rows: slice) -> None:
         shared = self.shared
+        shared.call[self.seat.number] = 1
         for row in range(rows.start, rows.stop):
             shared.current[self.seat.number] = row
             self.elapsed[row] = 0
@@ -214,6 +225,7 @@ class _Worker:
     def _step(self, rows: slice) -> None:
         shared, number = self.shared, self.seat.number
         shared.outcome[rows] = 0
+        shared.call[number] = 2
         shared.action_mask[rows] = True
         actions = shared.action[rows].copy()  # an environment may keep what it was given
         for row, action in enumerate(actions, rows.start):
@@ -232,7 +244,10 @@ class _Worker:
         """Keep how an episode ended, before its last observation is overwritten, and begin the next."""
         self.terminated[row], self.truncated[row], self.elapsed[row] = terminated, truncated, 0
         self.shared.final_obs[row] = self._read(obs)
-        return self.envs[row].reset()
+        self.shared.call[self.seat.number] = 3
+        began = self.envs[row].reset()
+        self.shared.call[self.seat.number] = 2
+        return began
 
     def _read(self, obs: Any) -> Array:
         numbers = self.read_obs(obs)

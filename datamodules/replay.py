@@ -56,6 +56,8 @@ class ReplayData(EnvironmentData):
         eval_max_steps: an evaluation episode this long is truncated there, with a warning; the row plays its next one.
         iterations_per_batch: iterations that Lightning runs as one batch; more than 1 saves its overhead (0.3 ms a
             batch) where iterations take a few ms, and is refused beside callbacks that act on every batch.
+        env_timeout: seconds that an environment in a process (async, pool) may take for its start, a reset or a step; a
+            longer one is named with its action and ends the run. null: 300 there; the other backends have none.
 
     Raises: UsageError for values that cannot be, and for environments that cannot be made.
     """
@@ -86,9 +88,10 @@ class ReplayData(EnvironmentData):
         eval_env_kwargs: dict[str, Any] | None = None,
         eval_max_steps: int = 20_000,
         iterations_per_batch: int = 1,
+        env_timeout: float | None = None,
     ):
         require_values("data", ReplayData, locals())
-        rest = (eval_episodes, eval_greedy, eval_env_kwargs, eval_max_steps, iterations_per_batch)
+        rest = (eval_episodes, eval_greedy, eval_env_kwargs, eval_max_steps, iterations_per_batch, env_timeout)
         super().__init__(env, env_kwargs, backend, num_envs, total_env_steps, *rest)
         self.horizon, self.batch_size, self.replay_ratio, self.capacity = horizon, batch_size, replay_ratio, capacity
         self.n_step, self.frame_stack = n_step, frame_stack

@@ -49,6 +49,8 @@ class RolloutData(EnvironmentData):
         eval_max_steps: an evaluation episode this long is truncated there, with a warning; the row plays its next one.
         iterations_per_batch: iterations that Lightning runs as one batch; more than 1 saves its overhead (0.3 ms a
             batch) where iterations take a few ms, and is refused beside callbacks that act on every batch.
+        env_timeout: seconds that an environment in a process (async, pool) may take for its start, a reset or a step; a
+            longer one is named with its action and ends the run. null: 300 there; the other backends have none.
 
     Raises: UsageError for values that cannot be, and for environments that cannot be made.
     """
@@ -67,6 +69,7 @@ class RolloutData(EnvironmentData):
         eval_env_kwargs: dict[str, Any] | None = None,
         eval_max_steps: int = 20_000,
         iterations_per_batch: int = 1,
+        env_timeout: float | None = None,
     ):
         require_values("data", RolloutData, locals())
         super().__init__(
@@ -80,6 +83,7 @@ class RolloutData(EnvironmentData):
             eval_env_kwargs,
             eval_max_steps,
             iterations_per_batch,
+            env_timeout,
         )
         require_positive("horizon", horizon)
         if staleness not in (0, 1):
@@ -151,6 +155,7 @@ class RolloutData(EnvironmentData):
         """End the thread that collects ahead, but wait for no environment that takes its time."""
         if self._ahead is not None:
             self._ahead.close(seconds=1.0)
+        super().on_exception(exception)
 
     def teardown(self, stage: str) -> None:
         """End the thread that collects ahead, then close the environments."""

@@ -16,7 +16,6 @@ from datamodules.seeds import restore_generator, run_seed, stream_generator, str
 from datamodules.sequence_ring import SequenceRing
 from datamodules.sequence_types import AHEAD, HeldOut, SequenceExperience
 from datamodules.types import UsageError
-from datamodules.vector import make_envs
 
 
 class SequenceDataset(IterationDataset):
@@ -72,6 +71,8 @@ class SequenceData(EnvironmentData):
         held_out_steps: of each of them, and of what `predict` plays.
         iterations_per_batch: iterations that Lightning runs as one batch; more than 1 saves its overhead (0.3 ms a
             batch) where iterations take a few ms, and is refused beside callbacks that act on every batch.
+        env_timeout: seconds that an environment in a process (async, pool) may take for its start, a reset or a step; a
+            longer one is named with its action and ends the run. null: 300 there; the other backends have none.
 
     Raises: UsageError for values that cannot be.
     """
@@ -92,9 +93,11 @@ class SequenceData(EnvironmentData):
         held_out: int = 32,
         held_out_steps: int = 100,
         iterations_per_batch: int = 1,
+        env_timeout: float | None = None,
     ):
         require_values("data", SequenceData, locals())
         loop: dict[str, Any] = {"eval_greedy": False, "iterations_per_batch": iterations_per_batch}
+        loop["env_timeout"] = env_timeout
         super().__init__(env, env_kwargs, backend, num_envs, total_env_steps, held_out, **loop)
         for name, value in {"horizon": horizon, "capacity": capacity, "batch_size": batch_size, "chunk": chunk}.items():
             require_positive(name, value)
@@ -157,9 +160,9 @@ class SequenceData(EnvironmentData):
         """Sequences that nobody learns from, recorded once, the same at every evaluation."""
         assert self.trainer is not None
         if self._held_out is None:
-            rank, device = self.trainer.global_rank, self.trainer.strategy.root_device
+            rank = self.trainer.global_rank
             rows = -(-self.held_out // self.world_size)
-            envs = make_envs(self.env, rows, backend=self.backend, env_kwargs=self.env_kwargs, device=device)
+            envs = self._copies(rows, self.env_kwargs)
             self._held_out = record_held_out(envs, self.held_out_steps, stream_seed(run_seed(), rank, "eval"))
             envs.close()
             require_finite(self._held_out.sequences, self.env)
@@ -184,9 +187,9 @@ class SequenceData(EnvironmentData):
     def predict_dataloader(self) -> EpisodeDataset:
         """As many trajectories as are held out and as long, but of the module's policy; episodes may end earlier."""
         assert self.trainer is not None
-        rank, device = self.trainer.global_rank, self.trainer.strategy.root_device
+        rank = self.trainer.global_rank
         rows = -(-self.held_out // self.world_size)
-        envs = make_envs(self.env, rows, backend=self.backend, env_kwargs=self.env_kwargs, device=device)
+        envs = self._copies(rows, self.env_kwargs)
         self._eval_envs, seed = envs, stream_seed(run_seed(), rank, "eval")
         how: dict[str, Any] = {"greedy": self.eval_greedy, "record": True, "cut": True}
         return EpisodeDataset(envs, self._actor, rows, seed=seed, max_steps=self.held_out_steps, **how)

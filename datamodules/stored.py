@@ -57,7 +57,7 @@ class StoredData(SequenceData):
         sequences, steps: of the recording.
         total_env_steps: steps drawn in the whole run, all ranks together, rounded up.
         updates, batch_size, chunk: U minibatches an iteration, of N pieces of L steps.
-        held_out, held_out_steps, iterations_per_batch: as for `SequenceData`.
+        held_out, held_out_steps, iterations_per_batch, env_timeout: as for `SequenceData`.
 
     Raises: UsageError for values that cannot be, and for a file that is none of ours.
     """
@@ -79,6 +79,7 @@ class StoredData(SequenceData):
         held_out: int = 64,
         held_out_steps: int = 100,
         iterations_per_batch: int = 1,
+        env_timeout: float | None = None,
     ):
         require_values("data", StoredData, locals())
         super().__init__(
@@ -94,6 +95,7 @@ class StoredData(SequenceData):
             held_out=held_out,
             held_out_steps=held_out_steps,
             iterations_per_batch=iterations_per_batch,
+            env_timeout=env_timeout,
         )
         require_positive("updates", updates)
         require_positive("sequences", sequences)
@@ -137,7 +139,8 @@ class StoredData(SequenceData):
             require_finite(found, str(self.file))
             obs, action, joined = (tensor.to(device) for tensor in found)
             return Sequences(obs.float(), action.float(), joined)
-        envs = make_envs(self.env, self.sequences, backend=self.backend, env_kwargs=self.env_kwargs, device=device)
+        where: dict[str, Any] = {"backend": self.backend, "device": device, "timeout": self.env_timeout}
+        envs = make_envs(self.env, self.sequences, env_kwargs=self.env_kwargs, **where)
         recorded = record(envs, self.steps, stream_seed(run_seed(), 0, "env"))
         envs.close()
         require_finite(recorded, self.env)

@@ -20,6 +20,7 @@ from datamodules.envpool_envs import EnvPoolEnvs
 from datamodules.gymnasium_env import GymnasiumEnv
 from datamodules.nearest import nearest
 from datamodules.pool import PoolEnv
+from datamodules.processes import ENV_TIMEOUT
 from datamodules.spaces import spaces_of, without_constants
 from datamodules.types import Spaces, TensorEnv, UsageError, VectorEnv
 from datamodules.workers import AsyncEnvs, SyncEnvs
@@ -58,6 +59,7 @@ def make_envs(
     seed: int = 0,
     num_workers: int | None = None,
     ranks: int = 1,
+    timeout: float | None = None,
 ) -> VectorEnv:
     """Many copies of an environment behind one interface.
 
@@ -74,6 +76,8 @@ def make_envs(
         seed: of the first reset that is given none.
         num_workers: processes of the pool; None takes every core of this rank but one, and two at least.
         ranks: programs like this one that share the host's cores.
+        timeout: seconds that an environment in a process (async, pool) may take for its start, a reset or a step; None:
+            `ENV_TIMEOUT`.
 
     Raises: UsageError, one sentence, for a name, number, backend, argument or space that cannot be.
     """
@@ -86,7 +90,7 @@ def make_envs(
             make_one: Callable[[], gym.vector.VectorEnv] = functools.partial(EnvPoolEnvs, env, 1, kwargs)
             return GymnasiumEnv(pool, device=device, seed=seed, name=env, make_one=make_one)
     source = source_of(env)
-    backend = _chosen(source, backend, num_envs)
+    backend, timeout = _chosen(source, backend, num_envs), ENV_TIMEOUT if timeout is None else timeout
     with _refusals_in_one_sentence(env, backend, kwargs):
         if backend == "device":
             assert source.tensor_env is not None
@@ -94,9 +98,10 @@ def make_envs(
         assert source.spec is not None
         if backend == "pool":
             makers = _makers(source.spec, num_envs, kwargs)
-            return PoolEnv(makers, num_workers=num_workers, ranks=ranks, device=device, seed=seed, name=env)
-        vectorised = _vectorised(source.spec, num_envs, backend, kwargs)
-        make_one = functools.partial(_vectorised, source.spec, 1, backend, kwargs)
+            where: dict[str, Any] = {"num_workers": num_workers, "ranks": ranks, "device": device}
+            return PoolEnv(makers, **where, seed=seed, timeout=timeout, name=env)
+        vectorised = _vectorised(source.spec, num_envs, backend, kwargs, timeout)
+        make_one = functools.partial(_vectorised, source.spec, 1, backend, kwargs, timeout)
         return GymnasiumEnv(vectorised, device=device, seed=seed, name=env, make_one=make_one)
 
 
@@ -198,11 +203,13 @@ def _chosen(source: Source, backend: str, num_envs: int) -> str:
     return backend
 
 
-def _vectorised(spec: EnvSpec, num_envs: int, backend: str, kwargs: dict[str, Any]) -> gym.vector.VectorEnv:
+def _vectorised(
+    spec: EnvSpec, num_envs: int, backend: str, kwargs: dict[str, Any], timeout: float
+) -> gym.vector.VectorEnv:
     if backend == "vector":
         return gym.make_vec(spec, num_envs, vectorization_mode="vector_entry_point", **kwargs)
     makers = _makers(spec, num_envs, kwargs)
-    return SyncEnvs(makers) if backend == "sync" else AsyncEnvs(makers, name=spec.id)
+    return SyncEnvs(makers) if backend == "sync" else AsyncEnvs(makers, name=spec.id, timeout=timeout)
 
 
 def _makers(spec: EnvSpec, num_envs: int, kwargs: dict[str, Any]) -> list[Callable[[], gym.Env]]:

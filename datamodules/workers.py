@@ -5,7 +5,6 @@ whose dtype and shape the first environment decides, which truncates mixed numbe
 hand out their own observation array every time: read it before the next call.
 """
 
-import signal
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -13,7 +12,7 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
-from typing import Any
+from typing import Any, cast
 
 import gymnasium as gym
 import numpy as np
@@ -23,10 +22,8 @@ from gymnasium.vector.async_vector_env import _async_worker
 from gymnasium.vector.utils import iterate
 
 from datamodules.blame import breaks_contract, require_shape
-from datamodules.core.signals import STOP_SIGNALS
-
-PATIENCE = 2.0
-"""Seconds between two looks at the health of silent workers, and the grace they have to end by themselves."""
+from datamodules.processes import ENV_TIMEOUT, PATIENCE, asked, exit_with_parent, hung, ignore_stops
+from datamodules.types import UsageError
 
 MakeEnv = Callable[[], gym.Env]
 Infos = dict[str, Any]
@@ -77,24 +74,34 @@ class AsyncEnvs(AsyncVectorEnv):
     """Environments in a process each, reset in the step that ends their episode.
 
     A worker that dies ends all of them and raises RuntimeError with the environment's number and the exit code, within
-    `PATIENCE`; a worker that raises does the same with its own traceback. Workers ignore Ctrl-C, SIGTERM and SIGHUP:
-    the run decides; a program that ends without closing them ends them.
+    `PATIENCE`; a worker that raises does the same with its own traceback; one that has not answered after `timeout` is
+    killed with the others. Workers ignore Ctrl-C, SIGTERM and SIGHUP: the run decides; they end with their parent.
 
     Args:
         name: the environment, for messages.
+        timeout: seconds that an environment may take for its start, a reset or a step (with the reset after it).
+
+    Raises: UsageError, from any of these, for an environment that takes longer.
     """
 
     def __init__(
-        self, makers: Sequence[MakeEnv], *, name: str, autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP
+        self,
+        makers: Sequence[MakeEnv],
+        *,
+        name: str,
+        timeout: float = ENV_TIMEOUT,
+        autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP,
     ):
-        self.name = name
+        self.name, self.timeout = name, timeout
         self.parent_pipes, self.processes = [], []
+        self._asked, self._actions = "its start", cast(Any, None)
         with self._ends_on_error():
             super().__init__(makers, copy=False, worker=_work, autoreset_mode=autoreset_mode)
         self._end = Finalize(self, _ended, (self.parent_pipes, self.processes), exitpriority=10)
 
     def reset_async(self, *args: Any, **kwargs: Any) -> None:
         """Send the resets."""
+        self._asked, self._actions = "its reset", None
         with self._ends_on_error():
             super().reset_async(*args, **kwargs)
 
@@ -106,6 +113,7 @@ class AsyncEnvs(AsyncVectorEnv):
 
     def step_async(self, actions: Any) -> None:
         """Send the actions."""
+        self._asked, self._actions = "its step, or the reset after it,", actions
         with self._ends_on_error():
             super().step_async(actions)
 
@@ -120,6 +128,13 @@ class AsyncEnvs(AsyncVectorEnv):
         patience = PATIENCE if timeout is None else timeout
         _ended(self.parent_pipes, self.processes, patience=0.0 if terminate else patience)
 
+    def _check_spaces(self) -> None:
+        """As Gymnasium's, which would wait for ever for an environment that is not made."""
+        self.call_async("render_mode")
+        self._wait_for_workers()
+        self.call_wait()
+        super()._check_spaces()
+
     def _add_info(self, vector_infos: Infos, env_info: Infos, env_num: int) -> Infos:
         return _add_kept(vector_infos, env_info, env_num, self.num_envs) if env_info else vector_infos
 
@@ -130,10 +145,19 @@ class AsyncEnvs(AsyncVectorEnv):
             raise error
 
     def _wait_for_workers(self) -> None:
-        for pipe, process in zip(self.parent_pipes, self.processes, strict=True):
-            while not pipe.poll(PATIENCE):
+        deadline = time.monotonic() + self.timeout
+        for row, (pipe, process) in enumerate(zip(self.parent_pipes, self.processes, strict=True)):
+            while not pipe.poll(max(0.0, min(PATIENCE, deadline - time.monotonic()))):
                 if process.exitcode is not None:
                     raise EOFError
+                if time.monotonic() >= deadline:
+                    raise UsageError(hung(self.name, f"Environment {row}", self.timeout, self._asked_of(row)))
+
+    def _asked_of(self, row: int) -> str:
+        """What an environment was asked for last, with its action."""
+        if self._actions is None:
+            return self._asked
+        return asked(self._asked, [*iterate(self.action_space, self._actions)][row])
 
     @contextmanager
     def _ends_on_error(self) -> Iterator[None]:
@@ -196,8 +220,8 @@ class _Worker(gym.Wrapper):
 
 
 def _work(row: int, make: MakeEnv, *args: Any) -> None:
-    for stop in STOP_SIGNALS:  # a fork would inherit what the run does about them
-        signal.signal(stop, signal.SIG_IGN)
+    ignore_stops()
+    exit_with_parent()
     torch.set_num_threads(1)
     _async_worker(row, lambda: _Worker(make(), row), *args)
 

@@ -1,6 +1,8 @@
 """Small environments that count: what must come out of every adapter is known in advance."""
 
 import os
+import time
+from multiprocessing import parent_process
 from typing import Any
 
 import gymnasium as gym
@@ -57,6 +59,28 @@ class Dying(Counting):
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
         if self.obs[1] == 1:
             os._exit(9)
+        return super().step(action)
+
+
+class Hanging(Counting):
+    """Does not come back from its start, a reset, its second step or the reset after that one, where in a worker."""
+
+    def __init__(self, call: str = "", seconds: float = 60.0):
+        super().__init__(length=2, action_space=Discrete(5, start=3))
+        self.call, self.seconds = call, seconds
+        self.hang("its start")
+
+    def hang(self, call: str) -> None:
+        if call == self.call and parent_process() is not None:
+            time.sleep(self.seconds)
+
+    def reset(self, **kwargs: Any) -> tuple[np.ndarray, dict]:
+        self.hang("its reset" if self.episode < 0 else "the reset after its step")
+        return super().reset(**kwargs)
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+        if self.obs[1] == 1:
+            self.hang("its step")
         return super().step(action)
 
 

@@ -90,6 +90,24 @@ class Sleeping(CartPoleEnv):
 gym.register("Sleeping-v0", Sleeping, max_episode_steps=500)
 
 
+AWAKE = threading.Event()
+
+
+class Hanging(CartPoleEnv):
+    """Hangs in its fourteenth step."""
+
+    steps = 0
+
+    def step(self, action: Any) -> Any:
+        self.steps += 1
+        if self.steps == 14:
+            AWAKE.wait(30)
+        return super().step(action)
+
+
+gym.register("Hanging-v0", Hanging, max_episode_steps=500)
+
+
 class Ends(PPO):
     """Ends its third iteration by an error."""
 
@@ -136,6 +154,22 @@ def test_what_failed_in_a_rollout_that_nobody_learns_from_is_a_warning(tmp_path:
 
     with pytest.warns(UserWarning, match="nothing is learned, failed: RuntimeError.*lost a wheel"):
         trainer(tmp_path, StopAt(), limit_val_batches=0).fit(PPO(data.spaces, minibatches=1), datamodule=data)
+
+
+def test_a_run_that_stops_leaves_an_environment_behind_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("datamodules.ahead.GRACE", 0.5)
+    data = cartpole_data(**STALE, env="Hanging-v0", num_envs=1, horizon=4, total_env_steps=400)
+    began = time.perf_counter()
+
+    with pytest.warns(UserWarning, match=r"did not finish within 0\.5 s: it is left behind"):
+        trainer(tmp_path, StopAt(), limit_val_batches=0).fit(PPO(data.spaces, minibatches=1), datamodule=data)
+
+    assert time.perf_counter() - began < 5
+    AWAKE.set()
+    while collecting():
+        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("changes", [{}, {"max_steps": 4}])

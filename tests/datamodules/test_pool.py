@@ -22,7 +22,7 @@ from datamodules.pool import PoolEnv
 from datamodules.types import UsageError
 from datamodules.workers import SyncEnvs
 from tests.datamodules import counting
-from tests.datamodules.counting import Counting, Dying, Masking, Raising, copied, transitions
+from tests.datamodules.counting import Counting, Dying, Hanging, Masking, Raising, copied, transitions
 from tests.datamodules.images import Images
 from tests.training import cartpole_data, small_ppo, trainer
 
@@ -195,6 +195,29 @@ def test_an_environment_that_cannot_be_made_in_a_worker_shows_its_traceback():
     envs = pool(Unmade, Unmade)
     with pytest.raises(RuntimeError, match=r"(?s)Environment 0 raised in its own.*AssertionError: only at home"):
         envs.reset(0)
+
+
+@pytest.mark.parametrize("call", ["its start", "its reset", "its step", "the reset after its step"])
+def test_an_environment_that_hangs_is_named_with_its_action_and_its_worker_killed(call):
+    action = "" if call in ("its start", "its reset") else r" with action 7"
+    sentence = f"^Environment 1 of Counting hung: {call}{action} has not come back within data.env_timeout \\(0.5 s\\);"
+    envs = pool(partial(Counting, action_space=Discrete(5, start=3)), partial(Hanging, call), timeout=0.5)
+    start = time.monotonic()
+    with pytest.raises(UsageError, match=sentence):
+        envs.reset(0)
+        for _ in range(2):
+            envs.step(torch.tensor([1, 4]))
+    assert time.monotonic() - start < 8
+    assert not any(process.is_alive() for process in envs.processes)
+
+
+def test_the_time_is_each_environments_own_and_not_that_of_all_that_share_a_worker():
+    makers = [partial(Hanging, "its step", seconds=0.4)] * 8
+    with closing(pool(*makers, workers=1, timeout=1.2)) as envs:
+        envs.reset(0)
+        for _ in range(2):
+            rewards = envs.step(torch.zeros(8, dtype=torch.int64)).reward
+    assert rewards.tolist() == [2] * 8
 
 
 def test_close_ends_a_worker_that_is_stuck_and_may_be_repeated():

@@ -7,17 +7,19 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Discrete
 
 from datamodules.core.signals import STOP_SIGNALS
 from datamodules.gymnasium_env import GymnasiumEnv
+from datamodules.types import UsageError
 from datamodules.workers import AsyncEnvs, SyncEnvs
-from tests.datamodules.counting import Counting, Dying, Raising, transitions
+from tests.datamodules.counting import Counting, Dying, Hanging, Raising, transitions
 
 NOTHING = torch.zeros(2, dtype=torch.int64)
 
 
-def workers(*makers) -> GymnasiumEnv:
-    return GymnasiumEnv(AsyncEnvs(makers, name="Counting"), device=torch.device("cpu"))
+def workers(*makers, **how) -> GymnasiumEnv:
+    return GymnasiumEnv(AsyncEnvs(makers, name="Counting", **how), device=torch.device("cpu"))
 
 
 @pytest.fixture(autouse=True)
@@ -58,6 +60,18 @@ def test_a_worker_that_raises_shows_its_own_traceback():
     envs.step(NOTHING)
     with pytest.raises(RuntimeError, match=r"(?s)Environment 1 raised.*counting\.py.*UnreadableError: the second step"):
         envs.step(NOTHING)
+
+
+@pytest.mark.parametrize("call", ["its start", "its reset", "its step", "the reset after its step"])
+def test_an_environment_that_hangs_is_named_with_its_action_and_its_worker_killed(call):
+    asked = call if call in ("its start", "its reset") else "its step, or the reset after it, with action 7"
+    start = time.monotonic()
+    with pytest.raises(UsageError, match=f"^Environment 1 of Counting hung: {asked} has not come back within"):
+        envs = workers(partial(Counting, action_space=Discrete(5, start=3)), partial(Hanging, call), timeout=0.5)
+        envs.reset(0)
+        for _ in range(2):
+            envs.step(torch.tensor([1, 4]))
+    assert time.monotonic() - start < 8
 
 
 def test_close_ends_a_worker_that_is_stuck():
