@@ -1,6 +1,7 @@
 """Small off-policy runs on two CPU processes; `python -m tests.two_ranks_replay FOLDER` writes what each rank saw.
 
-Of every kind a whole run, the beginning of one, its end from the checkpoint, and its end where rank 1 lost its replay.
+Of every kind a whole run, the beginning of one, its end from the checkpoint, and its end where rank 1 lost its replay;
+and the beginning of a run with steps that do not count.
 """
 
 import sys
@@ -30,13 +31,19 @@ KINDS: dict[str, Any] = {
     "sac_options": (partial(box_data, **LONG), partial(small_sac, kind=SACOptions, normalize_obs=True)),
 }
 
+AUTORESETS: dict[str, Any] = {
+    "env": "CartPole-v1", "env_kwargs": {}, "backend": "vector", "horizon": 1, "replay_ratio": 4,
+    "total_env_steps": 8000, "learning_starts": 800,
+}  # fmt: skip
+"""Cart-poles whose episodes end with a step that does not count, at other times on each rank."""
+
 HALFWAY = 9
 
 
 def fit(root: Path, kind: str, *callbacks: Callback, ckpt_path: Path | None = None, **changes: Any) -> None:
     """Train from seed 1 on two ranks."""
     lightning.seed_everything(1, verbose=False)
-    make_data, make_model = KINDS[kind]
+    make_data, make_model = (KINDS | {"autoresets": (partial(replay_data, **AUTORESETS), small_dqn)})[kind]
     data = make_data()
     model = make_model(data)
     run = trainer(root, *callbacks, strategy="ddp", devices=2, log_every_n_steps=1, **changes)
@@ -55,6 +62,8 @@ def main() -> None:
         if torch.distributed.get_rank() == 1:
             next(last.parent.glob("last.replay-1-*.pt")).unlink()
         fit(folder, kind, Witness(folder / "bereft"), ckpt_path=last)
+    folder = Path(sys.argv[1]) / "autoresets"
+    fit(folder, "autoresets", Witness(folder / "whole"), limit_train_batches=60)
     torch.distributed.destroy_process_group()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.two_ranks_replay import HALFWAY, KINDS
+from tests.two_ranks_replay import AUTORESETS, HALFWAY, KINDS
 
 Lines = list[dict[str, Any]]
 KIND = pytest.mark.parametrize("kind", KINDS)
@@ -73,6 +73,15 @@ def test_a_rank_without_its_replay_makes_all_of_them_fill_new_ones(root: Path, k
 
     assert of("weights", first) == of("weights", second)
     assert of("updates", first)[:2] == [lines(root, kind, "whole")[0][HALFWAY - 1]["updates"], 2 * HALFWAY]
+
+
+def test_all_ranks_start_to_learn_after_the_env_steps_that_count_on_all_of_them(root: Path) -> None:
+    first, second = lines(root, "autoresets", "whole")
+    begun = next(number for number, updates in enumerate(of("updates", first)) if updates)
+
+    assert of("updates", first) == of("updates", second) and of("env_steps", first) == of("env_steps", second)
+    assert first[begun - 1]["env_steps"] < AUTORESETS["learning_starts"] <= first[begun]["env_steps"]
+    assert first[begun]["env_steps"] < 16 * (begun + 1), "some steps did not count"
 
 
 def saved(root: Path, kind: str) -> list[dict[str, Any]]:
