@@ -101,7 +101,7 @@ def day_by_day(report: Any) -> str:
 
 def draw_equity(report: Any) -> Any:
     """Draw equity of every policy over time, the agent's on top."""
-    from matplotlib.ticker import LogLocator
+    from matplotlib.ticker import LogLocator, MaxNLocator
 
     figure, ((axes,),) = new_figure(size=(WIDE, 4.8))
     for place, (name, equity) in enumerate(report.equity.items()):
@@ -110,7 +110,8 @@ def draw_equity(report: Any) -> Any:
     first, last = (str(day)[:10] for day in report.day[[0, -1]])
     axes.set(title=f"{report.symbol}: equity, {first} to {last}", xlabel="date", ylabel="equity (1 at the start)")
     axes.set_yscale("log", subs=[])
-    axes.yaxis.set_major_locator(LogLocator(subs=[1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9]))
-    axes.yaxis.set_major_formatter("{x:.3g}")
+    low, high = axes.get_ylim()
+    axes.yaxis.set_major_locator(MaxNLocator(7) if high < 10 * low else LogLocator(subs=[1, 2, 5]))
+    axes.yaxis.set_major_formatter("{x:g}")
     legend_below(figure, axes.lines)
     return figure
