@@ -239,8 +239,6 @@ def outcome(contestants: list[Contestant], options: argparse.Namespace) -> dict[
         "machine": machine(),
         "versions": versions(),
     }
-    if promised := ours.ask(f"promises {options.seconds}"):
-        result["promises"] = promised
     if others:
         peers = {each.name: statistics.median(each.speeds()) for each in others}
         result["ratio"] = result["env_steps_per_s"] / max(peers.values())
@@ -263,11 +261,6 @@ def table(result: dict[str, Any]) -> str:
         rows.append((key.removesuffix("_s"), f"{seconds * 1e3:.3f} ms an iteration, {share:.1%}"))
     rows += [("memory", f"{result['peak_memory_mib']:,.0f} MiB at the peak")]
     rows += [("start", f"{result['start_up_s']:.1f} s to the first update, first calls {result['compile_s']:.1f} s")]
-    for name, ways in result.get("promises", {}).items():
-        times = ways["naive"] / ways["ours"]
-        rows.append(
-            (name, f"{ways['naive'] * 1e6:,.1f} us naive, {ways['ours'] * 1e6:,.1f} us ours, {times:.1f} times")
-        )
     rows += list(result["in_force"].items())
     host = result["machine"]
     if host["load_per_core"] > 1:

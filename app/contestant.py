@@ -16,7 +16,6 @@ from app.pace import Pace
 from app.parser import OneSentenceParser
 from app.peers import PEERS, task_of
 from app.probe import bare_loop, device_name
-from app.promises import promises
 from app.security import restrict_imports
 from callbacks.summary import in_force
 from callbacks.throughput import joints
@@ -36,7 +35,6 @@ class Paced(Callback):
         torch.set_num_threads(max(1, self.threads // (1 + len(trainer.datamodule.beside))))  # type: ignore[attr-defined]
         self.pace.device = trainer.strategy.root_device
         self.pace.bare = lambda seconds: bare_loop(trainer, pl_module, seconds)._asdict()
-        self.pace.promises = lambda seconds: promises(trainer, pl_module, seconds)
         self.pace.facts = lambda: {
             "compile_s": sum(joint.first_call_seconds for joint in joints(trainer, pl_module).values()),
             "device": device_name(trainer.strategy.root_device),

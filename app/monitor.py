@@ -125,7 +125,7 @@ def has_begun(events: Path) -> bool:
     """Whether an event file holds a metric, or is too young to be blamed that it does not."""
     try:
         young = time.time() - (newest_event_time(events) or -math.inf) < JUST_BEGUN_S
-        return young or next(EventFile(events).read(), None) is not None
+        return young or bool(EventFile(events).read())
     except OSError:
         return False
 

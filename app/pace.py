@@ -17,7 +17,6 @@ class Pace:
 
     train SECONDS: go on training that long; iterations, env_steps, seconds, and cpu_seconds that the process ran.
     bare SECONDS: what `bare` measures in that time.
-    promises SECONDS: what `promises` measures in that time.
     facts: what `facts` says, and the peak memory.
     The end of the input ends the training. The first answer, unasked, follows the first iteration.
 
@@ -25,11 +24,10 @@ class Pace:
 
     Attributes:
         device: where the work runs; it is waited for before a clock is read.
-        bare, promises, facts: see above; set by the loop that has something to say.
+        bare, facts: see above; set by the loop that has something to say.
     """
 
     bare: Callable[[float], dict[str, Any]]
-    promises: Callable[[float], dict[str, Any]]
     facts: Callable[[], dict[str, Any]]
 
     def __init__(self) -> None:
@@ -59,8 +57,8 @@ class Pace:
             if order == "train":
                 self._begin(float(seconds))
                 return True
-            if order in ("bare", "promises"):
-                self._answer(getattr(self, order)(float(seconds)))
+            if order == "bare":
+                self._answer(self.bare(float(seconds)))
             else:
                 self._answer({**self.facts(), "peak_memory_mib": peak_memory_mib(self.device)})
         return False
