@@ -1,4 +1,4 @@
-"""Stops a run whose numbers are no longer numbers."""
+"""Stops a run whose numbers are no longer numbers, or whose policy cannot learn any more."""
 
 import math
 from typing import Any, NoReturn
@@ -6,13 +6,24 @@ from typing import Any, NoReturn
 import torch
 from lightning.pytorch import Callback, Trainer
 
+MAX_KL = 100.0
+"""Nats that an update may move the policy by. Healthy iterations of PPO move it by 0.001 to 0.1; a likelihood ratio of
+e^100 is no learning step."""
+
+NO_ENTROPY, STUCK_LOGS = 1e-6, 10
+"""Nats of entropy that count as none, and the logs in a row after which a policy without entropy counts as stuck."""
+
 
 class Diverged(RuntimeError):
-    """Training produced values that are not finite; says where, and what to try."""
+    """Training produced values that are not finite, or a policy that cannot learn; says where, and what to try."""
 
 
 class Stability(Callback):
-    """Stops the run when a logged `train/` value is not finite, and never lets such weights be saved.
+    """Stops the run when a logged `train/` value is not finite or says that learning is over; never saves NaN weights.
+
+    Learning is over where the policy moved by more than `MAX_KL` nats in an iteration (`train/approx_kl`), and where
+    its entropy is zero (`train/entropy` within `NO_ENTROPY` nats) while `rollout/return_mean` stays the same number
+    for `STUCK_LOGS` logs in a row, of those that report one: a learning rate much too large can leave finite weights.
 
     Looks at values that are on the host already, so it never waits for the device; at the weights only when a
     checkpoint is about to be written. The last good checkpoint stays as it was.
@@ -22,11 +33,41 @@ class Stability(Callback):
 
     acts_per_iteration = False
 
+    def __init__(self) -> None:
+        self._judged: dict[str, float] = {}
+        self._return, self._stuck = math.nan, 0
+
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Look at what was logged last."""
         for tag, value in pl_module.latest.items():
             if tag.startswith("train/") and not math.isfinite(value):
                 raise_diverged(trainer, f"{tag} is {value}")
+        if pl_module.last_log is not self._judged:
+            self._judged = pl_module.last_log
+            self._judge(trainer, self._judged)
+
+    def _judge(self, trainer: Trainer, log: dict[str, float]) -> None:
+        """Look at one training log.
+
+        Raises: Diverged.
+        """
+        if abs(log.get("train/approx_kl", 0.0)) > MAX_KL:
+            moved = f"{log['train/approx_kl']:.3g} nats in an iteration, more than {MAX_KL:g}"
+            raise_diverged(trainer, f"train/approx_kl says that the policy moved by {moved}")
+        entropy, return_ = log.get("train/entropy"), log.get("rollout/return_mean")
+        if entropy is None or return_ is None:
+            return
+        before, self._return = self._return, return_
+        if abs(entropy) > NO_ENTROPY:
+            self._stuck = 0
+            return
+        self._stuck = self._stuck + 1 if return_ == before else 1
+        if self._stuck >= STUCK_LOGS:
+            raise_diverged(
+                trainer,
+                f"train/entropy was 0 and rollout/return_mean {return_:g} in {STUCK_LOGS} logs in a row, so nothing is"
+                " learned any more",
+            )
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         """Look at the weights before they replace good ones on the disk."""

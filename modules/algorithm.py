@@ -44,7 +44,7 @@ class Algorithm(LightningModule):
         off_policy: learns from a replay.   corrects_staleness: `prepare` copes with an older policy's rollouts.
         env_steps: valid ones, all ranks together.   updates: optimizer steps.
         earlier_env_steps: those of them taken before this run began, by the agent that it started from.
-        latest: the values logged last, by tag, for whoever displays them.
+        latest: the values logged last, by tag, for whoever displays them.   last_log: those of the last training log.
         joints: `prepare` and `update`, which can be compiled and know their running times, while fitting.
         optimization: steps the optimizers in `update`, while fitting.
         written_out: the same by fewer calls (`modules.written_out`), while fitting, where that is known; else None.
@@ -70,6 +70,7 @@ class Algorithm(LightningModule):
         self.spaces, self.joints = spaces, {}
         self.env_steps, self.earlier_env_steps, self.updates = 0, 0, 0
         self.latest: dict[str, float] = {}
+        self.last_log: dict[str, float] = {}
         self.training_log = TrainingLog()
         self.evaluation_episodes = EvaluationEpisodes()
         self.written_out: Any = None
@@ -207,6 +208,7 @@ class Algorithm(LightningModule):
     def finish_log(self, wait: bool = True) -> None:
         """Write what `log_training` began: all of it, or what can be had without waiting."""
         for values, env_steps in self.training_log.finished(wait):
+            self.last_log = values
             self.log_values(values, env_steps)
 
     def log_values(self, values: dict[str, float], env_steps: int | None = None) -> None:
