@@ -43,8 +43,9 @@ class Place(NamedTuple):
 class GymnasiumEnv:
     """Steps a `gymnasium.vector.VectorEnv` with tensors.
 
-    Of the infos only the last observations and an `action_mask` `[B, n]` are read, the latter if resets bring one (and
-    all True where a step brings none). On a CPU the tensors of a step are overwritten by the next one.
+    Of the infos only the last observations and an `action_mask` `[B, n]` are read, the latter if the first reset brings
+    one (and all True where a later reset or a step brings none). On a CPU the tensors of a step are overwritten by the
+    next one.
 
     Args:
         envs: the environments, in whichever autoreset mode `envs.metadata` names (NEXT_STEP where it names none).
@@ -176,7 +177,7 @@ class GymnasiumEnv:
         own.terminated[...] = terminated
         own.truncated[...] = truncated
         if self._masked:
-            own.action_mask[...] = self._mask(infos) if "action_mask" in infos else True
+            own.action_mask[...] = self._mask(infos)
         self._step_spare(actions, own, infos)
         if self.phantoms:
             self._silence_phantoms(own)
@@ -227,7 +228,7 @@ class GymnasiumEnv:
         obs, infos = self._spare[row].reset(seed=seed)
         own.obs[row] = self._read_obs(obs)[0]
         if self._masked:
-            own.action_mask[row] = infos["action_mask"][0]
+            own.action_mask[row] = infos["action_mask"][0] if "action_mask" in infos else True
 
     def _step_spare(self, actions: Array, own: _Buffers, infos: dict[str, Any]) -> None:
         """Step the rows that have a vector environment of their own, in place of what `envs` says of them."""
@@ -270,7 +271,10 @@ class GymnasiumEnv:
         require_shape(numbers, self._own.arrays.obs.shape, "observations")
         return numbers
 
-    def _mask(self, infos: dict[str, Any]) -> Any:
+    def _mask(self, infos: dict[str, Any]) -> Array:
+        """Return the rows' masks, all True where none of them brings one."""
+        if "action_mask" not in infos:
+            return np.ones_like(self._own.arrays.action_mask)
         require_shape(infos["action_mask"], self._own.arrays.action_mask.shape, "action_mask")
         return infos["action_mask"]
 

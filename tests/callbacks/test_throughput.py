@@ -1,4 +1,3 @@
-import time
 from typing import Any
 
 import pytest
@@ -7,9 +6,19 @@ from lightning.pytorch import Callback
 from callbacks.throughput import Throughput
 
 
-class SlowEvaluation(Callback):
+class Clock(Callback):
+    """A clock by which an iteration takes a second and an evaluation four."""
+
+    now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    def on_train_batch_start(self, *_: Any) -> None:
+        self.now += 1
+
     def on_validation_epoch_start(self, *_: Any) -> None:
-        time.sleep(0.2)
+        self.now += 4
 
 
 def shares(values: dict[str, float]) -> dict[str, float]:
@@ -35,15 +44,17 @@ def test_collecting_beside_the_rest_is_left_out_of_the_sum(make_run: Any) -> Non
     assert sum(found.values()) - found["time/collect_share"] == pytest.approx(1)
 
 
-def test_evaluation_takes_its_share_and_no_speed(make_run: Any) -> None:
-    run = make_run(Throughput(), SlowEvaluation(), iterations=4, log_every_n_steps=4, val_check_interval=2)
-    begun = time.perf_counter()
+def test_evaluation_takes_its_share_and_no_speed(make_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr("callbacks.throughput.time", clock)
+    run = make_run(clock, Throughput(), iterations=4, log_every_n_steps=4, val_check_interval=2)
 
     run.fit()
 
     logged = run.module.latest
-    assert logged["time/eval_share"] > 0.5
-    assert logged["time/env_steps_per_s"] > 2 * run.module.env_steps / (time.perf_counter() - begun)
+    assert logged["time/eval_share"] == pytest.approx(4 / (4 + 4))
+    assert logged["time/env_steps_per_s"] == pytest.approx(4 * 32 / 4)
+    assert logged["time/updates_per_s"] == pytest.approx(4 * 2 / 4)
 
 
 class Counted(Throughput):

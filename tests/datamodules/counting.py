@@ -53,6 +53,21 @@ class Masking(Counting):
         return {"action_mask": np.arange(2) == self.obs[1] % 2}
 
 
+class SometimesMasking(Masking):
+    """Says so only at even steps of even episodes; elsewhere everything is allowed."""
+
+    def info(self) -> dict:
+        return {} if (self.obs[:2] % 2).any() else super().info()
+
+
+def sometimes_masked(envs: VectorEnv, steps: int = 10) -> None:
+    """Assert that rows of `SometimesMasking` allow everything wherever they do not say what they allow."""
+    obs, masks = envs.reset(0)
+    for _ in range(steps):
+        assert masks["action_mask"].tolist() == [[True, odd] for odd in (obs[:, :2] % 2 > 0).any(1).tolist()]
+        obs, *_, masks = envs.step(torch.zeros(envs.num_envs, dtype=torch.int64))
+
+
 class Dying(Counting):
     """Its process ends in the second step."""
 

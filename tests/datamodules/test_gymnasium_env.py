@@ -9,7 +9,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from datamodules.gymnasium_env import GymnasiumEnv
 from datamodules.workers import SyncEnvs
-from tests.datamodules.counting import Counting, Masking, copied, transitions
+from tests.datamodules.counting import Counting, Masking, SometimesMasking, copied, sometimes_masked, transitions
 from tests.datamodules.phantoms import stepped
 
 CPU = torch.device("cpu")
@@ -180,6 +180,38 @@ def test_action_masks_belong_to_the_observation(mode):
         assert masks["action_mask"].dtype == torch.bool
         assert masks["action_mask"][:, 0].tolist() == (obs[:, 1] % 2 == 0).tolist()
         obs, *_, masks = envs.step(torch.zeros(2, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_mask_that_comes_only_sometimes_holds_for_its_own_row_and_step(mode):
+    makers = [partial(SometimesMasking, length) for length in (3, 4)]
+    sometimes_masked(GymnasiumEnv(SyncEnvs(makers, mode), device=CPU))
+
+
+class Whole(gym.vector.VectorEnv):
+    """A vector environment that cannot reset rows alone."""
+
+    def __init__(self, make, num_envs: int):
+        self.rows = SyncVectorEnv([make] * num_envs, autoreset_mode=AutoresetMode.SAME_STEP)
+        self.metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}
+        self.num_envs, self.single_action_space = num_envs, self.rows.single_action_space
+        self.single_observation_space = self.rows.single_observation_space
+
+    def reset(self, *, seed=None, options=None):
+        return self.rows.reset(seed=seed)
+
+    def step(self, actions):
+        return self.rows.step(actions)
+
+
+@pytest.mark.parametrize("mode", [*MODES, "whole"])
+def test_masks_after_a_cut_are_those_of_the_episode_that_begins(mode):
+    make = partial(SometimesMasking, 10**9)
+    envs = Whole(make, 2) if mode == "whole" else SyncEnvs([make] * 2, mode)
+    adapted = GymnasiumEnv(envs, device=CPU, seed=1, make_one=lambda: Whole(make, 1))
+    adapted.limit(3)
+    sometimes_masked(adapted)
+    assert adapted.step(ACTION).obs[:, 1].tolist() == [2, 2]
 
 
 def test_types_are_the_ones_that_networks_want():

@@ -1,16 +1,15 @@
 """Choosing options for all rows takes about as many operations as one decision of the actor, whatever their number."""
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from datamodules.types import Spaces
 from modules.functional.option_choice import choice_noise
 from modules.options.controller import Controller
 from modules.sac import SAC
+from tests.operation_count import Operations
 
 OBS, OPTIONS = 24, 4
 LIMIT = 2
@@ -24,18 +23,6 @@ BOX = Spaces(
     action_start=[],
     agents=1,
 )
-
-
-class Operations(TorchDispatchMode):
-    """Counts the operators that reach a device, views left out."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += not func.is_view
-        return func(*args, **(kwargs or {}))
 
 
 def operations(call: Callable[[], object]) -> int:
