@@ -1,6 +1,7 @@
 """Collecting ahead: beside the learning, in a thread that ends with the run, whatever ends it."""
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
