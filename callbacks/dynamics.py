@@ -31,7 +31,8 @@ class DynamicsFigures(Callback):
 
     Args:
         every: evaluations between two drawings; the last one is always drawn.
-        paths: held-out paths to draw.   steps: of each.
+        paths: held-out paths to draw.
+        steps: of each path.
     """
 
     def __init__(self, every: int = 20, paths: int = 8, steps: int = 40):

@@ -34,8 +34,12 @@ class OptionAlarm(Callback):
     Looks at logged values only, so it never waits for the device. One option cannot collapse.
 
     Args:
-        usage, length, information, divergence: the thresholds above; 0 switches a kind off.
-        patience: logs or evaluations in a row.   after: part of the run in which options may still be taking shape.
+        usage: least share of the steps of an option; 0 switches this kind off.
+        length: least mean duration of options, in units of the model's `min_duration`; 0 switches this kind off.
+        information: least mutual information of state and option, as a part of log K; 0 switches this kind off.
+        divergence: least divergence between the options' policies, in nats; 0 switches this kind off.
+        patience: logs or evaluations in a row after which a kind counts.
+        after: part of the run in which nothing counts yet.
     """
 
     acts_per_iteration = False

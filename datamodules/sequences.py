@@ -65,7 +65,8 @@ class SequenceData(EnvironmentData):
         total_env_steps: the length of the run in environment steps, all ranks together, rounded up.
         capacity: steps of every agent that are remembered.
         updates: U, minibatches drawn an iteration; 0 where the model learns from every step itself.
-        batch_size: N, pieces in a minibatch.   chunk: L, steps of a piece.
+        batch_size: N, pieces in a minibatch.
+        chunk: L, steps of a piece.
         recent: so many pieces of a minibatch are the newest steps.
         held_out: sequences that evaluation predicts, made with held random actions; all ranks together.
         held_out_steps: of each of them, and of what `predict` plays.

@@ -54,9 +54,12 @@ class StoredData(SequenceData):
         file: what `predict` wrote (`trajectories.npz`); null records `sequences` of `steps` steps at the start, with
             uniform actions held for 20 steps.
         env, env_kwargs, backend: made for the recording and for evaluation.
-        sequences, steps: of the recording.
+        sequences: number of sequences of the recording.
+        steps: length of each of them.
         total_env_steps: steps drawn in the whole run, all ranks together, rounded up.
-        updates, batch_size, chunk: U minibatches an iteration, of N pieces of L steps.
+        updates: U, minibatches per iteration.
+        batch_size: N, pieces in a minibatch.
+        chunk: L, steps of a piece.
         held_out, held_out_steps, iterations_per_batch, env_timeout: as for `SequenceData`.
 
     Raises: UsageError for values that cannot be, and for a file that is none of ours.

@@ -29,7 +29,8 @@ class TradingData(ReplayData):
         prices: a CSV or Parquet file, or a folder of them; without it the packaged S&P 500 index (`SPX`, `SPY`) or a
             synthetic market (`WALK`, `AR1`, `REGIMES`).
         synthetic: settings of the synthetic market.
-        val_from, test_from: first days of validation and test; after 60 % and 80 % of the bars unless given.
+        val_from: first day of validation; null: after 60 % of the bars.
+        test_from: first day of test; null: after 80 % of the bars.
         env: the environment's id.
         env_kwargs: what else `datamodules.envs.trading.Trading` takes, costs and limits among it.
         replay: what `datamodules.replay.ReplayData` takes.

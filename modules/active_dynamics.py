@@ -54,11 +54,12 @@ class ActiveDynamics(Algorithm):
     Args:
         spaces: what the environment shows and takes; on the command line it comes from the data.
         model: a latent model: `encode`, `decode`, `decoder`, `dynamics`, `action_encoder`, `observed` and `loss`.
-        exploration: what to try; null plans for information gain.
-        prior: variance of the last layer's weights before anything was seen.
-        learning_rate, max_grad_norm: of Adam's steps on the model's loss, and of what acquisitions learn.
-        learning_rate_schedule: to 0 over the run, unless constant.
-        refit_every: iterations between two posteriors made anew, where there are gradient steps.
+        exploration: chooses the actions; null plans for information gain.
+        prior: variance of the last layer's weights before anything was observed.
+        learning_rate: of Adam on the model's loss, and on that of acquisitions that learn.
+        learning_rate_schedule: constant, or a decay to 0 over the run: linear or cosine.
+        max_grad_norm: bound on the gradient's global norm.
+        refit_every: iterations between two posteriors computed anew, where there are gradient steps.
 
     Raises: UsageError for values that cannot be.
     """

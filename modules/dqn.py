@@ -74,10 +74,14 @@ class DQN(Algorithm):
         network: makes a torso from `obs_shape` (a class_path on the command line).
         head: makes action values from the number of features and of actions.
         optimizer: makes the optimizer from the parameters; its learning rate is `learning_rate`.
-        learning_rate: at the start.   learning_rate_schedule: to 0 over the run, unless constant.
-        gamma: discount per environment step, in [0, 1].   double: see above.
-        target_interval: updates between copies, at least.   tau: share of the way per update; null copies.
-        epsilon_start, epsilon: share of random actions, at the start and in the end.
+        learning_rate: of the optimizer, at the start.
+        learning_rate_schedule: constant, or a decay to 0 over the run: linear or cosine.
+        gamma: discount per environment step, in [0, 1].
+        double: the online network chooses the next action, the target network judges it.
+        target_interval: updates between two copies to the target network, at least.
+        tau: share by which the target network follows in every update, in (0, 1]; null copies instead.
+        epsilon_start: share of random actions at the start.
+        epsilon: share of random actions in the end.
         epsilon_steps: environment steps, all ranks together, from the one to the other.
         max_grad_norm: bound on the gradient's global norm.
 

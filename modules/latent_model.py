@@ -47,7 +47,8 @@ class LatentModel(nn.Module):
         dynamics: f and the process noise (`modules.networks.latent.dynamics`).
         action_encoder: B (`modules.networks.latent.actions`).
         samples: S, drawn of the posterior.
-        horizon: K, steps ahead that the prior is asked.   decay: of their weights.
+        horizon: K, steps ahead that the prior predicts.
+        decay: factor between the weights of one of these steps and the next.
         hide: probability that a row is hidden; 0 while beta warms up.
         hide_mean: a hidden row takes the mean of the transition instead of a draw.
         detach_later: KLs of two and more steps do not move the posterior.

@@ -60,14 +60,22 @@ class PPO(Algorithm):
         network: makes a torso from `obs_shape` (a class_path on the command line).
         shared: one torso for policy and value.
         optimizer: makes the optimizer from the parameters; its learning rate is `learning_rate`.
-        learning_rate: at the start.   learning_rate_schedule: to 0 over the run, unless constant.
-        gamma: discount per environment step, in [0, 1].   lam: of the GAE, in [0, 1].
-        passes: over each rollout.   minibatches: in each pass; they must divide the rollout's transitions (its rows, if
-            the network is recurrent).   minibatch_order: shuffled anew each pass, or strided: every n-th row, no copy.
-        clip: half-width of the trusted ratio interval.   clip_schedule: to 0 over the run, unless constant.
+        learning_rate: of the optimizer, at the start.
+        learning_rate_schedule: constant, or a decay to 0 over the run: linear or cosine.
+        gamma: discount per environment step, in [0, 1].
+        lam: lambda of the generalised advantage estimate, in [0, 1].
+        passes: epochs over each rollout.
+        minibatches: in each pass; they must divide the rollout's transitions (its rows, if the network is recurrent).
+        minibatch_order: shuffled anew each pass, or strided: every n-th row, without a copy.
+        clip: half-width of the interval around 1 beyond which the ratio earns no gradient.
+        clip_schedule: constant, or a decay to 0 over the run: linear or cosine.
         value_clip: half-width of the trusted value interval in units of the (scaled) return; null for none.
-        value_weight, entropy_weight: in the loss.   max_grad_norm: bound on the gradient's global norm.
-        target_kl: in nats; null never stops early.   normalize_obs, normalize_reward: by running statistics.
+        value_weight: coefficient of the value loss.
+        entropy_weight: coefficient of the entropy bonus.
+        max_grad_norm: bound on the gradient's global norm.
+        target_kl: in nats; an iteration's passes end at 1.5 times this KL divergence; null never ends them early.
+        normalize_obs: scale observations by their running mean and deviation.
+        normalize_reward: scale rewards by the running deviation of the discounted return.
 
     Raises: UsageError for values that cannot be.
     """

@@ -54,10 +54,14 @@ class PQN(Algorithm):
         network: makes a torso from `obs_shape` (a class_path on the command line).
         dueling: values as V + A - mean A.
         optimizer: makes the optimizer from the parameters; its learning rate is `learning_rate`.
-        learning_rate: at the start.   learning_rate_schedule: to 0 over the run, unless constant.
-        gamma: discount per environment step, in [0, 1].   lam: 0 is one-step, 1 is Monte Carlo.
-        passes: over each rollout.   minibatches: in each pass; they must divide the rollout's transitions.
-        epsilon_start, epsilon: share of random actions, at the start and in the end.
+        learning_rate: of the optimizer, at the start.
+        learning_rate_schedule: constant, or a decay to 0 over the run: linear or cosine.
+        gamma: discount per environment step, in [0, 1].
+        lam: lambda of the returns, in [0, 1]: 0 is one-step, 1 is Monte Carlo.
+        passes: epochs over each rollout.
+        minibatches: in each pass; they must divide the rollout's transitions.
+        epsilon_start: share of random actions at the start.
+        epsilon: share of random actions in the end.
         epsilon_steps: environment steps, all ranks together, from the one to the other.
         max_grad_norm: bound on the gradient's global norm.
 

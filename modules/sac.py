@@ -53,15 +53,21 @@ class SAC(Algorithm):
         spaces: what the environment shows and takes; on the command line it comes from the data.
         network: makes the actor's torso from `obs_shape` (a class_path on the command line); memoryless.
         critic: makes the twin critics from `obs_shape`, action dimensions and outputs (`modules.networks.twin.Critic`).
-        optimizer: makes each optimizer from its parameters.   learning_rate: of the actor at the start.
-        critic_learning_rate: of critics and temperature; null: the same.   learning_rate_schedule: of all, to 0.
-        gamma: discount per environment step, in [0, 1].   tau: share by which the targets follow, in (0, 1].
-        alpha: temperature at the start, in units of the return per nat.   tune_alpha: learn it; false keeps it.
+        optimizer: makes each optimizer from its parameters.
+        learning_rate: of the actor, at the start.
+        critic_learning_rate: of critics and temperature; null: the same.
+        learning_rate_schedule: of all rates: constant, or a decay to 0 over the run: linear or cosine.
+        gamma: discount per environment step, in [0, 1].
+        tau: share by which the target critics follow in every update, in (0, 1].
+        alpha: temperature at the start, in units of the return per nat.
+        tune_alpha: learn the temperature; false keeps it.
         target_entropy: in nats; null: -dims of a box, or `target_entropy_share` of log(choices).
+        target_entropy_share: target entropy of discrete actions, as a part of that of an even choice.
         max_grad_norm: bound on the norm of each network's gradient; null for none.
-        normalize_obs: by running statistics.   noise_hold: vector steps in a row that act with the same noise, within a
-            horizon: the policy in each stays what it is, but it wanders further where a single push leads nowhere.
-        curiosity: makes what rewards the unforeseen (class_path: modules.curiosity.Curiosity); null: nothing does.
+        normalize_obs: scale observations by their running mean and deviation.
+        noise_hold: vector steps in a row that act with the same noise, within a horizon: the policy in each stays what
+            it is, but the agent wanders further where a single push leads nowhere.
+        curiosity: makes the reward for unpredicted transitions (class_path: modules.curiosity.Curiosity); null: none.
 
     Raises: UsageError for values that cannot be.
     """

@@ -49,8 +49,9 @@ class SACOptions(SAC):
 
     Args:
         spaces: what the environment shows and takes; on the command line it comes from the data.
-        options: K.   scripted: hand-written options instead, of which only the controller is learned (and the actor
-            where they use it); they see observations as they are.
+        options: K, number of learned options.
+        scripted: hand-written options instead, of which only the controller is learned (and the actor where they use
+            it); they see observations as they are.
         controller: makes what chooses and ends options, from `obs_shape`, K and `scripted`.
         sac: as of `modules.sac.SAC`.
 

@@ -42,7 +42,8 @@ class TradingOption:
 
     Args:
         action_scale: largest weight that the option takes.
-        min_duration, max_duration: in bars.
+        min_duration: fewest bars of the option.
+        max_duration: most bars of the option.
     """
 
     uses_actor = True

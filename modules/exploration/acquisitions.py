@@ -192,7 +192,8 @@ class Distillation(Weighted):
 
     Args:
         dimensions: D, of the latent state.
-        hidden: width of both networks.   outputs: of the random network.
+        hidden: width of both networks.
+        outputs: of the random network.
         weight: see `Weighted`.
     """
 
@@ -214,7 +215,8 @@ class OutsideBox(Weighted):
     """Minus one for every step that leads outside a box of latent states.
 
     Args:
-        low, high: the box, one number a dimension.
+        low: lower corner of the box, one number per dimension.
+        high: upper corner of the box.
         weight: see `Weighted`.
     """
 

@@ -152,7 +152,7 @@ class CEM(SamplingPlanner):
 class ICEM(CEM):
     """CEM that wastes nothing: elites survive iterations and steps, the mean is tried too, the best ever is the plan.
 
-    Args: as `SamplingPlanner`, and
+    Args:
         keep: share of the elites that the next iteration, or shifted the next step, gets back as candidates.
 
     Source: Pinneri et al. 2020, arXiv:2008.06389, algorithm 1.
@@ -198,7 +198,7 @@ class ICEM(CEM):
 class MPPI(SamplingPlanner):
     """Path integral control: the plan is the mean of all candidates, weighted by the exponential of their scores.
 
-    Args: as `SamplingPlanner`, and
+    Args:
         temperature: in standard deviations of the scores, so that their scale does not matter.
 
     Source: Williams et al. 2017, "Information theoretic MPC", algorithm 2, without its quadratic cost of control.

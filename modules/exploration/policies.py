@@ -151,7 +151,8 @@ class Sinusoid(Timed):
     """A sweep of frequencies, a quarter of a period apart between dimensions, again and again.
 
     Args:
-        slowest, fastest: periods at both ends of the sweep, in steps.
+        slowest: period at the start of the sweep, in steps.
+        fastest: period at its end, in steps.
         sweep: steps from the slowest to the fastest.
         amplitude: in half-ranges.
     """

@@ -78,7 +78,8 @@ class C51Head(QHead):
 
     Args:
         features, actions, dueling: see `QHead`.
-        low, high: bounds of the (discounted) return.
+        low: lower bound of the (discounted) return.
+        high: upper bound of the (discounted) return.
         atoms: K.
 
     Raises:

@@ -77,12 +77,14 @@ class Controller(nn.Module):
         obs_shape: shape of one observation.   options: K.
         scripted: hand-written options, which say themselves where they begin and how they end; None learns that too.
         network: makes the torsos of master and terminations, which run at every step: keep them small.
-        min_duration, max_duration: of learned options, in steps; 0 for no maximum.
-        update_mode: which options learn from a step: `all` alike, the one that acted (`executed`), or `multi`: as
-            likely as they were, with `multi_weight`, and the one that acted with the rest (Klissarov and Precup 2021,
-            arXiv:2112.03097).
+        min_duration: fewest steps of a learned option.
+        max_duration: most steps of a learned option; 0 for no maximum.
+        update_mode: which options learn from a step: `all` alike, the one that acted (`executed`), or `multi`: each by
+            the probability that it was the one (Klissarov and Precup 2021, arXiv:2112.03097).
+        multi_weight: share of `multi`'s weight that these probabilities have; the option that acted has the rest.
         alpha: the master's temperature at the start, in units of the return per nat.
-        entropy, entropy_end: its target entropy at the start and the end of a run, as a part of that of an even choice.
+        entropy: the master's target entropy at the start of a run, as a part of that of an even choice.
+        entropy_end: the same at the end of a run.
         usage_weight: of the regulariser of usage, in standard deviations of the value.
         deliberation_margin: what going on is worth, in standard deviations of the advantage.
         prior_weight: of KL(beta || its first value, 0.12), in deviations of the advantage: options run about 8 steps

@@ -159,6 +159,17 @@ def test_the_reference_pages_are_those_of_the_code() -> None:
     assert not stale and not strangers, f"run `python -m app docs`: {stale}; remove {strangers}"
 
 
+def test_every_setting_has_a_help_text_of_its_own() -> None:
+    for classes in docs.configurable().values():
+        for cls in classes:
+            rows = [*docs.setting_rows(cls)]
+            names = {row[0].strip("`") for row in rows}
+            for setting, _, _, meaning in rows:
+                assert meaning, f"{cls.__module__}.{cls.__name__} does not say what {setting} is"
+                others = [other for other in names - {setting.strip("`")} if re.search(rf"(^|\s){other}: ", meaning)]
+                assert not others, f"{cls.__name__}: give {others} lines of their own, after {setting}"
+
+
 def equal(path: Path, page: str) -> bool:
     """Return whether a file holds a page."""
     return path.is_file() and text(path) == page

@@ -17,7 +17,8 @@ class Pushed(nn.Module):
     """Actions as inputs to known axes of the state: B u, where B is made of columns of the identity.
 
     Args:
-        axes: that the parts of an action push.   dimensions: D.
+        axes: that the parts of an action push.
+        dimensions: D, of the latent state.
 
     Raises: ValueError for an axis that the state does not have.
     """
@@ -39,7 +40,8 @@ class LinearActions(nn.Module):
     """B u with a matrix that is learned.
 
     Args:
-        actions: A.   dimensions: D.
+        actions: A, parts of an action.
+        dimensions: D, of the latent state.
 
     Raises: ValueError if a number is not positive.
     """
@@ -58,7 +60,9 @@ class MLPActions(nn.Module):
     """g(u) - g(0), g a network with SiLU units: what an action does need not be in proportion to it.
 
     Args:
-        actions: A.   dimensions: D.   hidden: widths; none leaves B u.
+        actions: A, parts of an action.
+        dimensions: D, of the latent state.
+        hidden: widths of the layers; none leaves B u.
 
     Raises: ValueError if a number is not positive.
     """
@@ -88,7 +92,9 @@ class StateDependent(nn.Module):
     It is a `modules.networks.latent.dynamics.Dynamics`; its `field` is f, without input.
 
     Args:
-        dynamics: f.   actions: A.   hidden: widths of B's layers; none leaves B linear in the state.
+        dynamics: f.
+        actions: A, parts of an action.
+        hidden: widths of B's layers; none leaves B linear in the state.
 
     Raises: ValueError if a number is not positive.
     """

@@ -120,7 +120,8 @@ class IdentityDecoder(Decoder):
     """The state itself, with noise.
 
     Args:
-        dimensions: D, of observations too.   noise: see `Decoder`.
+        dimensions: D, of the latent state and of observations.
+        noise: standard deviation of the observations at first; every dimension learns its own.
     """
 
     def __init__(self, dimensions: int = 2, noise: float = 0.2):
@@ -140,7 +141,10 @@ class LinearDecoder(Decoder):
     """C z + b.
 
     Args:
-        observed: Dy.   dimensions: D.   counts, noise: see `Decoder`; with counts the rate is log-linear.
+        observed: Dy, of an observation.
+        dimensions: D, of the latent state.
+        counts: Poisson counts instead of normal observations; their rate is log-linear.
+        noise: standard deviation of normal observations at first; every dimension learns its own.
         weight: C, `Dy` rows of `D` numbers, if it is known; it stays as it is then, and b as well, because a b that
             moved would move the state's origin.
         bias: b, if it is known with C; null is zero then.
@@ -195,7 +199,11 @@ class MLPDecoder(Decoder):
     """Layers with SiLU units.
 
     Args:
-        observed: Dy.   dimensions: D.   hidden: widths; none leaves a linear decoder.   counts, noise: see `Decoder`.
+        observed: Dy, of an observation.
+        dimensions: D, of the latent state.
+        hidden: widths of the layers; none leaves a linear decoder.
+        counts: Poisson counts instead of normal observations.
+        noise: standard deviation of normal observations at first; every dimension learns its own.
     """
 
     def __init__(

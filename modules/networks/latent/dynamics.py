@@ -121,10 +121,14 @@ class RBF(LastLayer):
     """Gaussian bumps on a grid, and a constant: f(z) = sum_j exp(-|z - c_j|^2 / (2 h^2)) w_j + b.
 
     Args:
-        low, high: corners of the box that the grid covers, with a margin of 15 % of its width.
+        low: lower corner of the box that the grid covers, with a margin of 15 % of its width.
+        high: upper corner of that box.
         centres: along each axis.
         width: h, in spacings of the grid, along each axis.
-        dt, residual, noise, learn_noise: as for all dynamics.
+        dt: seconds per step.
+        residual: f is a velocity (true) or the next state.
+        noise: standard deviation of the process noise per root second, at first.
+        learn_noise: learn the noise from the data.
 
     Raises: ValueError if a number is out of range.
     """
@@ -183,7 +187,10 @@ class LinearDynamics(LastLayer):
 
     Args:
         dimensions: D.
-        dt, residual, noise, learn_noise: as for all dynamics.
+        dt: seconds per step.
+        residual: f is a velocity (true) or the next state.
+        noise: standard deviation of the process noise per root second, at first.
+        learn_noise: learn the noise from the data.
     """
 
     def __init__(
@@ -210,7 +217,10 @@ class MLPDynamics(LastLayer):
     Args:
         dimensions: D.
         hidden: widths of the hidden layers.
-        dt, residual, noise, learn_noise: as for all dynamics.
+        dt: seconds per step.
+        residual: f is a velocity (true) or the next state.
+        noise: standard deviation of the process noise per root second, at first.
+        learn_noise: learn the noise from the data.
     """
 
     def __init__(
@@ -238,7 +248,11 @@ class Ensemble(nn.Module):
     Args:
         dimensions: D.
         count: E, how many; at least two.
-        hidden, dt, residual, noise, learn_noise: of every one.
+        hidden: widths of the hidden layers of each member.
+        dt: seconds per step.
+        residual: f is a velocity (true) or the next state.
+        noise: standard deviation of the process noise per root second, at first.
+        learn_noise: learn the noise from the data.
 
     Raises: ValueError for fewer than two.
     """
