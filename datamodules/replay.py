@@ -120,7 +120,8 @@ class ReplayData(EnvironmentData):
             )
         if stack > 1 and self.spaces["obs_shape"][0] != stack:
             raise UsageError(
-                f"data.frame_stack is {stack}, but {self.env} shows {self.spaces['obs_shape']}: give the first number."
+                f"data.frame_stack is {stack}, but {self.env} shows {self.spaces['obs_shape']}: give the first number"
+                " if that dimension stacks frames, else 1, which stores observations whole."
             )
 
     @property

@@ -19,6 +19,7 @@ def spaces_of(observation: gym.Space, action: gym.Space, *, name: str) -> Spaces
 
     Observations: Box of floats becomes float32, of uint8 stays uint8, of other integers becomes int64, and of shape
     `()` gets the shape `(1,)`; Discrete becomes one-hot float32 `[n]`; MultiDiscrete and MultiBinary become float32.
+    `obs_high` is the largest value of bytes, if below 255, and of images (`obs_bound`).
     Actions: Box with finite bounds, Discrete, MultiDiscrete of one dimension, MultiBinary; the shape of an action is
     always flat, and the parts of a Box whose bounds are equal are left out (`action_writer` fills them in).
 
@@ -29,7 +30,7 @@ def spaces_of(observation: gym.Space, action: gym.Space, *, name: str) -> Spaces
     """
     obs_shape, obs_dtype = _observation(observation, name)
     kind, sizes, low, high, start = _action(action, name)
-    return Spaces(
+    spaces = Spaces(
         obs_shape=obs_shape,
         obs_dtype=obs_dtype,
         action_kind=kind,
@@ -39,6 +40,21 @@ def spaces_of(observation: gym.Space, action: gym.Space, *, name: str) -> Spaces
         action_start=start,
         agents=1,
     )
+    bound = obs_bound(observation) if isinstance(observation, Box) else None
+    return spaces if bound is None else {**spaces, "obs_high": bound}
+
+
+def obs_bound(space: Box) -> float | None:
+    """The largest value of observations that networks are to see from 0 to 1, where their dtype does not tell it.
+
+    That is of bytes below 255, such as the category codes of a grid; of images (two dimensions or more) in other whole
+    numbers from 0 to at most 255; and 255 of images in floating-point numbers with exactly these bounds.
+    """
+    low, high = float(space.low.min(initial=0)), float(space.high.max(initial=0))
+    if space.dtype == np.uint8:
+        return max(high, 1.0) if high < 255 else None
+    image = len(space.shape) > 1 and low >= 0 and high <= 255
+    return high if image and (high > 1 if _whole(space) else high == 255 == space.high.min()) else None
 
 
 def _observation(space: gym.Space, name: str) -> tuple[tuple[int, ...], str]:

@@ -4,7 +4,7 @@ Shapes: `T` is the horizon, `B` the number of rows (environments times agents), 
 or `[N]`, never `[..., 1]`. `terminated` and `truncated` stay two flags from the environment to the loss.
 """
 
-from typing import Literal, NamedTuple, Protocol, TypedDict
+from typing import Literal, NamedTuple, NotRequired, Protocol, TypedDict
 
 import torch
 from torch import Tensor
@@ -37,10 +37,13 @@ class Spaces(TypedDict):
     `action_sizes` holds the number of choices of each categorical or binary part (empty when continuous);
     `action_low` and `action_high` hold the flat bounds of a continuous action; `action_start` the first value of each
     discrete part; `agents` the rows an environment contributes (1 unless multi-agent).
+    `obs_high` is what networks divide observations by (`obs_bound`); left out, bytes are divided by 255 and other
+    observations are not scaled.
     """
 
     obs_shape: tuple[int, ...]
     obs_dtype: str
+    obs_high: NotRequired[float]
     action_kind: ActionKind
     action_sizes: list[int]
     action_low: list[float]

@@ -17,11 +17,12 @@ from datamodules.blame import exits_refused
 from datamodules.contract import judged_spaces
 from datamodules.device_env import DeviceEnv
 from datamodules.envpool_envs import EnvPoolEnvs
+from datamodules.envs.as_gymnasium import observation_space
 from datamodules.gymnasium_env import GymnasiumEnv
 from datamodules.nearest import nearest
 from datamodules.pool import PoolEnv
 from datamodules.processes import ENV_TIMEOUT
-from datamodules.spaces import spaces_of, without_constants
+from datamodules.spaces import obs_bound, spaces_of, without_constants
 from datamodules.types import Spaces, TensorEnv, UsageError, VectorEnv
 from datamodules.workers import AsyncEnvs, SyncEnvs
 
@@ -121,11 +122,18 @@ def probe_spaces(env: str, env_kwargs: dict[str, Any] | None = None, backend: st
     source = source_of(env)
     with _refusals_in_one_sentence(env, "auto", kwargs):
         if source.tensor_env is not None:
-            return without_constants(source.tensor_env(**kwargs).spaces, env)
+            return _shown(source.tensor_env(**kwargs), env)
         assert source.spec is not None
         one = gym.make(source.spec, disable_env_checker=True, **kwargs)
     with closing(one), exits_refused(env):
         return judged_spaces(one, env)
+
+
+def _shown(tensor_env: TensorEnv, name: str) -> Spaces:
+    """The spaces of an on-device environment as its Gymnasium form has them."""
+    bound = obs_bound(observation_space(tensor_env))
+    spaces = without_constants(tensor_env.spaces, name)
+    return spaces if bound is None else {**spaces, "obs_high": bound}
 
 
 def source_of(env: str) -> Source:

@@ -10,7 +10,7 @@ from torch.optim import Adam, Optimizer
 
 from datamodules.joint import Joint
 from datamodules.sequence_types import AHEAD, HeldOut, SequenceExperience, Sequences
-from datamodules.types import Decision, Scalars, Spaces, State
+from datamodules.types import Decision, Scalars, Spaces, State, UsageError
 from modules.algorithm import Algorithm
 from modules.checks import check_dynamics, check_values
 from modules.exploration.acquisitions import Knowledge
@@ -61,7 +61,7 @@ class ActiveDynamics(Algorithm):
         max_grad_norm: bound on the gradient's global norm.
         refit_every: iterations between two posteriors computed anew, where there are gradient steps.
 
-    Raises: UsageError for values that cannot be.
+    Raises: UsageError for values that cannot be, and for images.
     """
 
     action_kinds = ("continuous",)
@@ -85,6 +85,11 @@ class ActiveDynamics(Algorithm):
         super().__init__(spaces)
         keep_hyperparameters(self)
         check_values(prior=prior, learning_rate=learning_rate, max_grad_norm=max_grad_norm, refit_every=refit_every)
+        if spaces["obs_dtype"] == "uint8" or len(spaces["obs_shape"]) > 2:
+            raise UsageError(
+                f"ActiveDynamics learns the dynamics of vectors of numbers, and this environment shows images or bytes"
+                f" ({spaces['obs_dtype']} of shape {spaces['obs_shape']}): choose one that shows a state."
+            )
         self.learning_rate, self.learning_rate_schedule = learning_rate, learning_rate_schedule
         self.max_grad_norm, self.refit_every = max_grad_norm, refit_every
         self.model, self.exploration = model, exploration or Planned()

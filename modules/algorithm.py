@@ -18,6 +18,7 @@ from modules.functional.schedule import Schedule, scheduled
 from modules.hparams import check_checkpoint, described
 from modules.lightning_progress import CountingOptimizer, counted, reopen, set_length
 from modules.modes import Modes
+from modules.networks.preprocessing import BYTE, Module, set_obs_scale_
 from modules.optimizers import Optimizers, check_same_optimizers, layout_of
 from modules.ranks import gathered, ranks, summed
 from modules.statistics import EvaluationEpisodes
@@ -77,6 +78,11 @@ class Algorithm(LightningModule):
         self._rank_state: dict[str, Any] | None = None
         self._saved_optimizers: list[dict[str, Any]] | None = None
         self._modes: Modes | None = None
+
+    def with_obs_scale(self, network: Module) -> Module:
+        """Let a network scale observations by the bounds of their space, unless they are normalised. Returns it."""
+        high = self.spaces.get("obs_high", BYTE if self.spaces["obs_dtype"] == "uint8" else 1)
+        return set_obs_scale_(network, 1.0 if getattr(self, "obs_normalizer", None) is not None else 1.0 / high)
 
     def initial_state(self, batch: int) -> State:
         """State of the actor at the start of an episode; it is memoryless unless a subclass says otherwise."""

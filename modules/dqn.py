@@ -128,7 +128,7 @@ class DQN(Algorithm):
 
         Raises: UsageError for a network that remembers.
         """
-        torso = network(self.spaces["obs_shape"])
+        torso = self.with_obs_scale(network(self.spaces["obs_shape"]))
         check_memoryless(torso, "DQN")
         features = cast(Network, torso).features
         return QNetwork(torso, head(features, self.spaces["action_sizes"][0]))

@@ -122,10 +122,10 @@ class PPO(Algorithm):
     def make_networks(self, network: Callable[[tuple[int, ...]], nn.Module], shared: bool) -> None:
         """The torsos and the heads on them."""
         spaces = self.spaces
-        self.network = network(spaces["obs_shape"])
+        self.network = self.with_obs_scale(network(spaces["obs_shape"]))
         self.recurrent = hasattr(self.network, "unroll")
         check_recurrent(self.network, shared)
-        self.value_network = None if shared else network(spaces["obs_shape"])
+        self.value_network = None if shared else self.with_obs_scale(network(spaces["obs_shape"]))
         features, dimensions = cast(Network, self.network).features, len(spaces["action_low"])
         self.actor = policy_head(features, spaces["action_kind"], spaces["action_sizes"], dimensions)
         self.critic = ValueHead(features)

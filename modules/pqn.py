@@ -91,7 +91,7 @@ class PQN(Algorithm):
         keep_hyperparameters(self)
         check_values(gamma=gamma, lam=lam, passes=passes, minibatches=minibatches)
         check_values(learning_rate=learning_rate, max_grad_norm=max_grad_norm)
-        torso = network(spaces["obs_shape"])
+        torso = self.with_obs_scale(network(spaces["obs_shape"]))
         check_memoryless(torso, "PQN")
         self.values = QNetwork(torso, QHead(cast(Network, torso).features, spaces["action_sizes"][0], dueling))
         self.optimizer, self.max_grad_norm, self.gamma, self.lam = optimizer, max_grad_norm, gamma, lam

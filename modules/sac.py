@@ -118,7 +118,7 @@ class SAC(Algorithm):
         self.log_alpha = nn.Parameter(torch.tensor(math.log(alpha)), requires_grad=tune_alpha)
         self.register_buffer("exploring", torch.tensor(False), persistent=False)
         self.make_networks(network, critic)
-        self.curiosity = Incurious() if curiosity is None else curiosity(spaces)
+        self.curiosity = Incurious() if curiosity is None else self.with_obs_scale(curiosity(spaces))
 
     def make_networks(
         self,
@@ -130,12 +130,12 @@ class SAC(Algorithm):
         low, high = torch.tensor(self.spaces["action_low"]), torch.tensor(self.spaces["action_high"])
         self.register_buffer("scale", (high - low) / 2, persistent=False)
         self.register_buffer("centre", (high + low) / 2, persistent=False)
-        self.network = network(shape)
+        self.network = self.with_obs_scale(network(shape))
         check_memoryless(self.network, "SAC")
         features = cast(Network, self.network).features
         choices = 1 if self.continuous else self.spaces["action_sizes"][0]
         self.head = SquashedGaussianHead(features, dims) if self.continuous else CategoricalHead(features, choices)
-        self.critic = critic(shape, dims, choices)
+        self.critic = self.with_obs_scale(critic(shape, dims, choices))
         self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
 
     def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:

@@ -74,7 +74,7 @@ class SACOptions(SAC):
         self.options = options if scripted is None else len(scripted)  # `make_networks` reads it
         check_scripts(scripted, sac.get("normalize_obs", False), spaces["action_kind"])
         super().__init__(spaces, **sac)
-        self.controller = controller(spaces["obs_shape"], self.options, scripted)
+        self.controller = self.with_obs_scale(controller(spaces["obs_shape"], self.options, scripted))
         self.metrics = names(self.options)
         self.min_duration = int(self.controller.min_duration.min())
         self.option_generator: torch.Generator | None = None

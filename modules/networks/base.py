@@ -12,6 +12,8 @@ from torch.nn.modules.module import (
     _global_forward_pre_hooks,
 )
 
+from modules.networks.preprocessing import Preprocessing
+
 State = dict[str, Tensor]
 Activation = Literal["tanh", "relu", "elu", "gelu", "silu"] | type[nn.Module]
 """A name, or the class path of an `nn.Module` that needs no arguments, for example `torch.nn.Mish`."""
@@ -77,20 +79,19 @@ class RecurrentNetwork(Network, Protocol):
         ...
 
 
-class Memoryless(nn.Module):
+class Memoryless(Preprocessing):
     """A network whose features depend on the present observation only.
 
     Args:
         body: `[B, *obs_shape]` to `[B, features]`.
         features: what `body` returns.
-        scale: multiplies the observation first: 1/255 for pixels in a byte, 1 for binary planes.
+        scale: multiplies the observation first; None as `Preprocessing` says.
     """
 
-    def __init__(self, body: nn.Module, features: int, scale: float) -> None:
-        super().__init__()
+    def __init__(self, body: nn.Module, features: int, scale: float | None = None) -> None:
+        super().__init__(scale)
         self.body = body
         self.features = features
-        self.scale = scale
 
     def initial_state(self, batch: int) -> State:
         """Nothing to remember: `{}`."""
@@ -98,11 +99,7 @@ class Memoryless(nn.Module):
 
     def forward(self, obs: Tensor, state: State, reset: Tensor) -> tuple[Tensor, State]:
         """Features `[B, F]` of `obs` `[B, *obs_shape]`, and the state as it came. Integers are cast to the weights."""
-        if not obs.is_floating_point():
-            obs = obs.to(next(self.parameters()).dtype)
-        if self.scale != 1.0:
-            obs = obs * self.scale
-        return through(self.body, obs), state
+        return through(self.body, self.preprocess(obs)), state
 
 
 def features_of(network: nn.Module, obs: Tensor) -> Tensor:

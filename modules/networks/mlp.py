@@ -15,7 +15,7 @@ class MLP(Memoryless):
         hidden: widths of the layers; the last one is the number of features.
         activation: after every layer.
         layer_norm: normalise before every activation, as Q-learning without a target network needs.
-        scale: multiplies the observation first; 1 suits features and binary planes.
+        scale: multiplies the observation first; null divides bytes by the largest value of the observation space.
 
     Raises:
         ValueError: If `hidden` is empty.
@@ -29,7 +29,7 @@ class MLP(Memoryless):
         hidden: tuple[int, ...] = (64, 64),
         activation: Activation = "tanh",
         layer_norm: bool = False,
-        scale: float = 1.0,
+        scale: float | None = None,
     ) -> None:
         if not hidden:
             raise ValueError("MLP: hidden is empty; give at least one width, for example (64, 64).")

@@ -8,9 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from modules.networks.base import Activation, State, hidden_layers, orthogonal, through
+from modules.networks.preprocessing import Preprocessing
 
 
-class Cells(nn.Module):
+class Cells(Preprocessing):
     """What LSTM and GRU share: one computation for a step and for a whole sequence, a step being a sequence of one.
 
     The encoder and the input of every layer's gates are computed for all T at once; only the recurrent product and what
@@ -23,6 +24,7 @@ class Cells(nn.Module):
         encoder: widths of the fully connected layers before the cells; may be empty.
         activation: after every layer of the encoder.
         layers: of cells, one on top of the other.
+        scale: multiplies the observation first; null divides bytes by the largest value of the observation space.
 
     Raises:
         ValueError: If `hidden` or `layers` is not positive.
@@ -42,8 +44,9 @@ class Cells(nn.Module):
         encoder: tuple[int, ...] = (128,),
         activation: Activation = "tanh",
         layers: int = 1,
+        scale: float | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(scale)
         for name, value in (("hidden", hidden), ("layers", layers)):
             if value < 1:
                 raise ValueError(f"{type(self).__name__}: {name} is {value}; it must be at least 1.")
@@ -95,9 +98,7 @@ class Cells(nn.Module):
 
     def _encoded(self, obs: Tensor) -> Tensor:
         """`[T, N, width]` from `[T, N, *obs_shape]`; integers are cast to the weights."""
-        if not obs.is_floating_point():
-            obs = obs.to(next(self.parameters()).dtype)
-        return through(self.encoder, obs.flatten(0, 1)).unflatten(0, obs.shape[:2])
+        return through(self.encoder, self.preprocess(obs).flatten(0, 1)).unflatten(0, obs.shape[:2])
 
 
 class LSTM(Cells):
@@ -111,6 +112,7 @@ class LSTM(Cells):
         encoder: widths of the fully connected layers before the cells; may be empty.
         activation: after every layer of the encoder.
         layers: of cells, one on top of the other.
+        scale: multiplies the observation first; null divides bytes by the largest value of the observation space.
 
     State: `hidden` and `cell`, each `[N, layers x H]`, zero at the start of an episode.
 
@@ -146,6 +148,7 @@ class GRU(Cells):
         encoder: widths of the fully connected layers before the cells; may be empty.
         activation: after every layer of the encoder.
         layers: of cells, one on top of the other.
+        scale: multiplies the observation first; null divides bytes by the largest value of the observation space.
 
     State: `hidden` `[N, layers x H]`, zero at the start of an episode.
 

@@ -17,6 +17,7 @@ from modules.networks.base import (
     orthogonal,
     through,
 )
+from modules.networks.preprocessing import Preprocessing
 
 
 class Critic(Protocol):
@@ -54,7 +55,7 @@ class TwinLinear(nn.Module):
         return torch.baddbmm(self.bias, x.expand(2, *x.shape[-2:]), self.weight)
 
 
-class TwinMLP(nn.Module):
+class TwinMLP(Preprocessing):
     """Two fully connected critics of the flat observation and the action.
 
     Args:
@@ -63,6 +64,7 @@ class TwinMLP(nn.Module):
         outputs: of each critic.
         hidden: widths of the layers.
         activation: after every hidden layer.
+        scale: multiplies the observation first; null divides bytes by the largest value of the observation space.
 
     Raises:
         ValueError: If `hidden` is empty.
@@ -75,8 +77,9 @@ class TwinMLP(nn.Module):
         outputs: int,
         hidden: tuple[int, ...] = (256, 256),
         activation: Activation = "relu",
+        scale: float | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(scale)
         if not hidden:
             raise ValueError("TwinMLP: hidden is empty; give at least one width, for example (256, 256).")
         layers: list[nn.Module] = []
@@ -86,7 +89,7 @@ class TwinMLP(nn.Module):
 
     def forward(self, obs: Tensor, action: Tensor | None = None) -> Tensor:
         """Estimates `[2, N, outputs]`."""
-        inputs = obs.flatten(1).to(cast(TwinLinear, self.layers[-1]).bias.dtype)
+        inputs = self.preprocess(obs).flatten(1).to(cast(TwinLinear, self.layers[-1]).bias.dtype)
         inputs = inputs if action is None else torch.cat([inputs, action], -1)
         return at_least_float32(through(self.layers, inputs, (TwinLinear,)))
 

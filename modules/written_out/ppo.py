@@ -127,7 +127,7 @@ class Deciding:
                 Branch(model.network, [actor], gradients),
                 Branch(model.value_network, [critic], gradients),
             ]
-        self.normalizer, self.scale = model.obs_normalizer, cast(MLP, model.network).scale
+        self.normalizer, self.scale = model.obs_normalizer, cast(float, cast(MLP, model.network).scale)
         self.head = model.actor
 
     def decide(self, obs: Tensor, mask: Tensor | None) -> tuple[Distribution, Tensor | None]:
@@ -198,7 +198,7 @@ def can_be_written_out(model: "PPO") -> bool:
     """Whether all of it is what `WrittenOut` knows: one choice, plain networks, float32 on a CPU, a flat optimizer."""
     torsos = [model.network] if model.value_network is None else [model.network, model.value_network]
     heads = type(model.actor) is CategoricalHead and type(model.critic) is ValueHead
-    plain = heads and all(type(torso) is MLP and known(torso) for torso in torsos)
+    plain = heads and all(type(torso) is MLP and torso.scale is not None and known(torso) for torso in torsos)
     plain = plain and all(affine(head.linear) for head in (model.actor, model.critic))
     return (
         plain

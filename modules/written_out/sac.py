@@ -114,7 +114,8 @@ class WrittenOut:
 def can_be_written_out(model: "SAC") -> bool:
     """Whether all of it is what `WrittenOut` knows: boxes, plain ReLU networks, and steps that are plain."""
     parts = (model.network, model.head, model.critic, model.target_critic)
-    known = type(model.network) is MLP and type(model.critic) is TwinMLP and model.network.scale == 1
+    known = type(model.network) is MLP and type(model.critic) is TwinMLP
+    known = known and all(network.scale == 1 for network in (model.network, model.critic))
     known = known and type(model.head) is SquashedGaussianHead and all(map(plain, parts))
     known = known and all(map(learns, parts[:3])) and not has_hooks(model)
     return model.continuous and known and steps_plainly(model.optimization, model)

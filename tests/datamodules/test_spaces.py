@@ -125,3 +125,29 @@ def test_scalars_become_vectors_of_one_and_come_back():
 def test_a_space_that_cannot_be_flattened_gets_other_advice(space):
     with pytest.raises(UsageError, match=r"only Box, .* are taken: write a gymnasium.ObservationWrapper"):
         spaces_of(space, ACTION, name="Env")
+
+
+@pytest.mark.parametrize(
+    ("space", "high"),
+    [
+        (Box(0, 255, (84, 84, 4), np.uint8), None),
+        (Box(0, 10, (7, 7, 3), np.uint8), 10),
+        (Box(0, np.full((7, 7, 3), [10, 5, 2]), (7, 7, 3), np.uint8), 10),
+        (Box(0, 1, (3, 5, 5), np.uint8), 1),
+        (Box(0, 0, (3,), np.uint8), 1),
+        (Box(0, 9, (128,), np.uint8), 9),
+        (Box(0, 255, (64, 64, 3), np.int32), 255),
+        (Box(0, 9, (2, 2), np.int16), 9),
+        (Box(0, 1000, (2, 2), np.int16), None),
+        (Box(-1, 9, (2, 2), np.int16), None),
+        (Box(0, 9, (4,), np.int64), None),
+        (Box(0, 1, (64, 64, 3), np.float32), None),
+        (Box(0, 255, (64, 64, 3), np.float32), 255),
+        (Box(0, 255, (4,), np.float32), None),
+        (Box(-np.inf, np.inf, (64, 64, 3), np.float32), None),
+        (Box(0, 1, (5, 5, 3), np.bool_), None),
+        (MultiBinary([2, 2]), None),
+    ],
+)
+def test_bytes_and_images_say_what_they_are_divided_by(space, high):
+    assert spaces_of(space, ACTION, name="Env").get("obs_high") == high

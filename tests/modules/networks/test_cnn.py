@@ -19,8 +19,8 @@ def test_cnn_keeps_the_size_of_its_planes_until_the_fully_connected_layers(hidde
     assert state == {}
 
 
-def test_cnn_takes_binary_planes_in_bytes_as_they_are() -> None:
-    network = CNN((3, 6, 6), channels=(4,))
+def test_cnn_takes_binary_planes_in_bytes_as_they_are_where_the_scale_says_so() -> None:
+    network = CNN((3, 6, 6), channels=(4,), scale=1.0)
     planes = torch.randint(0, 2, (2, 3, 6, 6), dtype=torch.uint8)
 
     assert torch.equal(network(planes, {}, RESET)[0], network(planes.float(), {}, RESET)[0])
@@ -52,7 +52,7 @@ def test_nature_cnn_learns_the_same_from_frames_in_either_layout() -> None:
 
 
 def test_convolutions_refuse_what_is_not_planes_and_frames_that_are_too_small() -> None:
-    with pytest.raises(ValueError, match=r"CNN: the observation's shape is \(19,\), not \(C, H, W\); use MLP"):
+    with pytest.raises(ValueError, match=r"CNN: the observation's shape is \(19,\), not \(C, H, W\), .*; use MLP"):
         CNN((19,))
     with pytest.raises(ValueError, match="under 36 pixels a side; use CNN"):
         NatureCNN((3, 10, 10))
