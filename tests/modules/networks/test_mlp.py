@@ -26,8 +26,8 @@ def test_mlp_starts_orthogonal_with_gain_sqrt_2_and_no_bias() -> None:
         assert not layer.bias.any()
 
 
-def test_mlp_takes_binary_planes_in_bytes_as_they_are() -> None:
-    network = MLP((3, 4, 4))
+def test_mlp_takes_binary_planes_in_bytes_as_they_are_where_the_scale_says_so() -> None:
+    network = MLP((3, 4, 4), scale=1.0)
     planes = torch.randint(0, 2, (3, 3, 4, 4), dtype=torch.uint8)
 
     assert torch.equal(network(planes, {}, RESET)[0], network(planes.float(), {}, RESET)[0])
