@@ -21,6 +21,7 @@ from app.errors import PlainParser, nearest, refuse
 from app.peer_drivers import FOREVER
 from app.peers import PEERS
 from app.probe import machine, spread, versions
+from datamodules.core.printable import printable
 
 FORCED = {
     "trainer.limit_val_batches": 0,
@@ -94,7 +95,7 @@ class Contestant:
         said = self._log.read().strip().splitlines()
         if code == 2 and said:
             refuse(said[-1])
-        raise SystemExit("\n".join([*said[-20:], f"{self.name} ended with exit code {code}: see above."]))
+        raise SystemExit(printable("\n".join([*said[-20:], f"{self.name} ended with exit code {code}: see above."])))
 
 
 def main() -> None:
@@ -114,10 +115,10 @@ def main() -> None:
         result = compared(options)
     except KeyboardInterrupt:
         raise SystemExit(130) from None
-    print(table(result))
     text = json.dumps(result)
     if options.json:
         options.json.write_text(text + "\n", encoding="utf-8")
+    print(printable(table(result)))
     print(text)
 
 

@@ -45,6 +45,7 @@ from callbacks.signal_watchdog import SignalWatchdog
 from callbacks.stability import Diverged
 from callbacks.trajectories import Trajectories
 from datamodules.core.paths import expand_path
+from datamodules.core.printable import printable
 from datamodules.core.signals import exits_on_signal
 from datamodules.data import EnvironmentData
 from datamodules.types import UsageError
@@ -78,6 +79,9 @@ NOISE = (
 )
 """Warnings that tell the user nothing to act on."""
 
+
+FORMAT_WARNING = warnings.formatwarning
+"""Lightning's way."""
 
 GRACE = 5.0
 """Seconds that a second signal leaves for closing environments; then the process is ended."""
@@ -251,6 +255,17 @@ def cause(error: BaseException) -> BaseException:
     return chain[-1]
 
 
+def keep_readable(record: logging.LogRecord) -> bool:
+    """Take what a terminal would act on out of Lightning's information; drop what tells the user nothing."""
+    record.msg, record.args = printable(record.getMessage()), ()
+    return not CHATTER.search(record.msg)
+
+
+def format_readable(*args: Any, **kwargs: Any) -> str:
+    """Format a warning as before, without what a terminal would act on."""
+    return printable(FORMAT_WARNING(*args, **kwargs))
+
+
 def main() -> None:
     """Run one of Lightning's verbs from the command line.
 
@@ -260,7 +275,8 @@ def main() -> None:
     """
     for message in NOISE:
         warnings.filterwarnings("ignore", message=message)
-    logging.getLogger(RANK_ZERO).addFilter(lambda record: not CHATTER.search(record.getMessage()))
+    logging.getLogger(RANK_ZERO).addFilter(keep_readable)
+    warnings.formatwarning = format_readable
     restrict_imports()
     OneSentenceParser.begin()
     try:
@@ -269,7 +285,7 @@ def main() -> None:
     except UsageError as error:
         refuse(str(error))
     except Diverged as error:
-        raise SystemExit(str(error)) from None
+        raise SystemExit(printable(str(error))) from None
     if distributed.is_available() and distributed.is_initialized():
         distributed.destroy_process_group()  # its threads, left to the interpreter's end, can abort the process
     if cli.interrupt.stopped_by is not None:

@@ -24,6 +24,7 @@ from app.children import child_environ
 from app.comparison import Band, Result, band, judged, table
 from app.curves import Curves
 from app.errors import PlainParser, nearest, refuse
+from datamodules.core.printable import printable, printable_line
 
 FINISHED = "finished.json"
 """Says in a run's folder which command line it finished: the same comparison, started again, goes on from there."""
@@ -60,8 +61,9 @@ def main() -> None:
         results.append(judged(setting, curves, options.threshold, options.mode))
     bands = {result.name: course for result in results if (course := band(result.curves)).steps}
     write(options.folder, options.metric, results, bands, options.threshold)
-    print(table(results, options.metric, options.threshold))
-    print(f"Curves: {options.folder}/curves.csv, curves.png; tensorboard --logdir {options.folder}/compared")
+    print(printable(table(results, options.metric, options.threshold)))
+    folder = printable_line(str(options.folder))
+    print(f"Curves: {folder}/curves.csv, curves.png; tensorboard --logdir {folder}/compared")
     print(json.dumps({result.name: summary(result) for result in results}))
 
 
@@ -191,7 +193,7 @@ def finish(entry: Entry, threads: int) -> str | None:
             f"{entry.setting}, seed {entry.seed}, ended with code {done.returncode} and said: {said[-1]} (all: {log})"
         )
     (run / FINISHED).write_text(json.dumps(words), encoding="utf-8")
-    print(f"{entry.setting}, seed {entry.seed}: done", flush=True)
+    print(printable_line(f"{entry.setting}, seed {entry.seed}: done"), flush=True)
     return None
 
 

@@ -18,6 +18,7 @@ import yaml
 
 from app.config_files import problem
 from app.security import why_untrustworthy
+from datamodules.core.printable import printable_line
 
 PLAIN_WORDS: dict[Any, str] = {
     int: "a whole number",
@@ -61,7 +62,7 @@ def refuse(sentence: str) -> NoReturn:
     Raises:
         SystemExit: always.
     """
-    print(" ".join(sentence.split()), file=sys.stderr)
+    print(printable_line(sentence), file=sys.stderr)
     raise SystemExit(2)
 
 

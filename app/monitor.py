@@ -19,6 +19,7 @@ from app.curves import Curve, Curves, sparkline
 from app.errors import PlainParser, nearest, refuse
 from app.events import EVENT_FILES, EventFile, newest_event_time
 from app.load import MachineLoad
+from datamodules.core.printable import printable_line
 
 DEFAULT_ROOT = Path("runs")
 GROUPS = ("rollout", "train", "eval", "time", "gpu")
@@ -142,7 +143,7 @@ def picture(curves: Curves, load: MachineLoad) -> RenderableType:
     curves.refresh()
     written_at = curves.written_at
     written = "gone" if written_at is None else f"written {duration(time.time() - written_at)} ago"
-    head = Text(f"{curves.run}  {curves.env_steps:,} env steps, {written}", style="bold")
+    head = Text(f"{printable_line(str(curves.run))}  {curves.env_steps:,} env steps, {written}", style="bold")
     groups = curves.groups()
     if not groups:
         return Group(head, *load.lines(), "No metrics yet.")
@@ -154,13 +155,13 @@ def picture(curves: Curves, load: MachineLoad) -> RenderableType:
 def table(group: str, by_name: Mapping[str, Curve]) -> Table:
     """One group of curves: name, last value, course, and the env steps of the last value."""
     rows = Table(box=None, padding=(0, 1, 0, 0))
-    rows.add_column(group, width=NAME_WIDTH, header_style="bold cyan", no_wrap=True)
+    rows.add_column(printable_line(group), width=NAME_WIDTH, header_style="bold cyan", no_wrap=True)
     rows.add_column("last", width=VALUE_WIDTH, justify="right", header_style="dim")
     rows.add_column("", width=CURVE_WIDTH, style="green")
     rows.add_column("env steps", width=STEPS_WIDTH, justify="right", style="dim", header_style="dim")
     for name, curve in by_name.items():
         step, value = curve.last
-        rows.add_row(name, number(value), sparkline(curve.points, CURVE_WIDTH), count(step))
+        rows.add_row(printable_line(name), number(value), sparkline(curve.points, CURVE_WIDTH), count(step))
     return rows
 
 

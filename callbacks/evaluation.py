@@ -12,6 +12,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from callbacks.atomic import atomic_file
 from callbacks.checkpoint import is_last_iteration, run_folder
 from callbacks.commands import command
+from datamodules.core.printable import printable
 
 STATISTICS = ("mean", "std", "interval", "max")
 """What may follow the last underscore of an evaluation's tag."""
@@ -43,7 +44,7 @@ class RunSummary(Callback):
                 settings = flat(trainer.datamodule.hparams) | flat(pl_module.hparams)  # type: ignore[attr-defined]
                 logger.log_hyperparams(settings, {"hp_metric": score}, step=pl_module.env_steps)
         if best:
-            pl_module.print(summary(trainer, best, evaluation))
+            pl_module.print(printable(summary(trainer, best, evaluation)))
 
     def on_test_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Write the numbers and print the table."""
@@ -55,8 +56,8 @@ class RunSummary(Callback):
         measured = {name: value if math.isfinite(value) else None for name, value in values.items()}
         with atomic_file(path) as file:
             file.write(json.dumps({"checkpoint": checkpoint, **measured}, indent=2).encode() + b"\n")
-        pl_module.print(table(values))
-        pl_module.print(f"Written to {path}")
+        pl_module.print(printable(table(values)))
+        pl_module.print(printable(f"Written to {path}"))
 
 
 def summary(trainer: Trainer, best: str, evaluation: Mapping[str, float]) -> str:

@@ -12,6 +12,7 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 
 from callbacks.commands import command
+from datamodules.core.printable import printable
 from datamodules.core.signals import SignalExit, exit_by_signal, handled_signals
 
 WORDS = b"\nStopping after this iteration; Ctrl-C again stops at once, and loses what is not saved.\n"
@@ -115,10 +116,8 @@ class Interrupt(Callback):
                 f"Stopped by {self.stopped_by.name}; no checkpoint callback is configured, nothing was saved."
             )
             return
-        pl_module.print(
-            f"Stopped by {self.stopped_by.name} after iteration {trainer.global_step}, saved in {last}."
-            f" Resume: {command(trainer, 'fit', last)}"
-        )
+        said = f"Stopped by {self.stopped_by.name} after iteration {trainer.global_step}, saved in {last}."
+        pl_module.print(printable(f"{said} Resume: {command(trainer, 'fit', last)}"))
 
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
         """Give the signals back; end the other ranks' processes with this one's."""

@@ -13,6 +13,7 @@ from callbacks.atomic import atomic_file
 from callbacks.boards import boards, show
 from callbacks.checkpoint import run_folder
 from callbacks.plotting import COLOURS, WIDE, legend_below, new_figure, pixels, png, style
+from datamodules.core.printable import printable
 
 MEASURES = {
     "log_return": "log return",
@@ -64,7 +65,7 @@ class TradingReport(Callback):
             file.write(json.dumps(tables, indent=2).encode() + b"\n")
         for report in reports:
             first, last = (str(day)[:10] for day in report.day[[0, -1]])
-            pl_module.print(f"{report.symbol}, {first} to {last}:\n{plain_table(report.rows)}")
+            pl_module.print(printable(f"{report.symbol}, {first} to {last}:\n{plain_table(report.rows)}"))
         pl_module.print(f"Report written to {folder / 'trading.json'}")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
+from lightning.pytorch.utilities import rank_zero_info
 
 from datamodules.core.signals import STOP_SIGNALS
 from tests.app.conftest import Outcome, Run
@@ -77,6 +78,19 @@ def test_a_run_that_crashes_before_it_logged_anything_leaves_no_folder(run: Run,
         fit(run, "--model.passes", "14")
 
     assert not list((folder / "runs").iterdir())
+
+
+def test_information_and_warnings_cannot_steer_the_terminal(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    fit(run)  # as every run of the program does
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        shown = warnings.formatwarning("column \x1b[31mred", UserWarning, "a.py", 1)
+    caplog.set_level(logging.INFO, "lightning.pytorch")
+    rank_zero_info("model.gamma is %s here", "\x1b[31mred")
+
+    assert "column [31mred" in shown and "\x1b" not in shown
+    assert "model.gamma is [31mred here" in caplog.messages
 
 
 @pytest.mark.parametrize("number", STOP_SIGNALS)

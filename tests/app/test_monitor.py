@@ -42,6 +42,23 @@ def test_once_shows_the_newest_run_in_the_order_of_the_groups(run: Run, folder: 
     assert "return_mean" in outcome.out and "250" in outcome.out
 
 
+def test_what_a_foreign_file_is_called_and_holds_cannot_steer_the_terminal(run: Run, folder: Path) -> None:
+    with SummaryWriter(folder / "runs" / "a\x1b]0;title\x07" / "version_0") as writer:
+        for tag in ("rollout/\x1b[31mreturn", "\x1b[2Jtrain/loss\r\n", "\u202eplain"):
+            writer.add_scalar(tag, 1.0, 4096)
+
+    outcome = run("monitor", "--once")
+
+    assert outcome.code == 0 and "[31mreturn" in outcome.out
+    assert all(line.isprintable() for line in outcome.out.split("\n"))
+
+
+def test_a_missing_folder_is_named_without_what_would_steer_the_terminal(run: Run, folder: Path) -> None:
+    outcome = run("monitor", "no\x1b[31mfolder")
+
+    assert outcome.code == 2 and outcome.err == "There is no folder `no[31mfolder`: there is nothing to choose from.\n"
+
+
 def test_a_run_an_experiment_and_the_root_are_all_understood(folder: Path) -> None:
     version = write_run(folder / "runs" / "snake" / "version_0")
 
