@@ -57,7 +57,7 @@ class Usage(NamedTuple):
 
 
 class Slices(Callback):
-    """Measures the usage after every tenth of the run."""
+    """Measures and prints the usage after every tenth of the run."""
 
     def on_train_start(self, *_: Any) -> None:
         self.usages: list[Usage] = []
@@ -75,6 +75,7 @@ class Slices(Callback):
                 len([*(PROC / "self/task").iterdir()]), len(workers), count / wall, cpu / count * 1e6,
             )
         )  # fmt: skip
+        print("  ".join(f"{name} {value:.6g}" for name, value in self.usages[-1]._asdict().items()), flush=True)
         self.begun = time.perf_counter(), time.process_time()
 
 
@@ -129,8 +130,6 @@ def test_a_long_run_keeps_its_memory_descriptors_threads_and_speed(tmp_path: Pat
 
     run.fit(model, datamodule=data)
 
-    for usage in slices.usages:
-        print("  ".join(f"{name} {value:.6g}" for name, value in usage._asdict().items()))
     grown = complaints(slices.usages)
     print_count(f"{make.__name__}, slices of {ITERATIONS // SLICES} iterations", len(slices.usages), SLICES)
     assert len(slices.usages) == SLICES and not grown, grown
