@@ -158,6 +158,7 @@ class StopAt(Callback):
 
 def test_what_failed_in_a_rollout_that_nobody_learns_from_is_a_warning(tmp_path: Path) -> None:
     data = sleeping()
+    Sleeping.woken.set()
 
     with pytest.warns(UserWarning, match="nothing is learned, failed: RuntimeError.*lost a wheel"):
         trainer(tmp_path, StopAt(), limit_val_batches=0).fit(PPO(data.spaces, minibatches=1), datamodule=data)
