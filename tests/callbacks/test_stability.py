@@ -1,5 +1,6 @@
 import math
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,6 +58,19 @@ def test_weights_that_are_not_finite_never_replace_good_ones(make_run: Any, valu
     last = torch.load(run.folder / "checkpoints" / "last.ckpt", weights_only=True)
     assert last["global_step"] == 1
     assert all(value.isfinite().all() for value in last["state_dict"].values())
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_nobody_else_saves_weights_that_are_not_finite_either(make_run: Any, tmp_path: Path, value: float) -> None:
+    class Saves(Callback):
+        def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+            trainer.save_checkpoint(tmp_path / f"{trainer.global_step}.ckpt")
+
+    run = make_run(Poisons(2, value), Saves(), Stability(), val_check_interval=100)
+    with pytest.raises(Diverged, match="weights critic"):
+        run.fit()
+
+    assert [path.name for path in tmp_path.glob("*.ckpt")] == ["1.ckpt"]
 
 
 def test_a_healthy_run_is_left_alone(make_run: Any) -> None:

@@ -3,11 +3,14 @@
 from pathlib import Path
 from typing import Any
 
+import lightning
 import pytest
 import torch
 from lightning.pytorch import Callback
+from torch import Tensor
 
-from tests.training import fitted, snake_data
+from modules.ppo import PPO
+from tests.training import fitted, snake_data, trainer
 
 
 class Seen(Callback):
@@ -30,3 +33,29 @@ def test_steps_go_together_where_they_fill_the_horizon(tmp_path: Path, horizon: 
 
     assert seen.together == together and model.env_steps == 16 * horizon
     assert torch.equal(seen.steps[~seen.ended], torch.full_like(seen.steps[~seen.ended], horizon))
+
+
+@pytest.mark.parametrize("backend", ["device", "sync", "async", "pool"])
+def test_a_rollout_holds_what_the_environments_showed_and_paid(tmp_path: Path, backend: str) -> None:
+    """A count goes up by one a step, or two, and pays itself; it starts at 0 in every episode."""
+    env, place = ("CountingTensors", 0) if backend == "device" else ("Counting", 1)
+    data = snake_data(env=f"tests.datamodules.counting.{env}", env_kwargs={}, backend=backend, num_envs=3, horizon=4)
+    rollouts = []
+
+    class Looks(PPO):
+        def absorb_(self, collected: Any) -> None:
+            rollouts.append(
+                {name: value.clone() for name, value in collected._asdict().items() if isinstance(value, Tensor)}
+            )
+
+    lightning.seed_everything(1, verbose=False)
+    trainer(tmp_path, max_steps=3).fit(Looks(data.spaces, minibatches=2), datamodule=data)
+
+    for rollout in rollouts:
+        shown, ended = rollout["obs"][..., place], rollout["terminated"] | rollout["truncated"]
+        step = 1 + rollout["action"] if backend == "device" else 1
+        assert torch.equal(rollout["reward"], shown[:-1] + step)
+        assert torch.equal(shown[1:], torch.where(ended, 0, rollout["reward"]))
+        assert torch.equal(ended, rollout["reward"] >= 4) and not rollout["truncated"].any()
+        assert torch.equal(rollout["reset"], shown[:-1] == 0) and rollout["valid"].all()
+    assert len(rollouts) == 3

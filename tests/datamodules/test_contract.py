@@ -58,7 +58,9 @@ class OnlyRight(Counting):
         ),
         ({"step": ("left", 1.0, False, False, {})}, "shows 'left' after a step: show numbers"),
         ({"reset": (ZEROS + np.nan, {})}, "shows NaN or infinite numbers after a reset: show finite"),
+        ({"reset": (ZEROS - np.inf, {})}, "shows NaN or infinite numbers after a reset: show finite"),
         ({"step": (ZEROS, np.nan, False, False, {})}, r"gives nan as reward: .* a finite number"),
+        ({"step": (ZEROS, np.inf, False, False, {})}, r"gives inf as reward: .* a finite number"),
         ({"step": (ZEROS, np.ones(1), False, False, {})}, r"gives array\(\[1.\]\) as reward: .* and no array"),
         (
             {"step": (ZEROS, 1.0, np.array([True]), False, {})},

@@ -1,5 +1,6 @@
 """Sequence data: stored files, held-out sequences, and what is refused."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,14 @@ from tests.training import trainer
 
 
 class Blinding(Spring):
-    """Shows NaN from some step of an episode on."""
+    """Shows NaN, or another value, from some step of an episode on."""
 
-    def __init__(self, seeing: int):
+    def __init__(self, seeing: int, shown: float = math.nan):
         super().__init__(20)
-        self.seeing = seeing
+        self.seeing, self.shown = seeing, shown
 
     def observation(self, state: State) -> Tensor:
-        return state["x"].masked_fill((state["age"] >= self.seeing).unsqueeze(1), torch.nan)
+        return state["x"].masked_fill((state["age"] >= self.seeing).unsqueeze(1), self.shown)
 
 
 def springs(rows: int = 3, length: int | None = None) -> DeviceEnv:
@@ -66,9 +67,10 @@ def test_exploring_ends_when_it_is_shown_nan(tmp_path: Path) -> None:
         trainer(tmp_path, Stability(), val_check_interval=100).fit(explorer(data), datamodule=data)
 
 
+@pytest.mark.parametrize("shown", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("kind", [SequenceData, StoredData])
-def test_nan_in_a_recording_is_refused(kind: type[SequenceData], tmp_path: Path) -> None:
-    data = kind(f"{__name__}.Blinding", env_kwargs={"seeing": 5}, total_env_steps=200)
+def test_what_is_not_finite_in_a_recording_is_refused(kind: type[SequenceData], shown: float, tmp_path: Path) -> None:
+    data = kind(f"{__name__}.Blinding", env_kwargs={"seeing": 5, "shown": shown}, total_env_steps=200)
 
     with pytest.raises(UsageError, match="Blinding shows NaN or infinite observations"):
         trainer(tmp_path, num_sanity_val_steps=1, val_check_interval=1).fit(explorer(data), datamodule=data)

@@ -1,6 +1,7 @@
 """One option is soft actor-critic; several are what the equations say."""
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,8 @@ from modules.sac import SAC
 from modules.sac_batch import SACBatch
 from modules.sac_options import SACOptions
 from tests.modules.options.test_scripted import Push, Scaled
+from tests.soft import box_data, small_sac
+from tests.training import trainer
 
 ROWS, KINDS = 8, ("continuous", "discrete")
 SMALL = {"network": partial(MLP, hidden=(8,)), "critic": partial(TwinMLP, hidden=(8,))}
@@ -141,6 +144,13 @@ def test_the_update_mode_says_whether_options_learn_from_each_others_steps(mode:
 
     moved = (model.critic.layers[-1].weight.detach() - before).abs().sum((0, 1)) > 0
     assert moved.tolist() == [True, others, others]
+
+
+def test_windows_of_several_steps_are_refused(tmp_path: Path):
+    data = box_data(n_step=2)
+
+    with pytest.raises(UsageError, match=r"data\.n_step is 2; an option learns from single steps: set it to 1"):
+        trainer(tmp_path).fit(small_sac(data, SACOptions), datamodule=data)
 
 
 @pytest.mark.parametrize("over", [True, False])

@@ -1,6 +1,7 @@
 """Dynamical systems: the right flow, the right noise, the right observations."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -82,6 +83,22 @@ def test_noise_and_mean_of_a_linear_observation() -> None:
 
     assert env.observation(state).shape == (4000, 30)
     assert error.std() == pytest.approx(0.2, rel=0.02) and abs(float(error.mean())) < 2e-3
+
+
+@pytest.mark.parametrize(("observation", "linear"), [("identity", True), ("linear", True), ("mlp", False)])
+@pytest.mark.parametrize("noise", ["gaussian", "poisson"])
+def test_the_mean_or_its_logarithm_is_linear_in_the_state_unless_a_network_shows_it(
+    observation: Any, linear: bool, noise: Any
+) -> None:
+    env = Dynamical("duffing", observation=observation, observation_dim=2, noise=noise, count=3.0)
+    x = torch.rand(50, 2) * 4 - 2
+
+    h, far, none = (env.mean({"x": scale * x}) for scale in (1.0, 2.0, 0.0))
+    if noise == "poisson":
+        h, far, none = (torch.log(mean / 3.0) / 0.6 for mean in (h, far, none))
+
+    assert torch.allclose(none, torch.zeros_like(none)) and h.abs().max() > 0.1
+    assert torch.allclose(far, 2 * h, atol=1e-4) == linear
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.3, 2.0, 5.9, 6.1, 15.0, 40.0, 300.0])

@@ -38,6 +38,13 @@ def test_a_slip_leads_to_every_free_neighbour_alike():
     assert shares[[1, 10]].tolist() == pytest.approx([1 / 6, 1 / 6], abs=0.01)
 
 
+@pytest.mark.parametrize(("noise", "cell"), [([0.0, 0.9, 0.0], 0), ([0.9, 0.0, 0.0], 1), ([0.9, 0.0, 0.99], 10)])
+def test_the_second_uniform_says_whether_a_step_slips_and_the_third_where_to(noise: list[float], cell: int):
+    cells = FourRooms(slip=1 / 3).walk(torch.tensor([0]), torch.tensor([0]), torch.tensor([noise]))
+
+    assert cells.tolist() == [cell]
+
+
 def test_the_walker_starts_anywhere_but_on_the_goal_also_where_it_moved_to():
     env, noise = FourRooms(), torch.rand(20_000, 3)
     assert set(range(104)) - set(env.initial(noise)["cell"].tolist()) == {62}

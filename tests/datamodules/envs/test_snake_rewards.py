@@ -65,6 +65,7 @@ def test_every_table_names_known_terms():
         ({"foood": 1.0}, "no reward term 'foood'; choose from food, death"),
         ({"food": "much"}, "reward food is 'much'; give it a finite number"),
         ({"food": math.nan}, "reward food is nan"),
+        ({"food": -math.inf}, "reward food is -inf"),
         ({"death": True}, "reward death is True"),
     ],
 )

@@ -13,7 +13,7 @@ from torch import Tensor
 import datamodules.envs  # noqa: F401  (registers the id)
 from datamodules.envs.trading import Trading
 from datamodules.market.account import account
-from datamodules.market.features import NAMES
+from datamodules.market.features import NAMES, WARMUP
 from datamodules.market.options import INDEX, SIX
 from datamodules.market.performance import performance
 from datamodules.market.synthetic import synthetic_prices
@@ -52,6 +52,13 @@ def test_rewards_add_up_to_log_equity(execution: str, reward_scale: float) -> No
     assert abs(float(states[-1]["log_equity"]) - math.log(equity)) < 1e-9
     assert abs(float(rewards.double().sum()) / reward_scale - math.log(equity)) < 1e-9
     assert ended.nonzero().tolist() == [[env.length - 1]]
+
+
+@pytest.mark.parametrize("window", [1, 5])
+def test_the_first_observation_shows_bars_whose_features_are_all_known(window: int) -> None:
+    env = Trading("AR1", split="train", window=window, **SMALL)
+
+    assert env.first == WARMUP + window - 1
 
 
 def test_later_bars_change_no_observation_before_them(tmp_path: Path) -> None:

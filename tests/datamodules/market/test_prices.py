@@ -47,6 +47,7 @@ def test_times_with_zones_are_ordered_by_instant_and_keep_their_own_clock(tmp_pa
     ("line", "number", "why"),
     [
         ("2020-01-07,nan,12,10,11,1", 5, "open is 'nan'"),
+        ("2020-01-07,11,inf,10,11,1", 5, "high is 'inf'"),
         ("2020-01-07,11,12,10,,1", 5, "close is ''"),
         ("2020-01-07,11,12,-1,11,1", 5, "low is '-1'"),
         ("2020-01-07,11,10,9,11,1", 5, "do not enclose"),

@@ -165,3 +165,12 @@ def test_iterating_the_targets_solves_a_two_state_process_by_hand():
     w1 = (0 + gamma * (v0 / 2 + (1 + gamma * (v1 / 2 + bonus)) / 2 + bonus)) / (1 - gamma**2 / 4)
     w0 = 1 + gamma * ((v1 + w1) / 2 + bonus)
     assert torch.allclose(value, torch.tensor([[v0, w0], [v1, w1]], dtype=double))
+
+
+@pytest.mark.parametrize("shape", [(7, 4), (3, 7, 4)])
+def test_even_usage_is_one_number_an_option_also_where_nothing_is_masked(shape: tuple[int, ...]):
+    like = torch.randn(shape)
+
+    assert (
+        even_usage(None, like).tolist() == even_usage(torch.ones(shape, dtype=torch.bool), like).tolist() == [0.25] * 4
+    )

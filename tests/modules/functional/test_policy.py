@@ -87,6 +87,7 @@ def test_masked_mean_counts_the_valid_entries_only() -> None:
     x = double(1.0, math.nan, 4.0)
 
     assert masked_mean(x, torch.tensor([True, False, True])).item() == 2.5
+    assert masked_mean(x, torch.tensor([False, False, True])).item() == 4.0
     assert masked_mean(x, torch.zeros(3, dtype=torch.bool)).item() == 0.0
 
 

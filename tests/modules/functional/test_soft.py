@@ -83,6 +83,17 @@ def test_the_squashed_log_density_agrees_with_torch() -> None:
     torch.testing.assert_close(ours, reference.log_prob(action).sum(-1), rtol=1e-6, atol=1e-6)
 
 
+def test_densities_of_many_options_are_those_of_each() -> None:
+    pre_tanh, mean, log_std = torch.randn(3, 5, 4, 2, dtype=torch.float64)
+
+    together = squashed_log_prob(pre_tanh, mean, log_std, scale=torch.tensor([2.0, 0.5]))
+
+    each = [
+        squashed_log_prob(*parts, scale=torch.tensor([2.0, 0.5])) for parts in zip(pre_tanh, mean, log_std, strict=True)
+    ]
+    torch.testing.assert_close(together, torch.stack(each))
+
+
 def test_a_density_over_a_wider_box_integrates_to_one() -> None:
     u = torch.linspace(-8, 8, 200_001, dtype=torch.float64).unsqueeze(-1)
     mean, log_std = torch.full_like(u, 0.3), torch.full_like(u, -0.2)

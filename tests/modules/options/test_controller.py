@@ -145,3 +145,40 @@ def test_terminations_learn_nothing_where_the_episode_is_over():
     alone = gradient(torch.zeros(ROWS, dtype=torch.bool), weight * ~over.unsqueeze(1))
     assert torch.allclose(gradient(over, weight), alone) and alone.any()
     assert not gradient(torch.ones(ROWS, dtype=torch.bool), weight).any()
+
+
+def test_durations_are_those_of_the_configuration_whatever_a_checkpoint_was_made_with():
+    control = controller(min_duration=3, max_duration=9)
+
+    control.load_state_dict(controller().state_dict())
+
+    assert control.min_duration.tolist() == [3] * 4 and control.max_duration.tolist() == [9] * 4
+
+
+def test_the_target_entropy_goes_from_its_start_to_its_end():
+    control, shares = controller(entropy=0.5, entropy_end=0.1), []
+    for progress in (0.0, 0.25, 1.0):
+        control.anneal_(progress)
+        shares.append(float(control.entropy_share))
+
+    assert shares == pytest.approx([0.5, 0.4, 0.1])
+
+
+@pytest.mark.parametrize("surplus", [2.0, -2.0])
+def test_the_masters_temperature_moves_in_proportion_to_itself_and_to_what_entropy_there_is_too_much(surplus: float):
+    control = controller(alpha=0.3)
+
+    (gradient,) = torch.autograd.grad(control.alpha_loss(torch.tensor(surplus)), control.log_alpha)
+
+    assert gradient.item() == pytest.approx(0.3 * surplus)
+
+
+@pytest.mark.parametrize(("longest", "begun"), [(1, True), (2, False), (0, False)])
+def test_an_option_of_one_step_at_most_ends_after_it(longest: int, begun: bool):
+    control = controller(max_duration=longest)
+    control.ending.head.linear.bias.data.fill_(-1e3)
+    state = control.initial_state(ROWS) | {"option_age": torch.ones(ROWS, dtype=torch.int64)}
+
+    choice = control.choose(torch.randn(ROWS, 3), state, torch.zeros(ROWS, dtype=torch.bool), None)
+
+    assert choice.begun.tolist() == [begun] * ROWS
