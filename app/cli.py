@@ -50,6 +50,7 @@ from datamodules.core.signals import exits_on_signal
 from datamodules.data import EnvironmentData
 from datamodules.types import UsageError
 from modules.algorithm import Algorithm
+from modules.trainer_checks import check_callbacks
 
 RANK_ZERO = "lightning.pytorch.utilities.rank_zero"
 """The logger of Lightning's information."""
@@ -173,26 +174,27 @@ class LeydenCLI(LightningCLI):
         Raises:
             UsageError: for such a value, in the words of the constructor.
         """
-        try:
-            with one_sentence():
+        with one_sentence():
+            try:
                 super().instantiate_classes()
-        except (ValueError, MisconfigurationException) as error:
-            reason = cause(error)
-            if isinstance(reason, ValueError | MisconfigurationException):
-                raise UsageError(str(reason)) from error
-            raise reason from None
+            except (ValueError, MisconfigurationException) as error:
+                reason = cause(error)
+                if isinstance(reason, ValueError | MisconfigurationException):
+                    raise UsageError(str(reason)) from error
+                raise reason from None
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Make the Trainer, after a look at whether the checkpoint belongs to this environment.
 
         Raises:
-            UsageError: if it was learned in other spaces, and for float16 on a CPU.
+            UsageError: if it was learned in other spaces, for callbacks that cannot act, and for float16 on a CPU.
         """
         if self.ckpt_path is not None:
             require_same_spaces(self.ckpt_path, self.checkpoint, self.datamodule.spaces)
             for key, here, there in self._differences():
                 rank_zero_info(f"model.{key} is {here} here and {there} in the checkpoint; {here} is used.")
         trainer = super().instantiate_trainer(**kwargs)
+        check_callbacks(trainer.callbacks)  # type: ignore[attr-defined]
         write_atomically(trainer)
         precision = self.config[self.config.subcommand].trainer.precision
         if precision in ("16-mixed", "16", 16) and trainer.strategy.root_device.type == "cpu":

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NoReturn, get_args
 import yaml
 from jsonargparse import get_loader, set_loader
 from lightning.pytorch.cli import LightningArgumentParser
+from lightning_utilities.core.enums import StrEnum
 
 from app.config_files import excess
 from app.errors import Complaint, explain, refuse
@@ -21,6 +22,9 @@ LOAD_YAML = get_loader("yaml")
 
 SCIENTIFIC = re.compile(r"[-+]?\d+(\.\d*)?[eE]\+?\d+")
 """How whole numbers are written where there are many zeros."""
+
+yaml.SafeDumper.add_multi_representer(StrEnum, lambda dumper, choice: dumper.represent_str(choice.value))
+"""Configs are written with Lightning's defaults, some of which are members of an enumeration."""
 
 
 class OneSentenceParser(LightningArgumentParser):

@@ -1,7 +1,7 @@
 """Refuse, in one sentence each, what the user asks of Lightning's Trainer, callbacks and loggers and cannot have."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from traceback import walk_tb
 from typing import Any
@@ -46,12 +46,6 @@ def check_settings(settings: Any) -> None:
     seed = settings.get("seed_everything")
     if isinstance(seed, int) and not isinstance(seed, bool) and not 0 <= seed <= LARGEST_SEED:
         raise UsageError(f"`--seed_everything` is {seed}; it must lie between 0 and {LARGEST_SEED}.")
-    for callback in settings.trainer.get("callbacks") or ():
-        if str(_class_path(callback)).endswith("StochasticWeightAveraging"):
-            raise UsageError(
-                "The callback StochasticWeightAveraging averages at the ends of epochs, and a run is one epoch: use"
-                " EMAWeightAveraging, which averages after every iteration."
-            )
 
 
 def check_devices(trainer: Any) -> None:
@@ -73,19 +67,15 @@ def check_devices(trainer: Any) -> None:
         raise UsageError("`--trainer.strategy` ddp_spawn copies the run to its processes, which cannot be: use ddp.")
 
 
-def _class_path(callback: Any) -> str:
-    found = callback.get("class_path") if isinstance(callback, Mapping) else getattr(callback, "class_path", None)
-    return str(found or type(callback).__name__)
-
-
 @contextmanager
 def one_sentence() -> Iterator[None]:
     """Turn what Lightning itself raises about a setting, or about a package that it misses, into a UsageError."""
     try:
         yield
-    except (ModuleNotFoundError, MisconfigurationException, TypeError) as error:
+    except (ModuleNotFoundError, MisconfigurationException, TypeError, RuntimeError) as error:
         *_, (frame, _) = walk_tb(error.__traceback__)
-        if not str(frame.f_globals.get("__name__")).startswith("lightning."):
+        whose = "lightning.pytorch.callbacks." if isinstance(error, RuntimeError) else "lightning."
+        if not str(frame.f_globals.get("__name__")).startswith(whose):
             raise
         said = missing(error) if isinstance(error, ModuleNotFoundError) else " ".join(str(error).split())
         raise UsageError(said) from error

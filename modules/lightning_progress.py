@@ -15,11 +15,11 @@ from torch.optim import Optimizer
 class CountingOptimizer(Optimizer):
     """Count iterations: an optimizer without parameters to learn, whose steps are Lightning's `global_step`.
 
-    Its learning rate is 0, for callbacks that read the rate of every optimizer.
+    Its learning rate and weight decay are 0, for callbacks that read those of every optimizer.
     """
 
     def __init__(self) -> None:
-        super().__init__([torch.zeros(1)], {"lr": 0.0})
+        super().__init__([torch.zeros(1)], {"lr": 0.0, "weight_decay": 0.0})
 
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Call Lightning's closure; change no weight."""

@@ -4,7 +4,25 @@ from collections.abc import Iterator
 from typing import Any
 
 from lightning.pytorch import Callback, LightningDataModule, LightningModule
-from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar, Timer, TQDMProgressBar
+from lightning.pytorch.callbacks import (
+    BackboneFinetuning,
+    BaseFinetuning,
+    BasePredictionWriter,
+    BatchSizeFinder,
+    GradientAccumulationScheduler,
+    LearningRateFinder,
+    ModelCheckpoint,
+    ModelPruning,
+    OnExceptionCheckpoint,
+    ProgressBar,
+    RichProgressBar,
+    SpikeDetection,
+    StochasticWeightAveraging,
+    ThroughputMonitor,
+    Timer,
+    TQDMProgressBar,
+    WeightAveraging,
+)
 
 from datamodules.types import UsageError
 
@@ -17,13 +35,50 @@ TRANSFERS = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_b
 INDIFFERENT: tuple[type, ...] = (ModelCheckpoint, RichProgressBar, TQDMProgressBar, Timer)
 """Lightning's own that act on batches with the same effect however many iterations a batch holds."""
 
+UNUSABLE: dict[type, str] = {
+    BackboneFinetuning: "unfreezes layers at later epochs, and a run is one epoch: freeze layers in a network of yours",
+    BaseFinetuning: "is a base class that does nothing by itself: name a subclass",
+    BasePredictionWriter: "is a base class that writes nothing by itself: `predict` writes trajectories without it",
+    BatchSizeFinder: "tries batches of a loader, but experience is made by the run: set data.num_envs, data.batch_size",
+    GradientAccumulationScheduler: "does not act where algorithms step by themselves: use fewer model.minibatches",
+    LearningRateFinder: "needs a loss that Lightning steps by itself: try rates with the verb `compare`",
+    ModelPruning: "prunes at the ends of epochs, and a run is one epoch: use torch.nn.utils.prune after it",
+    OnExceptionCheckpoint: "resumes from its file without being asked: callbacks.checkpoint.Checkpoint saves then, too",
+    ProgressBar: "is a base class that shows nothing by itself: use callbacks.progress.Progress",
+    SpikeDetection: "looks for a loss that Lightning steps by itself: use callbacks.stability.Stability",
+    StochasticWeightAveraging: "averages at the ends of epochs, and a run is one epoch: use EMAWeightAveraging, which"
+    " averages after every iteration",
+    ThroughputMonitor: "counts batches of a loader: use callbacks.throughput.Throughput, which counts env steps",
+}
+"""Lightning's own callbacks that cannot act on these runs: why, and what to use instead."""
+
+
+def check_callbacks(callbacks: list[Callback]) -> None:
+    """Raises: UsageError for a callback that cannot act; subclasses of the user's are theirs to answer for."""
+    for callback in callbacks:
+        if type(callback) in UNUSABLE:
+            raise UsageError(f"The callback {type(callback).__name__} {UNUSABLE[type(callback)]}.")
+
+
+def check_averages(callbacks: list[Callback], module: LightningModule) -> None:
+    """Raises: UsageError for an average over buffers of a module in which some are switches or whole numbers."""
+    exact = [name for name, buffer in module.named_buffers() if not buffer.is_floating_point()]
+    for callback in callbacks:
+        if exact and isinstance(callback, WeightAveraging) and callback._use_buffers:
+            raise UsageError(
+                f"The callback {type(callback).__name__} averages buffers, too, but {exact[0]} of"
+                f" {type(module).__name__} has no average: set its use_buffers to false."
+            )
+
 
 def check_trainer(trainer: Any, module: LightningModule, data: Any) -> None:
     """Check the Trainer before a fit; set `check_val_every_n_epoch` 1 to None, which means the same in one epoch.
 
-    Raises: UsageError for more than one epoch, and for hooks that act once a batch where a batch holds several
-        iterations.
+    Raises: UsageError for callbacks that cannot act, more than one epoch, and hooks that act once a batch where a batch
+        holds several iterations.
     """
+    check_callbacks(trainer.callbacks)
+    check_averages(trainer.callbacks, module)
     if trainer.max_epochs != 1:
         raise UsageError(
             f"trainer.max_epochs is {trainer.max_epochs}, but a run is one epoch of data.total_env_steps: set it to 1"

@@ -34,12 +34,6 @@ def test_a_seed_out_of_range_is_refused(seed: int) -> None:
         check_settings(settings(seed))
 
 
-def test_an_average_at_the_ends_of_epochs_is_refused() -> None:
-    averaging = Namespace(class_path="lightning.pytorch.callbacks.StochasticWeightAveraging")
-    with pytest.raises(UsageError, match="use EMAWeightAveraging"):
-        check_settings(settings(callbacks=[averaging]))
-
-
 @pytest.mark.parametrize(
     ("trainer", "said"),
     [
