@@ -40,12 +40,31 @@ PACKAGES = ("app", "modules", "datamodules", "callbacks")
 
 
 def main() -> None:
-    """Choose the verb, prepare the command line, and hand over.
+    """Run a verb.
 
     Raises:
         SystemExit: with code 2 and one sentence when the input is bad or the disk is full, with 130 after a Ctrl-C.
     """
     replace_unprintable()
+    try:
+        run_verb()
+    except KeyboardInterrupt:  # before the run could take the signal over: nothing is lost
+        raise SystemExit(130) from None
+    except OSError as error:
+        if error.errno not in CANNOT_WRITE:
+            raise
+        refuse(
+            f"{error.filename or 'A file'} cannot be written: {error.strerror}. What was written before is intact: make"
+            " room, or choose another folder, then resume with --ckpt_path last."
+        )
+
+
+def run_verb() -> None:
+    """Choose the verb, prepare the command line, and hand over.
+
+    Raises:
+        SystemExit: with code 2 and one sentence when the input is bad.
+    """
     check_packages()
     verb = sys.argv[1] if len(sys.argv) > 1 else ""
     if verb in ("-h", "--help"):
@@ -61,17 +80,7 @@ def main() -> None:
     for path in config_paths(sys.argv):
         require_config(path)
     module, _, function = VERBS[verb].partition(":")
-    try:
-        getattr(import_module(module), function)()
-    except KeyboardInterrupt:  # before the run could take the signal over: nothing is lost
-        raise SystemExit(130) from None
-    except OSError as error:
-        if error.errno not in CANNOT_WRITE:
-            raise
-        refuse(
-            f"{error.filename or 'A file'} cannot be written: {error.strerror}. What was written before is intact: make"
-            " room, or choose another folder, then resume with --ckpt_path last."
-        )
+    getattr(import_module(module), function)()
 
 
 def replace_unprintable() -> None:
