@@ -5,7 +5,7 @@ import inspect
 import warnings
 from collections.abc import Mapping
 from types import FrameType, FunctionType
-from typing import Any, cast
+from typing import Any, cast, get_args, get_origin
 
 from lightning.pytorch import LightningModule
 
@@ -43,11 +43,13 @@ def described(hparams: Mapping[str, Any], module: type) -> dict[str, Any]:
     """The hyperparameters of a module made in Python, in the form that command-line runs save.
 
     Classes and `functools.partial` of classes become `class_path` and `init_args`. Other functions cannot be described
-    and are left out: their defaults apply, or `load_from_checkpoint` is given them again.
+    and are left out: their defaults apply, or `load_from_checkpoint` is given them again. Of a class that is not the
+    default one the arguments are complete, since the parser keeps those of the default class that are not given.
     """
     if "_instantiator" in hparams:
         return dict(hparams)
-    plain = {key: _plain(value) for key, value in hparams.items()}
+    parameters = inspect.signature(module).parameters
+    plain = {key: _plain(value, parameters.get(key)) for key, value in hparams.items()}
     kept = {key: value for key, value in plain.items() if value is not NotImplemented}
     return {"_class_path": f"{module.__module__}.{module.__qualname__}", **kept, "_instantiator": INSTANTIATOR}
 
@@ -83,18 +85,39 @@ def check_imports(hparams: Any, trusted: tuple[str, ...]) -> None:
         )
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any, parameter: inspect.Parameter | None = None) -> Any:
+    """The value as plain data; `parameter` is the one that it is given for."""
     if isinstance(value, PLAIN):
         return value
     if isinstance(value, Mapping):
-        plain = {str(key): _plain(child) for key, child in value.items()}
-        return NotImplemented if any(child is NotImplemented for child in plain.values()) else plain
+        return _all_or_nothing({str(key): _plain(child) for key, child in value.items()})
     if isinstance(value, list | tuple):
         children = [_plain(child) for child in value]
         return NotImplemented if any(child is NotImplemented for child in children) else type(value)(children)
+    if isinstance(value, type) and parameter is not None and _takes_class(parameter.annotation):
+        return f"{value.__module__}.{value.__qualname__}"
     if isinstance(value, functools.partial) and isinstance(value.func, type) and not value.args:
-        arguments = _plain(value.keywords)
-        return NotImplemented if arguments is NotImplemented else {**_plain(value.func), "init_args": arguments}
-    if isinstance(value, type):
-        return {"class_path": f"{value.__module__}.{value.__qualname__}"}
-    return NotImplemented
+        return _class(value.func, value.keywords, parameter)
+    return _class(value, {}, parameter) if isinstance(value, type) else NotImplemented
+
+
+def _class(kind: type, arguments: Mapping[str, Any], parameter: inspect.Parameter | None) -> Any:
+    """A class and its arguments, complete where another class is the default, whose settings would be kept."""
+    plain: dict[str, Any] = {"class_path": f"{kind.__module__}.{kind.__qualname__}"}
+    default = inspect.Parameter.empty if parameter is None else parameter.default
+    own = inspect.signature(kind).parameters if arguments or callable(default) else {}
+    given = {name: _plain(value, own.get(name)) for name, value in arguments.items()}
+    if callable(default) and default not in (kind, inspect.Parameter.empty):
+        defaults = {name: _plain(each.default, each) for name, each in own.items() if each.default is not each.empty}
+        given = {name: value for name, value in defaults.items() if value is not NotImplemented} | given
+    given = _all_or_nothing(given)
+    return given if given is NotImplemented else plain | ({"init_args": given} if given else {})
+
+
+def _all_or_nothing(plain: dict[str, Any]) -> Any:
+    return NotImplemented if any(value is NotImplemented for value in plain.values()) else plain
+
+
+def _takes_class(annotation: Any) -> bool:
+    """Tell whether a class is taken as it is, such as an activation's, and not to be made."""
+    return any(get_origin(each) is type for each in (annotation, *get_args(annotation)))

@@ -6,11 +6,22 @@ from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch.cli import instantiate_module
+from torch import nn
 
-from datamodules.types import UsageError
+from datamodules.types import Spaces, UsageError
+from modules.algorithm import Algorithm
+from modules.curiosity import Curiosity
+from modules.dqn import DQN
 from modules.hparams import described
-from modules.networks import MLP
+from modules.networks import CNN, MLP, NatureCNN
+from modules.networks.preprocessing import Preprocessing
+from modules.networks.twin import TwinNetworks
+from modules.options.controller import Controller
 from modules.ppo import PPO
+from modules.pqn import PQN
+from modules.sac import SAC
+from modules.sac_options import SACOptions
 from tests.training import fitted, small_ppo, snake_data, trainer
 
 
@@ -62,3 +73,52 @@ def test_what_holds_something_that_cannot_be_described_is_left_out_whole() -> No
     plain = described(hparams, PPO)
 
     assert plain["plain"] == [1, "a"] and not {"listed", "made"} & set(plain)
+
+
+FRAMES = Spaces(
+    obs_shape=(6, 6, 3),
+    obs_dtype="uint8",
+    obs_high=8,
+    action_kind="discrete",
+    action_sizes=[2],
+    action_low=[],
+    action_high=[],
+    action_start=[0],
+    agents=1,
+)
+CRITIC: dict[str, Any] = {"critic": functools.partial(TwinNetworks, network=CNN)}
+
+
+def layers(model: nn.Module) -> list[tuple[str, str, Any]]:
+    """Every layer with its scale, if it has one."""
+    parts = model.named_modules()
+    return [(name, repr(part), part.scale if isinstance(part, Preprocessing) else None) for name, part in parts]
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [
+        (PPO, {"network": CNN}),
+        (PPO, {"network": NatureCNN, "shared": True}),
+        (PPO, {"network": functools.partial(CNN, channels=(4,), channels_last=True)}),
+        (PPO, {"network": functools.partial(MLP, activation=nn.Mish)}),
+        (PPO, {"network": functools.partial(CNN, activation=nn.Mish, scale=0.5)}),
+        (DQN, {"network": CNN}),
+        (DQN, {"network": NatureCNN, "optimizer": torch.optim.SGD}),
+        (PQN, {"network": CNN}),
+        (SAC, {"network": CNN, **CRITIC}),
+        (SAC, {"network": CNN, "curiosity": functools.partial(Curiosity, network=CNN), **CRITIC}),
+        (SACOptions, {"network": CNN, "controller": functools.partial(Controller, network=CNN), **CRITIC}),
+    ],
+)
+def test_networks_that_are_not_the_default_are_made_again_as_they_were(
+    kind: type[Algorithm], settings: dict[str, Any]
+) -> None:
+    frames: Spaces = {**FRAMES, "obs_shape": (36, 36, 3)} if settings["network"] is NatureCNN else FRAMES
+    model = kind(frames, **settings)
+
+    again: Any = instantiate_module(
+        kind, {key: value for key, value in described(dict(model.hparams), kind).items() if key != "_instantiator"}
+    )
+
+    assert layers(again) == layers(model)

@@ -31,7 +31,7 @@ from tests.training import Told, trainer, weights_hash
 GRID, WRAPPED = "tests.image_envs.Grid", "tests.image_envs:WrappedCamera-v0"
 
 SMALL = partial(MLP, hidden=(16,), activation="relu")
-CONV = partial(CNN, channels=(4,), hidden=(16,), activation="relu")
+CONV = partial(CNN, channels=(4,), hidden=(16,))
 NATURE = partial(NatureCNN, features=16)
 
 
