@@ -20,6 +20,7 @@ VERBS = {
     "benchmark": "app.benchmark:main",
     "diagnose": "app.diagnose:main",
     "compare": "app.compare:main",
+    "plot": "app.plot:main",
     "monitor": "app.monitor:main",
     "docs": "app.docs:main",
 }
@@ -31,6 +32,7 @@ SENTENCES = {
     "benchmark": "time a config, beside another one or a peer",
     "diagnose": "find out where the time goes and what to change",
     "compare": "settings times seeds: steps to a threshold, final values, curves",
+    "plot": "curves of any runs as a figure, seeds of a config as a band",
     "monitor": "watch a run and the machine in a terminal",
     "docs": "write the reference pages of the documentation",
 }

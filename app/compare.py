@@ -19,11 +19,12 @@ from typing import NamedTuple
 from torch.utils.tensorboard import SummaryWriter
 
 from app.__main__ import find_config, require_config
-from app.chart import chart
 from app.children import child_environ
 from app.comparison import Band, Result, band, judged, table
 from app.curves import Curves
 from app.errors import PlainParser, nearest, refuse
+from app.learning_curves import draw_learning_curves
+from callbacks.plotting import encode, style
 from datamodules.core.printable import printable, printable_line
 
 FINISHED = "finished.json"
@@ -207,7 +208,7 @@ def curve_of(folder: Path, metric: str) -> list[tuple[int, float]]:
 
 
 def write(folder: Path, metric: str, results: list[Result], bands: dict[str, Band], threshold: float | None) -> None:
-    """The points as CSV, the curves as a picture and for TensorBoard."""
+    """The points as CSV, the curves as a figure and for TensorBoard."""
     with (folder / "curves.csv").open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
         rows.writerow(("setting", "seed", "env_steps", metric))
@@ -215,7 +216,9 @@ def write(folder: Path, metric: str, results: list[Result], bands: dict[str, Ban
             for seed, points in enumerate(result.curves, start=1):
                 rows.writerows((result.name, seed, step, value) for step, value in points)
     if bands:
-        chart(bands, metric, threshold).save(folder / "curves.png")
+        references = {} if threshold is None else {"threshold": threshold}
+        with style():
+            (folder / "curves.png").write_bytes(encode(draw_learning_curves({metric: bands}, references)))
     for name, course in bands.items():
         with SummaryWriter(
             str(folder / "compared" / f"{plain(name)[:48]}-{sha256(name.encode()).hexdigest()[:6]}")

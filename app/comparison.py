@@ -85,11 +85,15 @@ def bootstrap(values: Sequence[float], statistic: Callable[[Sequence[float]], fl
 def band(curves: Sequence[Points], most: int = 100) -> Band:
     """The course of several seeds from where all have begun, at `most` steps; in between a curve keeps its value.
 
+    A single seed keeps all its steps.
+
     Values that are not finite are left out, and curves of nothing else; no steps where nothing is left.
     """
     curves = [kept for points in curves if (kept := [point for point in points if math.isfinite(point[1])])]
     if not curves:
         return Band([], [])
+    if len(curves) == 1:
+        return Band([step for step, _ in curves[0]], [Estimate(value, value, value) for _, value in curves[0]])
     first = max(points[0][0] for points in curves)
     steps = sorted({step for points in curves for step, _ in points if step >= first})
     steps = [steps[round(i * (len(steps) - 1) / (most - 1))] for i in range(most)] if len(steps) > most else steps

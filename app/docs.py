@@ -14,7 +14,7 @@ import yaml
 from jsonargparse import ArgumentParser
 from lightning.pytorch import Callback, LightningDataModule
 
-from app import benchmark, compare, diagnose, monitor
+from app import benchmark, compare, diagnose, monitor, plot
 from app.__main__ import SENTENCES, configs_folder, shipped_configs
 from app.errors import refuse
 from app.metrics import SECTIONS, Section
@@ -48,7 +48,7 @@ LIGHTNING_OPTIONS = (
     ("--print_config", "print the merged settings and exit; the output is a config"),
     ("--help", "list every setting of the verb; of one class: `--model.help CLASS`"),
 )
-PARSERS = {"benchmark": benchmark, "diagnose": diagnose, "compare": compare, "monitor": monitor}
+PARSERS = {"benchmark": benchmark, "diagnose": diagnose, "compare": compare, "plot": plot, "monitor": monitor}
 
 
 def main() -> None:

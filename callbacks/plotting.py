@@ -90,10 +90,10 @@ def canvas_pixels(figure: Any) -> np.ndarray:
     return np.asarray(figure.canvas.buffer_rgba())[..., :3].copy()
 
 
-def png(figure: Any) -> bytes:
-    """Render a figure as the contents of a PNG file."""
+def encode(figure: Any, kind: str = "png") -> bytes:
+    """Render a figure as the contents of a file: png, pdf or svg."""
     file = io.BytesIO()
-    figure.savefig(file, format="png")
+    figure.savefig(file, format=kind)
     return file.getvalue()
 
 

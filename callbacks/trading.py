@@ -12,7 +12,7 @@ from lightning.pytorch import Callback, Trainer
 from callbacks.atomic import atomic_file
 from callbacks.boards import boards, show
 from callbacks.checkpoint import run_folder
-from callbacks.plotting import COLOURS, WIDE, legend_below, new_figure, pixels, png, style
+from callbacks.plotting import COLOURS, WIDE, encode, legend_below, new_figure, pixels, style
 from datamodules.core.printable import printable
 
 MEASURES = {
@@ -56,7 +56,7 @@ class TradingReport(Callback):
             with atomic_file(folder / f"trading_{name}.csv") as file:
                 file.write(day_by_day(report).encode())
             with style(), atomic_file(folder / f"trading_{name}.png") as file:
-                file.write(png(draw_equity(report)))
+                file.write(encode(draw_equity(report)))
         tables = [
             {"symbol": each.symbol, "days": [str(each.day[0]), str(each.day[-1])], "policies": each.rows}
             for each in reports

@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 
-from app.chart import COLOURS, LINE, MARGIN, SIZE, chart, ticks
 from app.comparison import band, bootstrap, crossing, interquartile_mean, judged, table
 
 CURVE = [(10, 0.1), (20, 0.5), (30, 0.4), (40, 0.9)]
@@ -56,29 +55,6 @@ def test_the_table_measures_steps_by_the_first_setting() -> None:
     assert "400 [400, 400], 1 of 1" in lines[1] and "200 [200, 200] x0.50, 1 of 1" in lines[2]
 
 
-def test_the_chart_shows_every_setting() -> None:
-    picture = chart({"a": band([CURVE]), "b": band([[(10, 0.3), (40, 0.3)]])}, "eval/return_mean", 0.5)
-
-    pixels = np.asarray(picture).astype(int)
-    assert picture.size == (SIZE[0], SIZE[1] + 2 * LINE)
-    for colour in COLOURS[:2]:
-        wanted = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
-        assert (np.abs(pixels - wanted).max(-1) < 20).sum() > 50
-
-
-def test_names_stand_above_the_plot_and_hide_nothing_of_it() -> None:
-    names = ["a", "a name so long that it would reach far into the curves"]
-    short, long = (chart({name: band([CURVE])}, "eval/return_mean", 0.9) for name in names)
-
-    plot = slice(MARGIN[1] + LINE - 4, None)
-    assert np.array_equal(np.asarray(short)[plot], np.asarray(long)[plot])
-    assert not np.array_equal(np.asarray(short), np.asarray(long))
-
-
-def test_ticks_are_round() -> None:
-    assert ticks(0, 2000) == [0, 500, 1000, 1500, 2000]
-
-
 def test_values_that_are_not_finite_are_left_out_and_counted() -> None:
     result = judged("one", [CURVE, [(10, math.nan)], [(10, 0.5), (20, math.nan)]], None, "max")
 
@@ -88,8 +64,9 @@ def test_values_that_are_not_finite_are_left_out_and_counted() -> None:
     assert math.isnan(judged("none", [[(1, math.nan)]], None, "max").final.value)
 
 
-def test_a_single_evaluation_is_drawn() -> None:
-    pixels = np.asarray(chart({"a": band([[(10, 0.3)], [(10, 0.5)]])}, "eval/return_mean", None)).astype(int)
+def test_a_single_seed_keeps_all_its_steps() -> None:
+    points = [(step, float(step)) for step in range(300)]
 
-    wanted = [int(COLOURS[0][i : i + 2], 16) for i in (1, 3, 5)]
-    assert (np.abs(pixels[MARGIN[1] + LINE :] - wanted).max(-1) < 20).sum() > 50
+    course = band([points])
+
+    assert course.steps == [step for step, _ in points] and course.estimates[7] == (7.0, 7.0, 7.0)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from callbacks.plotting import COLOURS, FRAME_MS, REST_MS, STYLE, gif, legend_below, new_figure, pixels, png, style
+from callbacks.plotting import COLOURS, FRAME_MS, REST_MS, STYLE, encode, gif, legend_below, new_figure, pixels, style
 
 
 def test_a_figure_is_light_whatever_the_settings_of_the_user() -> None:
@@ -35,7 +35,7 @@ def test_every_setting_of_the_style_is_in_force_within_it() -> None:
 def test_nothing_keeps_a_figure_alive() -> None:
     with style():
         figure, _ = new_figure()
-        pixels(figure), png(figure)
+        pixels(figure), encode(figure)
     gone = weakref.ref(figure)
 
     del figure, _
@@ -48,7 +48,7 @@ def test_a_png_has_the_size_of_its_figure() -> None:
     with style():
         figure, _ = new_figure(size=(2, 1))
 
-    assert Image.open(io.BytesIO(png(figure))).size == (200, 100)
+    assert Image.open(io.BytesIO(encode(figure))).size == (200, 100)
 
 
 @pytest.mark.parametrize(("names", "rows"), [(["a", "b"], 1), (["a long name of an option"] * 5, 2)])
