@@ -18,6 +18,7 @@ import yaml
 
 from app.config_files import problem
 from app.security import why_untrustworthy
+from app.setting_owners import owners
 from datamodules.core.printable import printable_line
 
 PLAIN_WORDS: dict[Any, str] = {
@@ -122,6 +123,11 @@ def _unknown_key(key: str, parents: list[str], options: dict[str, Any], argv: Se
         owner = written.rpartition(".")[0]
         cure = f"name a class there first, as in `--{owner} modules.networks.MLP`."
         return f"`{written}` ({place}) is not a setting, because `{owner}` takes none as it is: {cure}"
+    if found := owners(written):
+        one, others = ("another class", "that") if len(found) == 1 else ("other classes", "one of them")
+        return (
+            f"`{written}` ({place}) belongs to {one}: name {others} (class_path {' or '.join(found)}), or leave it out."
+        )
     head, _, _ = key.rpartition(".")
     siblings = [name for name in valid if head and name.startswith(f"{head}.")]
     return f"`{written}` ({place}) is not a setting: {nearest(key, siblings or valid)}"
