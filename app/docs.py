@@ -29,13 +29,13 @@ GIVEN = {"spaces", "obs_shape"}
 """Arguments that the command line or the algorithm gives."""
 
 KINDS = {
-    "algorithms": ("Algorithms", "--model CLASS, then --model.NAME VALUE"),
-    "networks": ("Networks", "--model.network CLASS, then --model.network.NAME VALUE"),
-    "options": ("Options and curiosity", "--model.controller CLASS, then --model.controller.NAME VALUE"),
-    "latent_models": ("Latent models", "--model.model CLASS, then --model.model.NAME VALUE"),
-    "exploration": ("Exploration", "--model.exploration CLASS, then --model.exploration.NAME VALUE"),
-    "data": ("Data", "--data CLASS, then --data.NAME VALUE"),
-    "callbacks": ("Callbacks", "an entry of trainer.callbacks in a config"),
+    "algorithms": ("Algorithms", "`--model CLASS`, then `--model.NAME VALUE`"),
+    "networks": ("Networks", "`--model.network CLASS`, then `--model.network.NAME VALUE`"),
+    "options": ("Options and curiosity", "`--model.controller CLASS`, then `--model.controller.NAME VALUE`"),
+    "latent_models": ("Latent models", "`--model.model CLASS`, then `--model.model.NAME VALUE`"),
+    "exploration": ("Exploration", "`--model.exploration CLASS`, then `--model.exploration.NAME VALUE`"),
+    "data": ("Data", "`--data CLASS`, then `--data.NAME VALUE`"),
+    "callbacks": ("Callbacks", "an entry of `trainer.callbacks` in a config"),
 }
 """The pages of settings: title, and how a setting is given."""
 
@@ -114,7 +114,7 @@ def metrics_page(sections: Iterable[Section]) -> str:
 
 def settings_index() -> str:
     """Return the page that leads to the settings of each kind of class."""
-    rows = [(f"[{title}](settings/{kind}.md)", f"`{usage}`") for kind, (title, usage) in KINDS.items()]
+    rows = [(f"[{title}](settings/{kind}.md)", usage) for kind, (title, usage) in KINDS.items()]
     text = (
         "Every argument of a class that a config can name is a setting. `python -m app fit --config NAME"
         " --print_config` shows what a run would use; `--model.help CLASS` shows the same texts in the terminal."
@@ -126,7 +126,7 @@ def settings_index() -> str:
 def settings_page(kind: str, classes: Iterable[type]) -> str:
     """Return the tables of settings of some classes."""
     title, usage = KINDS[kind]
-    parts = [f"Set with: `{usage}`."]
+    parts = [f"Set with {usage}."]
     for cls in classes:
         parts += [f"## {cls.__name__}", f"`{cls.__module__}.{cls.__qualname__}`: {summary(cls)}"]
         if rows := list(setting_rows(cls)):
