@@ -13,7 +13,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from callbacks.commands import command
 from datamodules.core.printable import printable
-from datamodules.core.signals import SignalExit, exit_by_signal, handled_signals
+from datamodules.core.signals import SecondSignal, SignalExit, exit_by_signal, handled_signals, silence_lost_terminal
 
 WORDS = b"\nStopping after this iteration; Ctrl-C again stops at once, and loses what is not saved.\n"
 
@@ -37,6 +37,7 @@ class Interrupt(Callback):
     def __init__(self) -> None:
         self.stopped_by: signal.Signals | None = None
         self._received: signal.Signals | None = None
+        self._is_second = SecondSignal()
         self._replaced: dict[signal.Signals, Any] = {}
         self._says_so = True
         self._evaluates: int | float = 1.0
@@ -44,6 +45,7 @@ class Interrupt(Callback):
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Take the signals over, in the main thread, where Python lets us."""
         self.stopped_by = self._received = None
+        self._is_second = SecondSignal()
         self._says_so = trainer.is_global_zero
         if threading.current_thread() is threading.main_thread():
             for number in handled_signals():
@@ -54,12 +56,13 @@ class Interrupt(Callback):
 
         Raises: SignalExit for a second one.
         """
-        if self._received is not None:
+        silence_lost_terminal()
+        if self._is_second(number):
             raise SignalExit(number)
-        self._received = signal.Signals(number)
-        if self._says_so:
-            with suppress(OSError):  # the terminal may be gone
+        if self._received is None and self._says_so:
+            with suppress(OSError):  # what read our output may have ended with the same Ctrl-C
                 os.write(2, WORDS)
+        self._received = signal.Signals(number)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Stop if any rank was told to; the weights and environments are between two iterations here."""

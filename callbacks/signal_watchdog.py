@@ -7,7 +7,7 @@ import time
 from types import TracebackType
 from typing import Self
 
-from datamodules.core.signals import STOP_SIGNALS
+from datamodules.core.signals import STOP_SIGNALS, SecondSignal
 
 
 class SignalWatchdog:
@@ -43,13 +43,13 @@ class SignalWatchdog:
             self._pipe = None
 
     def _watch(self, reader: int) -> None:
-        numbers: list[int] = []
-        while len(numbers) < 2 and (byte := os.read(reader, 1)):
-            numbers += [number for number in byte if number in STOP_SIGNALS]
+        is_second, number = SecondSignal(), 0
+        while (byte := os.read(reader, 1)) and not (byte[0] in STOP_SIGNALS and is_second(number := byte[0])):
+            pass
         os.close(reader)
-        if len(numbers) == 2:
+        if byte:
             time.sleep(self.grace)
-            os._exit(128 + numbers[-1])
+            os._exit(128 + number)
 
 
 if hasattr(os, "register_at_fork"):

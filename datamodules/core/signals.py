@@ -1,7 +1,9 @@
 """Signals that ask the program to stop, and the exit they lead to."""
 
+import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -11,6 +13,13 @@ STOP_SIGNALS: tuple[signal.Signals, ...] = tuple(
     signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
 """Ctrl-C, a request to end, and the loss of the terminal, which Windows does not have."""
+
+
+TERMINALS = tuple(descriptor for descriptor in range(3) if os.isatty(descriptor))
+"""Which of standard input, output and error were a terminal when the program began."""
+
+HANGUP_S = 1.0
+"""Seconds within which the shell and the kernel both send SIGHUP for one terminal that is closed."""
 
 
 class SignalExit(SystemExit):
@@ -25,7 +34,38 @@ def exit_by_signal(number: int, frame: FrameType | None) -> NoReturn:
 
     Raises: SignalExit.
     """
+    silence_lost_terminal()
     raise SignalExit(number)
+
+
+def terminal_is_lost() -> bool:
+    """Whether the program began with a terminal that has been closed since."""
+    return any(not os.isatty(descriptor) for descriptor in TERMINALS)
+
+
+def silence_lost_terminal() -> None:
+    """Send what would be written to a terminal that has been closed, which is an error, nowhere."""
+    for descriptor in TERMINALS:
+        if descriptor and not os.isatty(descriptor):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, descriptor)
+            os.close(nowhere)
+
+
+class SecondSignal:
+    """Tells the second stop signal from the first, and from the same loss of a terminal announced twice."""
+
+    def __init__(self) -> None:
+        self._first: tuple[int, float] | None = None
+
+    def __call__(self, number: int) -> bool:
+        """Whether a signal that comes now is another one than the first."""
+        now = time.monotonic()
+        if self._first is None:
+            self._first = number, now
+            return False
+        hangup = number == self._first[0] == getattr(signal, "SIGHUP", None)
+        return not (hangup and now - self._first[1] < HANGUP_S and terminal_is_lost())
 
 
 def handled_signals() -> tuple[signal.Signals, ...]:
