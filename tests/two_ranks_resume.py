@@ -1,6 +1,6 @@
 """A small run on some CPU processes; `python -m tests.two_ranks_resume FOLDER RANKS [max_steps=N]`.
 
-It continues from FOLDER/part.ckpt if that is there, writes FOLDER/part.ckpt at its end, and its counters into FOLDER/counters.json.
+It continues from FOLDER/part.ckpt if that is there, and writes FOLDER/part.ckpt and FOLDER/counters.json at its end.
 """
 
 import json
