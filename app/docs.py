@@ -14,10 +14,14 @@ import yaml
 from jsonargparse import ArgumentParser
 from lightning.pytorch import Callback, LightningDataModule
 
-from app import benchmark, compare, diagnose, monitor, plot
 from app.__main__ import SENTENCES, configs_folder, shipped_configs
+from app.benchmark import make_parser as benchmark_parser
+from app.compare import make_parser as compare_parser
+from app.diagnose import make_parser as diagnose_parser
 from app.errors import refuse
 from app.metrics import SECTIONS, Section
+from app.monitor import make_parser as monitor_parser
+from app.plot import make_parser as plot_parser
 from modules.algorithm import Algorithm
 from modules.curiosity import Curiosity
 
@@ -48,7 +52,13 @@ LIGHTNING_OPTIONS = (
     ("--print_config", "print the merged settings and exit; the output is a config"),
     ("--help", "list every setting of the verb; of one class: `--model.help CLASS`"),
 )
-PARSERS = {"benchmark": benchmark, "diagnose": diagnose, "compare": compare, "plot": plot, "monitor": monitor}
+PARSERS = {
+    "benchmark": benchmark_parser,
+    "diagnose": diagnose_parser,
+    "compare": compare_parser,
+    "plot": plot_parser,
+    "monitor": monitor_parser,
+}
 
 
 def main() -> None:
@@ -230,8 +240,8 @@ def cli_page() -> str:
     parts = ["`python -m app VERB [options]`.", table(("verb", "what it does"), [(f"`{v}`", s) for v, s in verbs()])]
     lightning = table(("option", "meaning"), [(f"`{option}`", text) for option, text in LIGHTNING_OPTIONS])
     parts += ["## fit, validate, test, predict", lightning]
-    for verb, module in PARSERS.items():
-        parts += [f"## {verb}", table(("option", "meaning"), option_rows(module.make_parser()))]
+    for verb, make_parser in PARSERS.items():
+        parts += [f"## {verb}", table(("option", "meaning"), option_rows(make_parser()))]
         if verb == "diagnose":
             parts.append("It takes the options of `fit` as well.")
     return page("Command line", *parts)

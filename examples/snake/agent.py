@@ -59,7 +59,7 @@ class DQNAgent:
     """Deep Q-learning as the old system had it (Mnih et al. 2015, doi:10.1038/nature14236), without its dropout.
 
     An old loop keeps to `remember(..., terminated or truncated)`, so that a cut-off episode counts as a terminal one;
-    what Leyden's own DQN does better is in the README.
+    what Leyden's own DQN does better is in docs/algorithms/dqn.md.
 
     Args:
         state_size: numbers in a state.

@@ -90,7 +90,7 @@ def test_commands_of_other_verbs_parse(index: int) -> None:
     if verb not in docs.PARSERS:
         return
 
-    options, rest = docs.PARSERS[verb].make_parser().parse_known_args(words)
+    options, rest = docs.PARSERS[verb]().parse_known_args(words)
 
     assert not rest or verb == "diagnose"
     assert set(getattr(options, "config", None) or []) <= set(shipped_configs())
