@@ -5,24 +5,28 @@ their own.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import gymnasium as gym
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from app.pace import Pace
 from app.peer_drivers import (
+    Task,
     as_they_are,
     mlp_shape,
+    paced_by_updates,
     refuse_without_counterpart,
     run_sb3,
     run_skrl,
     skrl_envs,
     skrl_layers,
+    skrl_model,
+    skrl_sizes,
     skrl_spaces,
 )
-from app.peers_dqn import QTask, q_task_of, train_sb3_dqn, train_skrl_dqn
+from app.peers_dqn import DQNTask, q_task_of, train_sb3_dqn, train_skrl_dqn
 from app.peers_sac import SACTask, sac_task_of, train_sb3_sac, train_skrl_sac
 from datamodules.replay import ReplayData
 from datamodules.rollout import RolloutData
@@ -32,18 +36,11 @@ from modules.ppo import PPO
 from modules.sac import SAC
 
 
-class Task(NamedTuple):
-    """What to train, in the words of our configs; `hidden` and `activation` are those of both separate networks."""
+@dataclass(frozen=True, kw_only=True)
+class PPOTask(Task):
+    """What PPO trains."""
 
-    env: str
-    env_kwargs: dict[str, Any]
     action_kind: str
-    num_envs: int
-    horizon: int
-    hidden: tuple[int, ...]
-    activation: type[nn.Module]
-    learning_rate: float
-    gamma: float
     lam: float
     passes: int
     minibatches: int
@@ -53,24 +50,19 @@ class Task(NamedTuple):
     entropy_weight: float
     max_grad_norm: float
 
-    @property
-    def env_steps(self) -> int:
-        """Environment steps of an iteration."""
-        return self.num_envs * self.horizon
-
 
 class Peer(NamedTuple):
     """A library: what to import, and how it trains each kind of task at a pace."""
 
     package: str
-    trainers: dict[type, Callable[[Any, Pace], None]]
+    trainers: dict[type[Task], Callable[[Any, Pace], None]]
 
-    def train(self, task: Any, pace: Pace) -> None:
+    def train(self, task: Task, pace: Pace) -> None:
         """Train a task until the pace says that it is over."""
         self.trainers[type(task)](task, pace)
 
 
-def task_of(data: Any, model: Any, who: str) -> Task | QTask | SACTask:
+def task_of(data: Any, model: Any, who: str) -> Task:
     """The task in a form that every peer has.
 
     Raises: UsageError, one sentence, for what cannot be translated, with what to change.
@@ -85,8 +77,8 @@ def task_of(data: Any, model: Any, who: str) -> Task | QTask | SACTask:
         raise UsageError(f"{who} can be compared with modules.ppo.PPO, modules.dqn.DQN and modules.sac.SAC only.")
     refuse_untranslatable(data, model, who)
     hidden, activation = mlp_shape(model.network, who)
-    plain = as_they_are(set(Task._fields), data, model)
-    return Task(**plain, action_kind=data.spaces["action_kind"], hidden=hidden, activation=activation)
+    plain = as_they_are(PPOTask, data, model)
+    return PPOTask(**plain, action_kind=data.spaces["action_kind"], hidden=hidden, activation=activation)
 
 
 def refuse_untranslatable(data: RolloutData, model: PPO, who: str) -> None:
@@ -105,7 +97,7 @@ def refuse_untranslatable(data: RolloutData, model: PPO, who: str) -> None:
         raise UsageError(f"{who} is compared on Discrete and Box actions only; {data.env} has other ones.")
 
 
-def train_sb3(task: Task, pace: Pace) -> None:
+def train_sb3(task: PPOTask, pace: Pace) -> None:
     """Stable-Baselines3's PPO."""
     run_sb3(
         "PPO",
@@ -123,25 +115,16 @@ def train_sb3(task: Task, pace: Pace) -> None:
     )
 
 
-def train_skrl(task: Task, pace: Pace) -> None:
+def train_skrl(task: PPOTask, pace: Pace) -> None:
     """Skrl's PPO."""
     from skrl.agents.torch.ppo import PPO as SkrlPPO
 
-    class Paced(SkrlPPO):
-        """Ticks after every update: an iteration is over."""
-
-        def update(self, **timing: int) -> None:
-            super().update(**timing)
-            self.tracking_data.clear()
-            if not pace.tick(task.env_steps):
-                raise SystemExit(0)
-
     envs = skrl_envs(task)
-    models = {role: skrl_model(task, role, skrl_spaces(envs)) for role in ("policy", "value")}
-    run_skrl(Paced, task, envs, models, task.horizon, skrl_settings(task))
+    models = {role: network_of(task, role, skrl_spaces(envs)) for role in ("policy", "value")}
+    run_skrl(paced_by_updates(SkrlPPO, pace, task.env_steps), task, envs, models, task.horizon, skrl_settings(task))
 
 
-def skrl_settings(task: Task) -> dict[str, Any]:
+def skrl_settings(task: PPOTask) -> dict[str, Any]:
     """Ours in skrl's words; it has no 1/2 in its value loss, and 0 switches its value clip off."""
     return {
         "rollouts": task.horizon,
@@ -159,31 +142,23 @@ def skrl_settings(task: Task) -> dict[str, Any]:
     }
 
 
-def skrl_model(task: Task, role: str, spaces: dict[str, Any]) -> Any:
+def network_of(task: PPOTask, role: str, spaces: dict[str, Any]) -> Any:
     """A policy or a value function with its own network, as skrl wants them."""
-    from skrl.models.torch import CategoricalMixin, DeterministicMixin, GaussianMixin, Model
+    observations, actions = skrl_sizes(spaces)
+    if role == "value":
+        return skrl_model("Deterministic", spaces, skrl_layers(task, observations, 1))
+    layers = skrl_layers(task, observations, actions)
+    if task.action_kind == "discrete":
+        return skrl_model("Categorical", spaces, layers)
+    return skrl_model("Gaussian", spaces, layers, with_log_std, log_stds=actions)
 
-    actor = GaussianMixin if task.action_kind == "continuous" else CategoricalMixin
-    mixin = DeterministicMixin if role == "value" else actor
 
-    class Torso(mixin, Model):  # type: ignore[valid-type, misc]
-        """The layers of the task, and what the mixin makes of their output."""
-
-        def __init__(self) -> None:
-            Model.__init__(self, **spaces)
-            mixin.__init__(self)
-            outputs = 1 if role == "value" else self.num_actions
-            self.net = skrl_layers(task, self.num_observations, outputs)
-            self.log_std = nn.Parameter(torch.zeros(outputs if mixin is GaussianMixin else 0))
-
-        def compute(self, inputs: dict[str, Tensor], role: str) -> tuple[Tensor, dict[str, Any]]:
-            extras = {"log_std": self.log_std} if mixin is GaussianMixin else {}
-            return self.net(inputs["observations"]), extras
-
-    return Torso()
+def with_log_std(model: Any, inputs: dict[str, Tensor]) -> tuple[Tensor, dict[str, Any]]:
+    """The means, and the log standard deviation, which is the same everywhere."""
+    return model.net(inputs["observations"]), {"log_std": model.log_std}
 
 
 PEERS = {
-    "sb3": Peer("stable_baselines3", {Task: train_sb3, QTask: train_sb3_dqn, SACTask: train_sb3_sac}),
-    "skrl": Peer("skrl", {Task: train_skrl, QTask: train_skrl_dqn, SACTask: train_skrl_sac}),
+    "sb3": Peer("stable_baselines3", {PPOTask: train_sb3, DQNTask: train_sb3_dqn, SACTask: train_sb3_sac}),
+    "skrl": Peer("skrl", {PPOTask: train_skrl, DQNTask: train_skrl_dqn, SACTask: train_skrl_sac}),
 }

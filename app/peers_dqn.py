@@ -1,18 +1,21 @@
 """Other libraries' DQN on the task of a `modules.dqn.DQN`; `app.peers` has the rest."""
 
-from typing import Any, NamedTuple
-
-from torch import Tensor, nn
+from dataclasses import dataclass
+from typing import Any
 
 from app.pace import Pace
 from app.peer_drivers import (
+    ReplayTask,
     as_they_are,
     mlp_shape,
     refuse_without_counterpart,
+    replay_changes,
     run_sb3,
     run_skrl,
     skrl_envs,
     skrl_layers,
+    skrl_model,
+    skrl_sizes,
     skrl_spaces,
 )
 from datamodules.replay import ReplayData
@@ -20,32 +23,16 @@ from modules.dqn import DQN
 from modules.networks.q_heads import QHead
 
 
-class QTask(NamedTuple):
-    """What to train, in the words of our configs; `updates` are those of an iteration."""
+@dataclass(frozen=True, kw_only=True)
+class DQNTask(ReplayTask):
+    """What DQN trains."""
 
-    env: str
-    env_kwargs: dict[str, Any]
-    num_envs: int
-    horizon: int
-    hidden: tuple[int, ...]
-    activation: type[nn.Module]
-    learning_rate: float
-    gamma: float
-    batch_size: int
-    updates: int
-    capacity: int
-    learning_starts: int
     target_interval: int
     epsilon: float
     max_grad_norm: float
 
-    @property
-    def env_steps(self) -> int:
-        """Environment steps of an iteration."""
-        return self.num_envs * self.horizon
 
-
-def q_task_of(data: ReplayData, model: DQN, who: str) -> QTask:
+def q_task_of(data: ReplayData, model: DQN, who: str) -> DQNTask:
     """The task in a form that every peer has.
 
     Raises: UsageError, one sentence, for what cannot be translated, with what to change.
@@ -53,19 +40,17 @@ def q_task_of(data: ReplayData, model: DQN, who: str) -> QTask:
     changes = {
         "model.double=false": model.online_chooses,
         "model.tau=null": model.tau is not None,
-        "data.n_step=1": data.n_step > 1,
-        "data.priority_alpha=0": data.priority_alpha > 0,
-        "data.frame_stack=1": data.frame_stack > 1,
+        **replay_changes(data),
         "model.head=modules.networks.q_heads.QHead": type(model.online.head) is not QHead or model.online.head.dueling,
     }
     refuse_without_counterpart(who, changes)
     hidden, activation = mlp_shape(model.online.torso, who)
-    plain = as_they_are(set(QTask._fields), data, model)
+    plain = as_they_are(DQNTask, data, model)
     derived = {"updates": data.updates_per_iteration, "epsilon": model.explore.end}
-    return QTask(**{**plain, **derived, "hidden": hidden, "activation": activation})
+    return DQNTask(**{**plain, **derived, "hidden": hidden, "activation": activation})
 
 
-def train_sb3_dqn(task: QTask, pace: Pace) -> None:
+def train_sb3_dqn(task: DQNTask, pace: Pace) -> None:
     """Stable-Baselines3's DQN, done with exploring; it has no target interval but in environment steps."""
     run_sb3(
         "DQN",
@@ -83,7 +68,7 @@ def train_sb3_dqn(task: QTask, pace: Pace) -> None:
     )
 
 
-def train_skrl_dqn(task: QTask, pace: Pace) -> None:
+def train_skrl_dqn(task: DQNTask, pace: Pace) -> None:
     """Skrl's DQN, done with exploring; it cannot clip gradients."""
     from skrl.agents.torch.dqn import DQN as SkrlDQN
 
@@ -97,7 +82,7 @@ def train_skrl_dqn(task: QTask, pace: Pace) -> None:
                 raise SystemExit(0)
 
     envs = skrl_envs(task)
-    models = {role: skrl_q_network(task, skrl_spaces(envs)) for role in ("q_network", "target_q_network")}
+    models = {role: network_of(task, skrl_spaces(envs)) for role in ("q_network", "target_q_network")}
     settings = {
         "gradient_steps": task.updates,
         "batch_size": task.batch_size,
@@ -112,19 +97,6 @@ def train_skrl_dqn(task: QTask, pace: Pace) -> None:
     run_skrl(Paced, task, envs, models, task.capacity // task.num_envs, settings)
 
 
-def skrl_q_network(task: QTask, spaces: dict[str, Any]) -> Any:
+def network_of(task: DQNTask, spaces: dict[str, Any]) -> Any:
     """Action values as skrl wants them."""
-    from skrl.models.torch import DeterministicMixin, Model
-
-    class Values(DeterministicMixin, Model):
-        """The layers of the task and a number for every action."""
-
-        def __init__(self) -> None:
-            Model.__init__(self, **spaces)
-            DeterministicMixin.__init__(self)
-            self.net = skrl_layers(task, self.num_observations, int(spaces["action_space"].n))
-
-        def compute(self, inputs: dict[str, Tensor], role: str) -> tuple[Tensor, dict[str, Any]]:
-            return self.net(inputs["observations"]), {}
-
-    return Values()
+    return skrl_model("Deterministic", spaces, skrl_layers(task, *skrl_sizes(spaces)))

@@ -1,6 +1,7 @@
 """Other libraries' SAC on the task of a `modules.sac.SAC`; `app.peers` has the rest."""
 
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import gymnasium as gym
 import torch
@@ -8,12 +9,17 @@ from torch import Tensor, nn
 
 from app.pace import Pace
 from app.peer_drivers import (
+    ReplayTask,
     as_they_are,
+    paced_by_updates,
     refuse_without_counterpart,
+    replay_changes,
     run_sb3,
     run_skrl,
     skrl_envs,
     skrl_layers,
+    skrl_model,
+    skrl_sizes,
     skrl_spaces,
 )
 from datamodules.replay import ReplayData
@@ -23,29 +29,13 @@ from modules.networks.twin import TwinLinear, TwinMLP
 from modules.sac import SAC, UNBOUNDED
 
 
-class SACTask(NamedTuple):
-    """What to train, in the words of our configs; `updates` are those of an iteration, `hidden` of every network."""
+@dataclass(frozen=True, kw_only=True)
+class SACTask(ReplayTask):
+    """What SAC trains."""
 
-    env: str
-    env_kwargs: dict[str, Any]
-    num_envs: int
-    horizon: int
-    hidden: tuple[int, ...]
-    activation: type[nn.Module]
-    learning_rate: float
-    gamma: float
     tau: float
     alpha: float
     tune_alpha: bool
-    batch_size: int
-    updates: int
-    capacity: int
-    learning_starts: int
-
-    @property
-    def env_steps(self) -> int:
-        """Environment steps of an iteration."""
-        return self.num_envs * self.horizon
 
 
 def sac_task_of(data: ReplayData, model: SAC, who: str) -> SACTask:
@@ -54,9 +44,7 @@ def sac_task_of(data: ReplayData, model: SAC, who: str) -> SACTask:
     Raises: UsageError, one sentence, for what cannot be translated, with what to change.
     """
     changes = {
-        "data.n_step=1": data.n_step > 1,
-        "data.priority_alpha=0": data.priority_alpha > 0,
-        "data.frame_stack=1": data.frame_stack > 1,
+        **replay_changes(data),
         "model.max_grad_norm=null": model.max_grad_norm < UNBOUNDED,
         "model.normalize_obs=false": model.obs_normalizer is not None,
         "model.noise_hold=1": model.noise_hold > 1,
@@ -67,9 +55,10 @@ def sac_task_of(data: ReplayData, model: SAC, who: str) -> SACTask:
     if data.env not in gym.registry or not model.continuous:
         raise UsageError(f"{who} is compared on Gymnasium ids with Box actions only, and data.env is {data.env}.")
     hidden, activation = shape_of(model, who)
-    plain = as_they_are(set(SACTask._fields) - {"updates"}, data, model)  # the model's are what it made so far
+    plain = as_they_are(SACTask, data, model)
     alpha = float(model.log_alpha.detach().exp())
-    return SACTask(**plain, hidden=hidden, activation=activation, alpha=alpha, updates=data.updates_per_iteration)
+    derived = {"alpha": alpha, "updates": data.updates_per_iteration}  # the model's `updates` are what it made so far
+    return SACTask(**{**plain, **derived, "hidden": hidden, "activation": activation})
 
 
 def shape_of(model: SAC, who: str) -> tuple[tuple[int, ...], type[nn.Module]]:
@@ -111,21 +100,13 @@ def train_skrl_sac(task: SACTask, pace: Pace) -> None:
     """Skrl's SAC, on synchronous environments."""
     from skrl.agents.torch.sac import SAC as SkrlSAC
 
-    class Paced(SkrlSAC):
-        """Ticks after the updates of every vector step."""
-
-        def update(self, **timing: int) -> None:
-            super().update(**timing)
-            self.tracking_data.clear()
-            if not pace.tick(task.num_envs):
-                raise SystemExit(0)
-
     envs = skrl_envs(task, own_vector=False)
     spaces = skrl_spaces(envs)
-    critics = {name: skrl_model(task, spaces, critic=True) for name in ("critic_1", "critic_2")}
-    targets = {f"target_{name}": skrl_model(task, spaces, critic=True) for name in critics}
-    models = {"policy": skrl_model(task, spaces, critic=False), **critics, **targets}
-    run_skrl(Paced, task, envs, models, task.capacity // task.num_envs, skrl_settings(task))
+    critics = {name: network_of(task, spaces, critic=True) for name in ("critic_1", "critic_2")}
+    targets = {f"target_{name}": network_of(task, spaces, critic=True) for name in critics}
+    models = {"policy": network_of(task, spaces, critic=False), **critics, **targets}
+    paced = paced_by_updates(SkrlSAC, pace, task.num_envs)  # it updates after every vector step
+    run_skrl(paced, task, envs, models, task.capacity // task.num_envs, skrl_settings(task))
 
 
 def skrl_settings(task: SACTask) -> dict[str, Any]:
@@ -149,27 +130,20 @@ def skrl_settings(task: SACTask) -> dict[str, Any]:
     }
 
 
-def skrl_model(task: SACTask, spaces: dict[str, Any], *, critic: bool) -> Any:
+def network_of(task: SACTask, spaces: dict[str, Any], *, critic: bool) -> Any:
     """A squashed policy or a critic of observation and action, as skrl wants them."""
-    from skrl.models.torch import DeterministicMixin, GaussianMixin, Model
+    observations, actions = skrl_sizes(spaces)
+    if critic:
+        return skrl_model("Deterministic", spaces, skrl_layers(task, observations + actions, 1), of_both)
+    return skrl_model("Gaussian", spaces, skrl_layers(task, observations, 2 * actions), squashed)
 
-    mixin = DeterministicMixin if critic else GaussianMixin
 
-    class Torso(mixin, Model):  # type: ignore[valid-type, misc]
-        """The layers of the task, and what the mixin makes of their output."""
+def of_both(model: Any, inputs: dict[str, Tensor]) -> tuple[Tensor, dict[str, Any]]:
+    """What a critic makes of observation and action."""
+    return model.net(torch.cat([inputs["observations"], inputs["taken_actions"]], -1)), {}
 
-        def __init__(self) -> None:
-            Model.__init__(self, **spaces)
-            mixin.__init__(self)
-            inputs = self.num_observations + self.num_actions * critic
-            self.net = skrl_layers(task, inputs, 1 if critic else 2 * self.num_actions)
 
-        def compute(self, inputs: dict[str, Tensor], role: str) -> tuple[Tensor, dict[str, Any]]:
-            seen = [inputs["observations"], inputs["taken_actions"]] if critic else [inputs["observations"]]
-            output = self.net(torch.cat(seen, -1))
-            if critic:
-                return output, {}
-            mean, log_std = output.chunk(2, -1)
-            return torch.tanh(mean), {"log_std": log_std.clamp(-5, 2)}
-
-    return Torso()
+def squashed(model: Any, inputs: dict[str, Tensor]) -> tuple[Tensor, dict[str, Any]]:
+    """The squashed mean, and the log standard deviation within bounds."""
+    mean, log_std = model.net(inputs["observations"]).chunk(2, -1)
+    return torch.tanh(mean), {"log_std": log_std.clamp(-5, 2)}

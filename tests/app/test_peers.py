@@ -7,7 +7,7 @@ import pytest
 from torch import nn
 
 from app.pace import Pace
-from app.peers import PEERS, Task, task_of
+from app.peers import PEERS, task_of
 from datamodules.types import UsageError
 from modules.networks.cnn import CNN
 from modules.networks.mlp import MLP
@@ -85,7 +85,7 @@ def test_images_are_refused() -> None:
 def test_a_peer_trains_the_task_and_ticks_every_iteration(name: str, env: str) -> None:
     pytest.importorskip(PEERS[name].package, reason=f"the peer {name} is not installed: pip install 'leyden[peers]'")
     data = snake_data(num_envs=4, horizon=8) if env == "Snake-v0" else cartpole_data(env=env, horizon=8)
-    task: Task = task_of(data, PPO(data.spaces, passes=2, minibatches=2), name)
+    task = task_of(data, PPO(data.spaces, passes=2, minibatches=2), name)
     pace = Two()
 
     with pytest.raises(SystemExit) as end:

@@ -7,7 +7,7 @@ from torch import nn
 
 from app.pace import Pace
 from app.peers import PEERS, task_of
-from app.peers_dqn import QTask
+from app.peers_dqn import DQNTask
 from datamodules.replay import ReplayData
 from datamodules.types import UsageError
 from modules.dqn import DQN
@@ -20,9 +20,9 @@ def cartpole_replay(**changes: Any) -> ReplayData:
     return ReplayData(**{**settings, "capacity": 1000, "learning_starts": 8, **changes})
 
 
-def q_task(**changes: Any) -> QTask:
+def q_task(**changes: Any) -> DQNTask:
     data = cartpole_replay()
-    return cast(QTask, task_of(data, DQN(data.spaces, network=wide, double=False, **changes), "sb3"))
+    return cast(DQNTask, task_of(data, DQN(data.spaces, network=wide, double=False, **changes), "sb3"))
 
 
 def test_a_task_holds_the_settings_of_data_and_model() -> None:
