@@ -182,3 +182,16 @@ def test_an_option_of_one_step_at_most_ends_after_it(longest: int, begun: bool):
     choice = control.choose(torch.randn(ROWS, 3), state, torch.zeros(ROWS, dtype=torch.bool), None)
 
     assert choice.begun.tolist() == [begun] * ROWS
+
+
+def test_advantages_of_terminations_are_those_over_the_master_in_their_own_deviations():
+    control, obs, done = controller(), torch.randn(ROWS, 3), executed()
+    control.master.head.linear.bias.data.copy_(torch.tensor([1.0, 0.0, 0.0, -1.0]))
+    value, never = torch.randn(ROWS, 4), torch.zeros(ROWS, dtype=torch.bool)
+    arrival = control.arrival(obs, None, value, done)
+
+    _, beta, scaled = control.termination_loss(obs, done, arrival, never, torch.ones(ROWS, 4))
+
+    advantage = value - (arrival.log_master.exp() * value).sum(1, keepdim=True)
+    assert torch.allclose(scaled, advantage / advantage.std(unbiased=False), atol=1e-4)
+    assert torch.allclose(beta, torch.sigmoid(control.ending(obs)))

@@ -1,0 +1,101 @@
+"""No algorithm ever takes an action that its environment forbids, whatever steps the environments, at any time."""
+
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import lightning
+import numpy as np
+import pytest
+from gymnasium.spaces import Discrete
+from gymnasium.vector import AutoresetMode
+
+from datamodules.replay import ReplayData
+from datamodules.rollout import RolloutData
+from datamodules.workers import SyncEnvs
+from modules.dqn import DQN
+from modules.ppo import PPO
+from modules.pqn import PQN
+from modules.sac import SAC
+from modules.sac_options import SACOptions
+from tests.datamodules.counting import Counting
+from tests.training import trainer
+
+ALGORITHMS = [PPO, PQN, DQN, SAC, SACOptions]
+
+
+class Strict(Counting):
+    """Forbids one of three actions, another one at every step and none at every fifth; fails when it is taken.
+
+    `mode` is for its vector environment.
+    """
+
+    def __init__(self, length: int = 7, end: str = "truncated", mode: AutoresetMode | None = None):
+        super().__init__(length, end, Discrete(3))
+
+    def forbidden(self) -> int | None:
+        step = int(self.obs[0] + self.obs[1])
+        return None if step % 5 == 4 else step % 3
+
+    def info(self) -> dict[str, Any]:
+        forbidden = self.forbidden()
+        return {} if forbidden is None else {"action_mask": np.arange(3) != forbidden}
+
+    def step(self, action: Any) -> Any:
+        if action == self.forbidden():
+            raise RuntimeError(f"action {action} is forbidden in {self.obs}")
+        return super().step(action)
+
+
+def strict_rows(num_envs: int, mode: AutoresetMode = AutoresetMode.NEXT_STEP, **kwargs: Any) -> SyncEnvs:
+    """Several of them as a vector environment of their own."""
+    return SyncEnvs([lambda: Strict(**kwargs)] * num_envs, mode)
+
+
+gym.register("Strict-v0", Strict, vector_entry_point=strict_rows)
+
+
+def data_for(algorithm: type, backend: str, **changes: Any) -> Any:
+    settings: dict[str, Any] = {"backend": backend, "num_envs": 3, "horizon": 6, "total_env_steps": 180}
+    settings |= {"eval_episodes": 6, **changes}
+    if algorithm in (PPO, PQN):
+        return RolloutData(f"{__name__}:Strict-v0", **settings)
+    return ReplayData(f"{__name__}:Strict-v0", **settings, batch_size=18, replay_ratio=2, learning_starts=18)
+
+
+def run(root: Path, algorithm: type, data: Any) -> Any:
+    lightning.seed_everything(1, verbose=False)
+    model = algorithm(data.spaces, **({"minibatches": 3} if algorithm in (PPO, PQN) else {}))
+    trainer(root, val_check_interval=3).fit(model, datamodule=data)
+    return model
+
+
+@pytest.mark.parametrize("backend", ["sync", "vector"])
+@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda algorithm: algorithm.__name__)
+def test_no_forbidden_action_is_taken_in_training_or_evaluation(tmp_path: Path, algorithm: type, backend: str) -> None:
+    model = run(tmp_path, algorithm, data_for(algorithm, backend, eval_greedy=backend == "sync"))
+
+    assert model.updates > 0 and "eval/return_mean" in model.latest
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED])
+def test_nor_in_other_modes_of_beginning_episodes_and_after_a_limit_cut_them(
+    tmp_path: Path, mode: AutoresetMode
+) -> None:
+    run(tmp_path, PPO, data_for(PPO, "vector", env_kwargs={"mode": mode}, eval_max_steps=4))
+
+
+@pytest.mark.parametrize("changes", [{"n_step": 3}, {"n_step": 2, "priority_alpha": 0.6}], ids=str)
+def test_masks_of_what_follows_a_window_are_those_of_its_observation(changes: dict[str, Any], tmp_path: Path) -> None:
+    data = data_for(DQN, "sync", **changes)
+    run(tmp_path, DQN, data)
+    replay = data.dataset.replay
+
+    found = replay.sample(replay.noise(4, 64, data.dataset.generator))
+
+    for obs, masks in ((found.obs, found.extras), (found.next_obs, found.next_masks)):
+        step = obs[..., :2].sum(-1).long()
+        over = (obs[..., 1] == 7) if masks is found.next_masks else obs[..., 1] < 0
+        for choice in range(3):
+            allowed = (step % 3 != choice) | (step % 5 == 4) | over
+            assert (masks["action_mask"][..., choice] == allowed).all()
