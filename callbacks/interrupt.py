@@ -13,7 +13,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from callbacks.commands import command
 from datamodules.core.printable import printable
-from datamodules.core.signals import SecondSignal, SignalExit, exit_by_signal, handled_signals, silence_lost_terminal
+from datamodules.core.signals import SecondSignal, SignalExit, exit_by_signal, handled_signals, silence_lost_outputs
 
 WORDS = b"\nStopping after this iteration; Ctrl-C again stops at once, and loses what is not saved.\n"
 
@@ -56,7 +56,7 @@ class Interrupt(Callback):
 
         Raises: SignalExit for a second one.
         """
-        silence_lost_terminal()
+        silence_lost_outputs()
         if self._is_second(number):
             raise SignalExit(number)
         if self._received is None and self._says_so:
@@ -104,6 +104,7 @@ class Interrupt(Callback):
             number = int(trainer.strategy.reduce(told, reduce_op="max"))
         if number and self.stopped_by is None:
             self.stopped_by = signal.Signals(number)
+            silence_lost_outputs()  # by now what read them has ended, if it ended with the same Ctrl-C
             trainer.should_stop = True
             self._evaluates, trainer.limit_val_batches = trainer.limit_val_batches, 0
 

@@ -1,6 +1,7 @@
 """Signals that ask the program to stop, and the exit they lead to."""
 
 import os
+import select
 import signal
 import threading
 import time
@@ -34,7 +35,7 @@ def exit_by_signal(number: int, frame: FrameType | None) -> NoReturn:
 
     Raises: SignalExit.
     """
-    silence_lost_terminal()
+    silence_lost_outputs()
     raise SignalExit(number)
 
 
@@ -43,13 +44,23 @@ def terminal_is_lost() -> bool:
     return any(not os.isatty(descriptor) for descriptor in TERMINALS)
 
 
-def silence_lost_terminal() -> None:
-    """Send what would be written to a terminal that has been closed, which is an error, nowhere."""
-    for descriptor in TERMINALS:
-        if descriptor and not os.isatty(descriptor):
+def silence_lost_outputs() -> None:
+    """Send nowhere what would be written to a closed terminal, or a pipe whose reader has ended: both are errors."""
+    for descriptor in (1, 2):
+        if _is_lost(descriptor):
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, descriptor)
             os.close(nowhere)
+
+
+def _is_lost(descriptor: int) -> bool:
+    if descriptor in TERMINALS:
+        return not os.isatty(descriptor)
+    if not hasattr(select, "poll"):
+        return False
+    poll = select.poll()
+    poll.register(descriptor, 0)
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
 
 
 class SecondSignal:

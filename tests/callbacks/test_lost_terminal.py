@@ -1,4 +1,4 @@
-"""A terminal that is closed under a run: announced once or twice, the run saves and stops."""
+"""A terminal that is closed under a run, or a pipe whose reader has ended: the run saves and stops."""
 
 import os
 import pty
@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -38,18 +40,28 @@ with SignalWatchdog(grace=0):
 """
 
 
+@contextmanager
+def training(folder: Path, **streams: int) -> Iterator[subprocess.Popen[bytes]]:
+    """A run that has ended its first iteration."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", RUN]
+    with subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True, **streams) as process:
+        deadline = time.monotonic() + 60
+        while not (folder / "begun").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        yield process
+        process.kill()
+
+
+def saved_iterations(folder: Path) -> int:
+    return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
+
+
 @pytest.mark.parametrize("again", [False, True])
 def test_a_run_whose_terminal_is_closed_saves_and_stops(tmp_path: Path, again: bool) -> None:
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-c", RUN]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
-    ) as process:
+    with training(tmp_path, stdin=theirs, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
-        deadline = time.monotonic() + 60
-        while not (tmp_path / "begun").exists() and time.monotonic() < deadline:
-            time.sleep(0.01)
         os.close(ours)
         process.send_signal(signal.SIGHUP)
         if again:
@@ -57,4 +69,15 @@ def test_a_run_whose_terminal_is_closed_saves_and_stops(tmp_path: Path, again: b
             process.send_signal(signal.SIGHUP)
 
         assert process.wait(60) == 129
-    assert torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] > 0
+    assert saved_iterations(tmp_path) > 0
+
+
+def test_a_run_whose_output_nobody_reads_any_more_saves_and_stops(tmp_path: Path) -> None:
+    ours, theirs = os.pipe()
+    with training(tmp_path, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        os.close(ours)
+        process.send_signal(signal.SIGINT)
+
+        assert process.wait(60) == 130
+    assert saved_iterations(tmp_path) > 0
