@@ -9,7 +9,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from datamodules.device_env import DeviceEnv
 from datamodules.types import UsageError
 from datamodules.vector import VECTOR_FROM, make_envs, probe_spaces
-from tests.datamodules.counting import Counting
+from tests.datamodules.counting import Counting, CountingTensors
 
 HERE = "tests.datamodules.counting"
 
@@ -173,3 +173,13 @@ def test_an_environment_that_raises_without_a_message_is_refused_by_type_and_pla
         UsageError, match=rf"could not be made with .*: {error}, raised in .*test_vector.py, line \d+\.$"
     ):
         probe_spaces(f"{__name__}.Unmakeable", {"error": error})
+
+
+class Codes(CountingTensors):
+    spaces = CountingTensors.spaces | {"obs_dtype": "uint8"}  # noqa: RUF012
+    obs_bounds = (0, 8)
+
+
+def test_the_bounds_of_bytes_on_the_device_are_those_of_their_space():
+    assert probe_spaces(f"{__name__}.Codes")["obs_high"] == 8
+    assert "obs_high" not in probe_spaces("Snake-v0", {"observation": "planes"})
