@@ -176,7 +176,7 @@ def test_an_environment_that_raises_without_a_message_is_refused_by_type_and_pla
 
 
 class Codes(CountingTensors):
-    spaces = CountingTensors.spaces | {"obs_dtype": "uint8"}  # noqa: RUF012
+    spaces = CountingTensors.spaces | {"obs_dtype": "uint8"}
     obs_bounds = (0, 8)
 
 
