@@ -133,7 +133,7 @@ DYNAMICS = Section(
         ("train/largest_obs", "as the observation", "largest absolute value in memory; the run stops when it is nan"),
         ("dynamics/plan_ms", "ms", "one decision for all agents"),
         ("dynamics/field dynamics/paths dynamics/exploration", "image", "true field, learned field and difference;"
-         " held-out paths and predictions; film of the states visited"),
+         " held-out paths and predictions; video of the states visited"),
     ),
 )  # fmt: skip
 

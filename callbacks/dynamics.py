@@ -20,7 +20,7 @@ PREDICTED = {"color": COLOURS[0], "linestyle": "--", "label": "predicted from th
 
 
 class DynamicsFigures(Callback):
-    """Draws what was learned at every so many evaluations, and a film of the exploration when the run ends.
+    """Draws what was learned at every so many evaluations, and a video of the exploration when the run ends.
 
     Systems of more than two dimensions are shown in the planes of their first axes (`callbacks.views`).
     `dynamics/field`: the true vector field, the learned one over the states visited so far, and their difference, side
