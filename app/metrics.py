@@ -50,6 +50,12 @@ STALENESS = Section(
     (("rollout/policy_lag", "iterations", "how far the collecting policy is behind the updated one"),),
 )
 
+RESTARTS = Section(
+    "Restarted environments",
+    "With `--data.on_env_error restart`.",
+    (("env/restarts", "1", "environments restarted since the start of the process; their episodes are dropped"),),
+)
+
 DQN = Section(
     "DQN and PQN",
     "Beside the tags of episodes, evaluation and time. PQN logs `train/td_loss`, `train/q_mean`, `train/epsilon` and"
@@ -163,4 +169,4 @@ GPU = Section(
     ),
 )
 
-SECTIONS = (PPO, STALENESS, DQN, SAC, CURIOSITY, OPTIONS, DYNAMICS, TRADING, GPU)
+SECTIONS = (PPO, STALENESS, RESTARTS, DQN, SAC, CURIOSITY, OPTIONS, DYNAMICS, TRADING, GPU)

@@ -14,7 +14,7 @@ import numpy as np
 from datamodules.core.signals import SignalExit
 
 PLUMBING = re.compile(
-    r"(datamodules\.(blame|gymnasium_env|pool_worker|spaces|workers)|gymnasium\.(core|vector|wrappers)|functools|numpy)(\.|$)"
+    r"(datamodules\.(blame|gymnasium_env|pool_worker|restarting_vector_env|spaces|workers)|gymnasium\.(core|vector|wrappers)|functools|numpy)(\.|$)"
 )
 """Modules that handle what an environment returned."""
 

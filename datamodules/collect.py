@@ -172,6 +172,10 @@ class Collector:
         if step.final_obs is None:
             return
         found = (step.truncated & ~step.terminated).nonzero()[:, 0]
+        self.keep_last(t, found, step.final_obs, first_row)
+
+    def keep_last(self, t: Tensor, found: Tensor, final_obs: Tensor, first_row: int = 0) -> None:
+        """Keep the true last observations of step t, of the rows that `found` counts from `first_row` on."""
         rows = found + first_row
         slots = (self._final_index[:, rows] >= 0).sum(0)
         if self._final_obs is None:
@@ -179,7 +183,7 @@ class Collector:
         if rows.numel() and int(slots.max()) == self._final_index.shape[0]:
             self._final_obs = torch.cat([self._final_obs, torch.zeros_like(self._final_obs)])
             self._final_index = torch.cat([self._final_index, torch.full_like(self._final_index, -1)])
-        self._final_obs[slots, rows] = step.final_obs[found]
+        self._final_obs[slots, rows] = final_obs[found]
         self._final_index[slots, rows] = t
 
     def _allocate(self, noise: Tensor) -> None:
@@ -240,6 +244,8 @@ class Collector:
         over, valid = storage["terminated"] | storage["truncated"], storage["valid"]
         torch.logical_or(over[:-1], ~valid[:-1], out=storage["reset"][1:])
         ended = over & valid
+        if self.envs.phantoms and (broken := ~valid & ~storage["reset"]).any():
+            return self._finish_broken(live, ended, broken)
         reward, length = storage["reward"].cumsum(0, dtype=torch.float64), valid.cumsum(0)
         if self.envs.device.type == "cpu" and not ended.any():
             running = live._replace(return_=live.return_ + reward[-1], length=live.length + length[-1])
@@ -256,6 +262,24 @@ class Collector:
         return_ = reward[-1] + torch.where(last > 0, -reward_last, live.return_)
         length = length[-1] + torch.where(last > 0, -length_last, live.length)
         return live._replace(return_=return_, length=length), torch.stack([total.double() for total in totals])
+
+    def _finish_broken(self, live: Live, ended: Tensor, broken: Tensor) -> tuple[Live, Tensor]:
+        """As `finish`, where environments failed in the middle of an episode, which counts for nothing.
+
+        The step before a broken one is cut as a truncation is: what follows it is valued by its own observation.
+        """
+        storage, return_, length = self.storage, live.return_, live.length
+        totals = return_.new_zeros(3 + len(self.envs.episode_keys))
+        for t in range(self.horizon):
+            return_, length = return_ + storage["reward"][t], length + storage["valid"][t]
+            values = [storage["episode/" + key][t] for key in self.envs.episode_keys]
+            totals += torch.stack([(ended[t] * each).sum().double() for each in (ended[t], return_, length, *values)])
+            over = ended[t] | broken[t]
+            return_, length = return_.masked_fill(over, 0), length.masked_fill(over, 0)
+            if t and broken[t].any():
+                self.keep_last(self.steps[t - 1], broken[t].nonzero()[:, 0], storage["obs"][t])
+                storage["truncated"][t - 1] |= broken[t]
+        return live._replace(return_=return_, length=length), totals
 
     def state_dict(self) -> dict[str, Any]:
         """All that makes the next rollout what it would be now: plain types, and copies of tensors where they are."""

@@ -19,6 +19,7 @@ from datamodules.types import Actor, UsageError, VectorEnv
 from datamodules.vector import make_envs, probe_spaces
 
 Backend = Literal["auto", "device", "sync", "async", "vector", "pool", "envpool"]
+OnEnvError = Literal["stop", "restart"]
 
 
 class EnvironmentData(LightningDataModule):
@@ -39,6 +40,9 @@ class EnvironmentData(LightningDataModule):
             batch) where iterations take a few ms, and is refused beside callbacks that act on every batch.
         env_timeout: seconds that an environment in a process (async, pool) may take for its start, a reset or a step; a
             longer one is named with its action and ends the run. null: 300 there; the other backends have none.
+        on_env_error: what follows where an environment in a process (async, pool) raises, dies or exceeds
+            `env_timeout`: stop ends the run, restart makes it anew and drops its episode, up to max(3, num_envs) times
+            within 1,000 env steps.
 
     Attributes:
         off_policy: whether batches come from a replay.
@@ -66,6 +70,7 @@ class EnvironmentData(LightningDataModule):
         eval_max_steps: int = 20_000,
         iterations_per_batch: int = 1,
         env_timeout: float | None = None,
+        on_env_error: OnEnvError = "stop",
     ):
         require_values("data", EnvironmentData, locals())
         super().__init__()
@@ -75,7 +80,8 @@ class EnvironmentData(LightningDataModule):
         self.eval_max_steps, self.iterations_per_batch = eval_max_steps, iterations_per_batch
         for name in ("num_envs", "total_env_steps", "eval_episodes", "eval_max_steps", "iterations_per_batch"):
             require_positive(name, getattr(self, name))
-        self.env_timeout = checked_timeout(env_timeout, backend)
+        self.env_timeout, self.on_env_error = env_timeout, on_env_error
+        require_processes(env_timeout, on_env_error, backend)
         self.spaces = probe_spaces(env, self.env_kwargs, backend)
         self.collector: Collector | None = None
         self._restored: dict[str, Any] | None = None
@@ -149,6 +155,7 @@ class EnvironmentData(LightningDataModule):
         assert self.trainer is not None
         device, ranks = self.trainer.strategy.root_device, self.trainer.num_devices
         where: dict[str, Any] = {"device": device, "ranks": ranks, "timeout": self.env_timeout}
+        where["restart"] = self.on_env_error == "restart"
         return make_envs(self.env, rows, backend=self.backend, env_kwargs=env_kwargs, **where)
 
     def require_finite(self) -> None:
@@ -175,8 +182,9 @@ class EnvironmentData(LightningDataModule):
         """Wait for whatever works beside the loop; nothing does unless a subclass says otherwise."""
 
     def measured(self) -> dict[str, float | Tensor]:
-        """Values to log with the training's, by tag, while fitting."""
-        return {}
+        """Values to log with the training's, by tag, while fitting: restarts where environments may be restarted."""
+        restarts = getattr(self.collector and self.collector.envs, "restarts", None)
+        return {} if restarts is None else {"env/restarts": restarts.number}
 
     def replay_state(self) -> dict[str, Any] | None:
         """What belongs in a file of its own beside the last checkpoint, while fitting; None if nothing does."""
@@ -249,21 +257,23 @@ class EnvironmentData(LightningDataModule):
             self._eval_envs = None
 
 
-def checked_timeout(seconds: float | None, backend: str) -> float | None:
-    """Return it.
+def require_processes(timeout: float | None, on_error: str, backend: str) -> None:
+    """Require environments in processes for what can only be done to a process.
 
-    Raises: UsageError for seconds that are not positive, and where no process can be ended after them.
+    Raises: UsageError for a time or a restart where there are none, for one that is not positive, and another word than
+    stop or restart.
     """
-    if seconds is None:
-        return None
-    if not seconds > 0:
-        raise UsageError(f"data.env_timeout is {seconds:g}; it must be positive: .inf waits for ever.")
-    if backend not in ("async", "pool"):
+    if timeout is not None and not timeout > 0:
+        raise UsageError(f"data.env_timeout is {timeout:g}; it must be positive: .inf waits for ever.")
+    if on_error not in ("stop", "restart"):
+        raise UsageError(f"data.on_env_error is {on_error!r}; choose stop or restart.")
+    asked = [] if timeout is None else [f"data.env_timeout is {timeout:g}"]
+    asked += ["data.on_env_error is restart"] * (on_error == "restart")
+    if asked and backend not in ("async", "pool"):
         raise UsageError(
-            f"data.env_timeout is {seconds:g}, but only an environment in a process can be ended, not one of backend"
-            f" {backend}: set data.backend to async or pool, or leave data.env_timeout out."
+            f"{asked[0]}, but only an environment in a process can be ended or begun anew, not one of backend"
+            f" {backend}: set data.backend to async or pool, or leave {asked[0].split()[0]} out."
         )
-    return seconds
 
 
 def require_positive(name: str, value: int) -> None:

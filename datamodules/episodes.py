@@ -127,6 +127,7 @@ class EpisodeDataset(IterableDataset):
 
     def _tallied(self, playing: Playing, step: Step) -> Playing:
         """Add a step to the episode that every row is in, unless the row has played its quota."""
+        playing = self._dropped(playing, step) if self.envs.phantoms else playing
         counted = (playing.finished < self.quota) & step.valid
         index = playing.finished.clamp(max=self.quota - 1).unsqueeze(1)
         values = {}
@@ -142,6 +143,14 @@ class EpisodeDataset(IterableDataset):
             values=values,
             finished=playing.finished + (counted & (step.terminated | step.truncated)),
         )
+
+    def _dropped(self, playing: Playing, step: Step) -> Playing:
+        """Forget an episode that an environment's failure broke; before a phantom there is none."""
+        slots = torch.arange(self.quota, device=step.valid.device)
+        broken = (playing.finished.unsqueeze(1) == slots) & ~step.valid.unsqueeze(1)
+        values = {key: total.masked_fill(broken, 0) for key, total in playing.values.items()}
+        return_, length = (total.masked_fill(broken, 0) for total in (playing.return_, playing.length))
+        return playing._replace(return_=return_, length=length, values=values)
 
     def _start(self) -> Playing:
         obs, masks = self.envs.reset(self.seed)
@@ -193,11 +202,21 @@ class _Tape:
         stacked = {name: torch.stack([step[name] for step in self.steps]) for name in self.steps[0]}
         found = []
         for row in range(stacked["reward"].shape[1]):
-            columns = {name: value[:, row][stacked["valid"][:, row]] for name, value in stacked.items()}
+            kept = _whole(*(stacked[name][:, row] for name in ("valid", "terminated", "truncated")))
+            columns = {name: value[:, row][kept] for name, value in stacked.items()}
             ends = (columns["terminated"] | columns["truncated"]).nonzero()[:quota, 0] + 1
             starts = torch.cat([torch.zeros(1, dtype=torch.int64), ends[:-1]])[: len(ends)]
             found += [_episode(columns, int(start), int(end)) for start, end in zip(starts, ends, strict=True)]
         return found
+
+
+def _whole(valid: Tensor, terminated: Tensor, truncated: Tensor) -> Tensor:
+    """Valid steps `[T]` but those of episodes that an environment's failure broke: the next step is then not valid."""
+    kept, ended = valid.clone(), terminated | truncated
+    for t in (~valid).nonzero()[:, 0].tolist():
+        before = (ended[:t] | ~valid[:t]).nonzero()[:, 0]
+        kept[int(before[-1]) + 1 if len(before) else 0 : t] = False
+    return kept
 
 
 def _episode(columns: dict[str, Tensor], start: int, end: int) -> dict[str, Tensor]:

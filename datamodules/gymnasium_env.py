@@ -10,6 +10,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from torch import Tensor
 
 from datamodules.blame import breach, breaks_contract, refuse_exit, require_shape
+from datamodules.restarts import Restarts
 from datamodules.seeds import env_seeds
 from datamodules.spaces import Array, action_writer, observation_reader, spaces_of
 from datamodules.types import Spaces, Step, UsageError
@@ -76,7 +77,8 @@ class GymnasiumEnv:
         self.envs, self.device, self.num_envs, self.name = envs, device, envs.num_envs, name
         self.spaces: Spaces = spaces_of(envs.single_observation_space, envs.single_action_space, name=name)
         self.mode = AutoresetMode(envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
-        self.phantoms = self.mode is AutoresetMode.NEXT_STEP
+        self.restarts: Restarts | None = getattr(envs, "restarts", None)
+        self.phantoms = self.mode is AutoresetMode.NEXT_STEP or self.restarts is not None
         self._read_obs = observation_reader(envs.single_observation_space)
         self._write_action = action_writer(envs.single_action_space)
         self._first_seed: int | None = seed
@@ -179,8 +181,11 @@ class GymnasiumEnv:
         if self._masked:
             own.action_mask[...] = self._mask(infos)
         self._step_spare(actions, own, infos)
-        if self.phantoms:
+        if self.mode is AutoresetMode.NEXT_STEP:
             self._silence_phantoms(own)
+        elif self.phantoms:
+            np.logical_not(infos.get("broken", np.zeros_like(own.valid)), out=own.valid)
+            self._elapsed[~own.valid] = 0
         cut = self._cut(own) if self._max_steps else None
         np.logical_or(own.terminated, own.truncated, out=self._ended)
         np.logical_or(self._ended, ~own.valid, out=own.begins)

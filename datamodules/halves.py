@@ -41,7 +41,7 @@ class HalvedCollector(Collector):
         for half in self.halves:
             half.receive()
         step = self.pool.latest
-        reset = step.terminated | step.truncated
+        reset = step.terminated | step.truncated | ~step.valid
         obs, masks = self.storage["obs"][-1], masks_of(step.info)
         return self.finish(live._replace(obs=obs, masks=masks, actor=self.state, reset=reset))
 

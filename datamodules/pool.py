@@ -17,6 +17,7 @@ from torch import Tensor
 from datamodules.pool_crew import Crew
 from datamodules.pool_worker import PATIENT_SPINS, RESET, SLOTS, SPINS, STEP, Layout, whole_pages
 from datamodules.processes import ENV_TIMEOUT
+from datamodules.restarts import Restarts
 from datamodules.seeds import env_seeds
 from datamodules.spaces import Array, action_writer, observation_reader, spaces_of
 from datamodules.types import Spaces, Step, UsageError
@@ -41,6 +42,8 @@ class PoolEnv:
         device: where tensors go; through pinned memory if it is a GPU.
         seed: of the first `reset` that is given none.
         timeout: seconds that an environment may take for its start, a reset or a step.
+        restart: make environments anew that raise, die or hang: their step is not valid, and its observation the first
+            of a new episode. A process that dies or hangs takes all of its environments with it.
         name: the environment, for messages.
 
     Attributes:
@@ -53,7 +56,6 @@ class PoolEnv:
 
     episode_keys: tuple[str, ...] = ()
     shortest_truncation: int | None = None
-    phantoms = False
     pure = False
     every_final = False
 
@@ -66,6 +68,7 @@ class PoolEnv:
         device: torch.device,
         seed: int = 0,
         timeout: float = ENV_TIMEOUT,
+        restart: bool = False,
         name: str = "environment",
     ):
         self.num_envs, self.device = len(makers), device
@@ -82,6 +85,8 @@ class PoolEnv:
         middle = -(-self.num_envs // 2)
         self.halves = (slice(0, middle), slice(middle, self.num_envs))
         self._write_action = action_writer(action)
+        self.restarts = Restarts(name, self.num_envs) if restart else None
+        self.phantoms = restart
         self._crew = Crew(
             makers,
             observation_reader(observation),
@@ -90,6 +95,7 @@ class PoolEnv:
             spins=PATIENT_SPINS if self.num_workers < cores else SPINS,
             layout=_layout(self.spaces, (action.shape or (), action.dtype), self.num_envs, self.num_workers),
             timeout=timeout,
+            restarts=self.restarts,
             name=name,
         )
         self.processes, shared = self._crew.processes, self._crew.shared
@@ -157,6 +163,8 @@ class PoolEnv:
         """
         self._crew.wait(half)
         rows = self.halves[half]
+        if self.restarts is not None:
+            self.restarts.steps += rows.stop - rows.start
         ended = self._truncated[rows] | self._terminated[rows] if self.every_final else self._truncated[rows]
         return bool(ended.any())
 
@@ -245,14 +253,14 @@ class _Board(NamedTuple):
     def step(self, rows: slice, masked: bool, final: bool) -> Step:
         """A Step of these rows that shares their memory."""
         outcome = self.outcome[rows]
-        terminated, truncated = outcome.view(torch.bool)[:, 4:6].unbind(1)
+        terminated, truncated, valid = outcome.view(torch.bool)[:, 4:7].unbind(1)
         return Step(
             obs=self.obs[rows],
             reward=outcome.view(torch.float32)[:, 0],
             terminated=terminated,
             truncated=truncated,
             final_obs=self.final_obs[rows] if final else None,
-            valid=torch.ones_like(terminated),
+            valid=valid,
             info={"action_mask": self.action_mask[rows]} if masked else {},
         )
 
@@ -271,6 +279,8 @@ def _layout(spaces: Spaces, action: tuple[tuple[int, ...], Any], num_envs: int, 
         "current": ((num_workers,), "int64"),
         "call": ((num_workers,), "uint8"),
         "served": ((num_workers,), "int64"),
+        "owed": ((num_workers,), "bool"),
+        "failures": ((num_workers,), "int64"),
         "limit": ((1,), "int64"),
         "orders": ((SLOTS,), "uint8"),
         "closing": ((1,), "uint8"),

@@ -30,6 +30,7 @@ from datamodules.pool_worker import (
     work,
 )
 from datamodules.processes import PATIENCE, asked, hung
+from datamodules.restarts import Restarts
 from datamodules.types import UsageError
 from datamodules.workers import MakeEnv
 
@@ -52,6 +53,8 @@ class Crew:
         spins: tries before a process that waits goes to sleep.
         layout: of what is shared.
         timeout: seconds that an environment may take for its start, a reset or a step.
+        restarts: counts environments that are made anew after they raised, died or hung; None: these end all workers. A
+            process that dies or hangs takes all of its environments with it, whose episodes begin anew.
         name: the environment, for messages.
 
     Raises: UsageError if the makers cannot be sent to another process; `wait` does if environments hang or break
@@ -68,10 +71,12 @@ class Crew:
         spins: int,
         layout: Layout,
         timeout: float,
+        restarts: Restarts | None,
         name: str,
     ):
         context = multiprocessing.get_context("spawn")
         self.name, self.spins, self.timeout, self._given, self._owed = name, spins, timeout, 0, [0, 0]
+        self.restarts, self._noted = restarts, 0
         self._seen: dict[int, tuple[tuple[int, ...], float]] = {}
         self.memory = context.RawArray("B", needed(layout))
         self.shared = shared_arrays(self.memory, layout)
@@ -80,19 +85,17 @@ class Crew:
         shares = [_shares(halves, number, num_workers) for number in range(num_workers)]
         common = (self.memory, layout)
         self._seats = [
-            Seat(number, share, *common, context.Semaphore(0), self._done, spins) for number, share in enumerate(shares)
+            Seat(number, share, *common, context.Semaphore(0), self._done, spins, restarts is not None)
+            for number, share in enumerate(shares)
         ]
-        payloads = [_payload(makers, read_obs, seat, name) for seat in self._seats]
+        self._payloads = [_payload(makers, read_obs, seat, name) for seat in self._seats]
         self.processes: list[SpawnProcess] = []
         self._complaints: list[Connection] = []
         parts = (self.shared.closing, self._seats, self.processes, self._complaints)
         self._end = Finalize(self, _ended, parts, exitpriority=10)
-        with _ends_on_error(self), _start_conditions():
-            for seat, payload in zip(self._seats, payloads, strict=True):
-                complaints, sender = context.Pipe(duplex=False)
-                process = context.Process(target=work, args=(seat, payload, sender), daemon=True)
-                process.start()
-                sender.close()
+        with _ends_on_error(self):
+            for seat in self._seats:
+                process, complaints = self._started(seat)
                 self.processes.append(process)
                 self._complaints.append(complaints)
 
@@ -123,6 +126,8 @@ class Crew:
                     self._owed[half] -= 1
                 else:
                     self._look()
+            if self.restarts is not None and self.shared.failures.sum() != self._noted:
+                self._note_failures()
 
     def busy(self, half: int) -> bool:
         """Whether a half has an order that was not waited for."""
@@ -136,20 +141,64 @@ class Crew:
     def _look(self) -> None:
         for seat, process, complaints in zip(self._seats, self.processes, self._complaints, strict=True):
             code = process.exitcode  # before the pipe is read: who complained and ended has complained first
-            complaint = _received(complaints)
+            complaint = self._last_complaint(complaints)
             if complaint is not None and complaint.breach:
                 raise UsageError(breach(self.name, self.shared.obs.shape[1:], complaint.text))
             if complaint is not None:
                 raise RuntimeError(f"{self._suspect(seat)} raised in its own process:\n{complaint.text}")
             if code is not None:
-                raise RuntimeError(
+                died = (
                     f"{self._suspect(seat)} of {self.name} died: its process ended with exit code {code} and no Python "
                     "error (negative codes are signals; -9 is often a lack of memory)."
                 )
+                self._replace(seat, RuntimeError(died))
             self._require_progress(seat)
 
+    def _started(self, seat: Seat) -> tuple[SpawnProcess, Connection]:
+        """A process for a seat, and the pipe it complains through."""
+        context = multiprocessing.get_context("spawn")
+        complaints, sender = context.Pipe(duplex=False)
+        process = context.Process(target=work, args=(seat, self._payloads[seat.number], sender), daemon=True)
+        with _start_conditions():
+            process.start()
+        sender.close()
+        return process, complaints
+
+    def _replace(self, seat: Seat, error: Exception) -> None:
+        """Give a seat to a new process, which begins all its episodes anew.
+
+        Raises: the error if environments may not be made anew, or never were made.
+        """
+        number = seat.number
+        if self.restarts is None or not self.shared.served[number]:
+            raise error
+        self.restarts.note(str(error))
+        self.processes[number].kill()
+        self.processes[number].join(PATIENCE)
+        self._complaints[number].close()
+        self.shared.current[number] = -1
+        self._seen.pop(number, None)
+        self.processes[number], self._complaints[number] = self._started(seat._replace(resumes=True))
+
+    def _note_failures(self) -> None:
+        """Count the environments that workers have made anew."""
+        self._noted = int(self.shared.failures.sum())
+        for pipe in self._complaints:
+            while complaint := _received(pipe):
+                self._note(complaint)
+
+    def _last_complaint(self, pipe: Connection) -> Complaint | None:
+        """The complaint of a worker that ended, if there is one; others are counted."""
+        while (complaint := _received(pipe)) is not None and complaint.row is not None:
+            self._note(complaint)
+        return complaint
+
+    def _note(self, complaint: Complaint) -> None:
+        assert self.restarts is not None
+        self.restarts.note(f"Environment {complaint.row} raised in its own process:\n{complaint.text}")
+
     def _require_progress(self, seat: Seat) -> None:
-        """Raises: UsageError if a worker is in the same call for too long, first seen where it was looked at first."""
+        """Replace a worker that is in the same call for too long, first seen where it was looked at first."""
         shared, number, now = self.shared, seat.number, time.monotonic()
         served, row, call = (int(column[number]) for column in (shared.served, shared.current, shared.call))
         seen, since = self._seen.setdefault(number, ((served, row, call), now))
@@ -157,7 +206,7 @@ class Crew:
             self._seen[number] = (served, row, call), now
         elif row >= 0 and now - since > self.timeout:
             what = asked(CALLS[call], shared.action[row]) if call > 1 else CALLS[call]
-            raise UsageError(hung(self.name, self._suspect(seat), self.timeout, what))
+            self._replace(seat, UsageError(hung(self.name, self._suspect(seat), self.timeout, what)))
 
     def _suspect(self, seat: Seat) -> str:
         row = int(self.shared.current[seat.number])

@@ -23,7 +23,7 @@ import numpy as np
 
 from datamodules.blame import breaks_contract, require_shape
 from datamodules.core.signals import STOP_SIGNALS
-from datamodules.processes import exit_with_parent, ignore_stops
+from datamodules.processes import exit_with_parent, ignore_stops, restart_seed
 
 Array = np.ndarray
 Layout = dict[str, tuple[tuple[int, ...], Any]]
@@ -64,11 +64,13 @@ class Shared(NamedTuple):
     """What the parent and its workers share: arrays over one block of memory, for N environments and W workers.
 
     obs, final_obs: `[N, *obs]`.   action: `[N, *action]`, as the environment takes it.   action_mask: `[N, n]` bool.
-    outcome: `[N, 8]` bytes, in one piece so that one copy moves them: reward as float32, terminated, truncated.
+    outcome: `[N, 8]` bytes, in one piece so that one copy moves them: reward as float32, terminated, truncated, valid
+        (False where the step failed and the observation begins a new episode).
     masked: `[N]`, whether the last reset brought a mask.   seed: `[N]` for the next reset, -1 for none.
     current: `[W]`, the environment each worker is busy with, -1 for none.   call: `[W]`, with which of `CALLS`.
     served: `[W]`, orders each worker has begun, 0 until its environments are made: with `current` and `call` it tells
-        one call of an environment from the next.
+        one call of an environment from the next.   failures: `[W]`, environments each has made anew.
+    owed: `[W]`, whether the order that each has begun last is still to be served.
     limit: `[1]`, steps after which an episode is truncated; 0 for none.
     orders: `[SLOTS]`, the n-th order at n modulo `SLOTS`.   closing: `[1]`, not 0 when workers shall end.
     """
@@ -83,6 +85,8 @@ class Shared(NamedTuple):
     current: Array
     call: Array
     served: Array
+    owed: Array
+    failures: Array
     limit: Array
     orders: Array
     closing: Array
@@ -131,7 +135,8 @@ class Seat(NamedTuple):
     """What a worker is given: its number, its rows of both halves, the shared memory and the semaphores.
 
     go: released by the parent for every order.   done: by every worker, the one of the half it has served.
-    spins: tries before it sleeps.
+    spins: tries before it sleeps.   restart: make an environment anew that raises.
+    resumes: whether another process had this seat: it goes on with the orders, but all episodes begin anew.
     """
 
     number: int
@@ -141,6 +146,8 @@ class Seat(NamedTuple):
     go: Semaphore
     done: tuple[Semaphore, Semaphore]
     spins: int
+    restart: bool = False
+    resumes: bool = False
 
     @property
     def rows(self) -> list[int]:
@@ -149,13 +156,15 @@ class Seat(NamedTuple):
 
 
 class Complaint(NamedTuple):
-    """Why a worker ended.
+    """Why a worker ended, or why it made an environment anew.
 
     breach: whether environments broke their contract.   text: the error, or the traceback of one of their own.
+    row: the environment that was made anew, None if the worker ended.
     """
 
     breach: bool
     text: str
+    row: int | None = None
 
 
 def work(seat: Seat, payload: bytes, complaints: Connection) -> None:
@@ -171,12 +180,12 @@ def work(seat: Seat, payload: bytes, complaints: Connection) -> None:
     envs: dict[int, gym.Env] = {}
     try:
         shared = shared_arrays(seat.memory, seat.layout)
-        shared.current[seat.number] = seat.rows[0]  # from here on it may hang
+        shared.current[seat.number], shared.call[seat.number] = seat.rows[0], 0  # from here on it may hang
         makers, read_obs = pickle.loads(payload).fn
         for row, make in zip(seat.rows, makers, strict=True):
             shared.current[seat.number] = row
             envs[row] = make()
-        _Worker(seat, shared, envs, read_obs).serve()
+        _Worker(seat, shared, envs, dict(zip(seat.rows, makers, strict=True)), read_obs, complaints).serve()
     except (Exception, SystemExit) as error:
         breach = len(envs) == len(seat.rows) and breaks_contract(error)
         complaints.send(Complaint(breach, str(error) if breach else traceback.format_exc()))
@@ -187,14 +196,26 @@ def work(seat: Seat, payload: bytes, complaints: Connection) -> None:
 
 
 class _Worker:
-    def __init__(self, seat: Seat, shared: Shared, envs: dict[int, gym.Env], read_obs: Callable[[Any], Array]):
+    def __init__(
+        self,
+        seat: Seat,
+        shared: Shared,
+        envs: dict[int, gym.Env],
+        makers: dict[int, Callable[[], gym.Env]],
+        read_obs: Callable[[Any], Array],
+        complaints: Connection,
+    ):
         self.seat, self.shared, self.envs, self.read_obs = seat, shared, envs, read_obs
+        self.makers, self.complaints = makers, complaints
+        self.begins = set(seat.rows) if seat.resumes else set()
         self.reward = shared.outcome.view(np.float32)[:, 0]
-        self.terminated, self.truncated = shared.outcome.view(np.bool_)[:, 4:6].T
+        self.terminated, self.truncated, self.valid = shared.outcome.view(np.bool_)[:, 4:7].T
         self.elapsed = np.zeros(len(self.reward), dtype=np.int64)
 
     def serve(self) -> None:
-        parent, served = multiprocessing.parent_process(), 0
+        parent, served = multiprocessing.parent_process(), int(self.shared.served[self.seat.number])
+        if self.seat.resumes and self.shared.owed[self.seat.number]:
+            self._serve(served - 1)
         while True:
             self.shared.current[self.seat.number] = -1
             while not taken(self.seat.go, LOOK, self.seat.spins):
@@ -202,22 +223,28 @@ class _Worker:
                     return
             if self.shared.closing[0]:
                 return
-            order = int(self.shared.orders[served % SLOTS])
             served += 1
-            self.shared.served[self.seat.number] = served
-            half = order & 1
-            serve = self._reset if order & RESET else self._step
-            serve(self.seat.halves[half])
-            self.seat.done[half].release()
+            self.shared.served[self.seat.number], self.shared.owed[self.seat.number] = served, True
+            self._serve(served - 1)
+
+    def _serve(self, number: int) -> None:
+        order = int(self.shared.orders[number % SLOTS])
+        half = order & 1
+        serve = self._reset if order & RESET else self._step
+        serve(self.seat.halves[half])
+        self.shared.owed[self.seat.number] = False
+        self.seat.done[half].release()
 
     def _reset(self, rows: slice) -> None:
         shared = self.shared
         shared.call[self.seat.number] = 1
+        self.valid[rows] = True
         for row in range(rows.start, rows.stop):
             shared.current[self.seat.number] = row
             self.elapsed[row] = 0
+            self.begins.discard(row)
             seed = int(shared.seed[row])
-            obs, info = self.envs[row].reset(seed=None if seed < 0 else seed)
+            obs, info = self._begun(row, None if seed < 0 else seed)
             shared.obs[row] = self._read(obs)
             shared.masked[row] = "action_mask" in info
             shared.action_mask[row] = self._mask(info) if shared.masked[row] else True
@@ -226,13 +253,19 @@ class _Worker:
         shared, number = self.shared, self.seat.number
         shared.outcome[rows] = 0
         shared.call[number] = 2
+        self.valid[rows] = True
         shared.action_mask[rows] = True
         actions = shared.action[rows].copy()  # an environment may keep what it was given
         for row, action in enumerate(actions, rows.start):
             shared.current[number] = row
-            obs, self.reward[row], terminated, truncated, info = self.envs[row].step(action)
+            try:
+                obs, self.reward[row], terminated, truncated, info = self._stepped(row, action)
+            except (Exception, SystemExit) as error:
+                self._make_anew(row, error)
+                self.begins.add(row)
+                obs, self.reward[row], terminated, truncated, info = self._stepped(row, action)
             self.elapsed[row] += 1
-            if not terminated and self.elapsed[row] == shared.limit[0]:
+            if not terminated and 0 < self.elapsed[row] == shared.limit[0]:
                 truncated = True
             if terminated or truncated:
                 obs, info = self._end(row, obs, terminated, truncated)
@@ -245,9 +278,38 @@ class _Worker:
         self.terminated[row], self.truncated[row], self.elapsed[row] = terminated, truncated, 0
         self.shared.final_obs[row] = self._read(obs)
         self.shared.call[self.seat.number] = 3
-        began = self.envs[row].reset()
+        began = self._begun(row, None)
         self.shared.call[self.seat.number] = 2
         return began
+
+    def _stepped(self, row: int, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """A step, or the beginning of an episode where the environment was made anew since its last one."""
+        if row not in self.begins:
+            return self.envs[row].step(action)
+        self.begins.discard(row)
+        self.valid[row], self.elapsed[row] = False, -1
+        seed = restart_seed(max(0, int(self.shared.seed[row])), int(self.shared.failures[self.seat.number]))
+        obs, info = self.envs[row].reset(seed=seed)
+        return obs, 0.0, False, False, info
+
+    def _begun(self, row: int, seed: int | None) -> tuple[Any, dict[str, Any]]:
+        """A reset, again where the environment raises and may be made anew."""
+        try:
+            return self.envs[row].reset(seed=seed)
+        except (Exception, SystemExit) as error:
+            self._make_anew(row, error)
+        return self.envs[row].reset(seed=seed)
+
+    def _make_anew(self, row: int, error: Exception | SystemExit) -> None:
+        """Replace an environment that raised, and say why, unless it broke the contract or may not be replaced."""
+        if not self.seat.restart or breaks_contract(error):
+            raise error
+        why = traceback.format_exc()
+        with suppress(Exception):
+            self.envs[row].close()
+        self.envs[row] = self.makers[row]()
+        self.complaints.send(Complaint(False, why, row))
+        self.shared.failures[self.seat.number] += 1
 
     def _read(self, obs: Any) -> Array:
         numbers = self.read_obs(obs)

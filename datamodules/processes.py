@@ -64,3 +64,8 @@ def hung(name: str, who: str, seconds: float, call: str) -> str:
         f"{who} of {name} hung: {call} has not come back within data.env_timeout ({seconds:g} s); mend the environment,"
         " or raise data.env_timeout if it is only slow."
     )
+
+
+def restart_seed(seed: int, number: int) -> int:
+    """Derive the seed of a restarted environment from its own seed and the number of its restart."""
+    return int(np.random.SeedSequence((seed, number)).generate_state(1)[0]) & 0x7FFFFFFF

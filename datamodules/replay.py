@@ -11,7 +11,7 @@ from torch import Tensor
 
 from datamodules.collect import Collector
 from datamodules.core.required_values import require_values
-from datamodules.data import Backend, EnvironmentData, require_positive
+from datamodules.data import Backend, EnvironmentData, OnEnvError, require_positive
 from datamodules.iterations import IterationDataset
 from datamodules.joint import Joint
 from datamodules.memory import require_use, storage_device
@@ -58,6 +58,9 @@ class ReplayData(EnvironmentData):
             batch) where iterations take a few ms, and is refused beside callbacks that act on every batch.
         env_timeout: seconds that an environment in a process (async, pool) may take for its start, a reset or a step; a
             longer one is named with its action and ends the run. null: 300 there; the other backends have none.
+        on_env_error: what follows where an environment in a process (async, pool) raises, dies or exceeds
+            `env_timeout`: stop ends the run, restart makes it anew and drops its episode, up to max(3, num_envs) times
+            within 1,000 env steps.
 
     Raises: UsageError for values that cannot be, and for environments that cannot be made.
     """
@@ -89,10 +92,11 @@ class ReplayData(EnvironmentData):
         eval_max_steps: int = 20_000,
         iterations_per_batch: int = 1,
         env_timeout: float | None = None,
+        on_env_error: OnEnvError = "stop",
     ):
         require_values("data", ReplayData, locals())
         rest = (eval_episodes, eval_greedy, eval_env_kwargs, eval_max_steps, iterations_per_batch, env_timeout)
-        super().__init__(env, env_kwargs, backend, num_envs, total_env_steps, *rest)
+        super().__init__(env, env_kwargs, backend, num_envs, total_env_steps, *rest, on_env_error)
         self.horizon, self.batch_size, self.replay_ratio, self.capacity = horizon, batch_size, replay_ratio, capacity
         self.n_step, self.frame_stack = n_step, frame_stack
         self.storage, self.storage_folder = storage, storage_folder
@@ -155,8 +159,8 @@ class ReplayData(EnvironmentData):
         """The replay's `size` in steps, and its largest priority weight where it has priorities."""
         replay = self.dataset.replay
         if replay is None:
-            return {}
-        values: dict[str, float | Tensor] = {"replay/size": replay.ring.size * replay.ring.width}
+            return super().measured()
+        values = {**super().measured(), "replay/size": replay.ring.size * replay.ring.width}
         return values if replay.priorities is None else values | {"replay/priority_max": replay.priorities.maximum}
 
     def rank_state(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from torch import Tensor
 from datamodules.ahead import Ahead
 from datamodules.collect import Collector
 from datamodules.core.required_values import require_values
-from datamodules.data import Backend, EnvironmentData, require_positive
+from datamodules.data import Backend, EnvironmentData, OnEnvError, require_positive
 from datamodules.iterations import IterationDataset
 from datamodules.nested import mapped
 from datamodules.types import Actor, Rollout, UsageError
@@ -51,6 +51,9 @@ class RolloutData(EnvironmentData):
             batch) where iterations take a few ms, and is refused beside callbacks that act on every batch.
         env_timeout: seconds that an environment in a process (async, pool) may take for its start, a reset or a step; a
             longer one is named with its action and ends the run. null: 300 there; the other backends have none.
+        on_env_error: what follows where an environment in a process (async, pool) raises, dies or exceeds
+            `env_timeout`: stop ends the run, restart makes it anew and drops its episode, up to max(3, num_envs) times
+            within 1,000 env steps.
 
     Raises: UsageError for values that cannot be, and for environments that cannot be made.
     """
@@ -70,6 +73,7 @@ class RolloutData(EnvironmentData):
         eval_max_steps: int = 20_000,
         iterations_per_batch: int = 1,
         env_timeout: float | None = None,
+        on_env_error: OnEnvError = "stop",
     ):
         require_values("data", RolloutData, locals())
         super().__init__(
@@ -84,6 +88,7 @@ class RolloutData(EnvironmentData):
             eval_max_steps,
             iterations_per_batch,
             env_timeout,
+            on_env_error,
         )
         require_positive("horizon", horizon)
         if staleness not in (0, 1):
@@ -130,7 +135,7 @@ class RolloutData(EnvironmentData):
 
     def measured(self) -> dict[str, Any]:
         """Adds how far behind the policy was that collected the last rollout, where that is not 0 by construction."""
-        return {} if self._ahead is None else {"rollout/policy_lag": self._ahead.lag}
+        return super().measured() | ({} if self._ahead is None else {"rollout/policy_lag": self._ahead.lag})
 
     def rank_state(self) -> dict[str, Any]:
         """That of the rollout under way, where one is."""

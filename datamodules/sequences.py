@@ -8,7 +8,7 @@ from torch import Tensor
 
 from datamodules.collect import Collector
 from datamodules.core.required_values import require_values
-from datamodules.data import Backend, EnvironmentData, require_positive
+from datamodules.data import Backend, EnvironmentData, OnEnvError, require_positive
 from datamodules.episodes import EpisodeDataset
 from datamodules.held_out import HeldOutDataset, longest, record_held_out, require_finite
 from datamodules.iterations import IterationDataset
@@ -74,6 +74,9 @@ class SequenceData(EnvironmentData):
             batch) where iterations take a few ms, and is refused beside callbacks that act on every batch.
         env_timeout: seconds that an environment in a process (async, pool) may take for its start, a reset or a step; a
             longer one is named with its action and ends the run. null: 300 there; the other backends have none.
+        on_env_error: what follows where an environment in a process (async, pool) raises, dies or exceeds
+            `env_timeout`: stop ends the run, restart makes it anew and drops its episode, up to max(3, num_envs) times
+            within 1,000 env steps.
 
     Raises: UsageError for values that cannot be.
     """
@@ -95,10 +98,11 @@ class SequenceData(EnvironmentData):
         held_out_steps: int = 100,
         iterations_per_batch: int = 1,
         env_timeout: float | None = None,
+        on_env_error: OnEnvError = "stop",
     ):
         require_values("data", SequenceData, locals())
         loop: dict[str, Any] = {"eval_greedy": False, "iterations_per_batch": iterations_per_batch}
-        loop["env_timeout"] = env_timeout
+        loop |= {"env_timeout": env_timeout, "on_env_error": on_env_error}
         super().__init__(env, env_kwargs, backend, num_envs, total_env_steps, held_out, **loop)
         for name, value in {"horizon": horizon, "capacity": capacity, "batch_size": batch_size, "chunk": chunk}.items():
             require_positive(name, value)
@@ -151,7 +155,7 @@ class SequenceData(EnvironmentData):
 
     def measured(self) -> dict[str, float | Tensor]:
         """The largest observation that is remembered, NaN if one is: `callbacks.stability.Stability` looks at it."""
-        return {"train/largest_obs": self.ring.columns["obs"].abs().max()}
+        return {**super().measured(), "train/largest_obs": self.ring.columns["obs"].abs().max()}
 
     def val_dataloader(self) -> Any:
         """The held-out sequences."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from datamodules.core.required_values import require_values
 from datamodules.core.tensor_files import first_line, verify_checksums
-from datamodules.data import Backend, require_positive
+from datamodules.data import Backend, OnEnvError, require_positive
 from datamodules.held_out import record, require_finite
 from datamodules.iterations import IterationDataset
 from datamodules.joint import Joint
@@ -60,7 +60,7 @@ class StoredData(SequenceData):
         updates: U, minibatches per iteration.
         batch_size: N, pieces in a minibatch.
         chunk: L, steps of a piece.
-        held_out, held_out_steps, iterations_per_batch, env_timeout: as for `SequenceData`.
+        held_out, held_out_steps, iterations_per_batch, env_timeout, on_env_error: as for `SequenceData`.
 
     Raises: UsageError for values that cannot be, and for a file that is none of ours.
     """
@@ -83,6 +83,7 @@ class StoredData(SequenceData):
         held_out_steps: int = 100,
         iterations_per_batch: int = 1,
         env_timeout: float | None = None,
+        on_env_error: OnEnvError = "stop",
     ):
         require_values("data", StoredData, locals())
         super().__init__(
@@ -99,6 +100,7 @@ class StoredData(SequenceData):
             held_out_steps=held_out_steps,
             iterations_per_batch=iterations_per_batch,
             env_timeout=env_timeout,
+            on_env_error=on_env_error,
         )
         require_positive("updates", updates)
         require_positive("sequences", sequences)
@@ -143,6 +145,7 @@ class StoredData(SequenceData):
             obs, action, joined = (tensor.to(device) for tensor in found)
             return Sequences(obs.float(), action.float(), joined)
         where: dict[str, Any] = {"backend": self.backend, "device": device, "timeout": self.env_timeout}
+        where["restart"] = self.on_env_error == "restart"
         envs = make_envs(self.env, self.sequences, env_kwargs=self.env_kwargs, **where)
         recorded = record(envs, self.steps, stream_seed(run_seed(), 0, "env"))
         envs.close()

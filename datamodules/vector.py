@@ -22,6 +22,7 @@ from datamodules.gymnasium_env import GymnasiumEnv
 from datamodules.nearest import nearest
 from datamodules.pool import PoolEnv
 from datamodules.processes import ENV_TIMEOUT
+from datamodules.restarting_vector_env import RestartingEnvs
 from datamodules.spaces import obs_bound, spaces_of, without_constants
 from datamodules.types import Spaces, TensorEnv, UsageError, VectorEnv
 from datamodules.workers import AsyncEnvs, SyncEnvs
@@ -61,6 +62,7 @@ def make_envs(
     num_workers: int | None = None,
     ranks: int = 1,
     timeout: float | None = None,
+    restart: bool = False,
 ) -> VectorEnv:
     """Many copies of an environment behind one interface.
 
@@ -79,6 +81,7 @@ def make_envs(
         ranks: programs like this one that share the host's cores.
         timeout: seconds that an environment in a process (async, pool) may take for its start, a reset or a step; None:
             `ENV_TIMEOUT`.
+        restart: make such an environment anew if it raises, dies or hangs.
 
     Raises: UsageError, one sentence, for a name, number, backend, argument or space that cannot be.
     """
@@ -100,9 +103,9 @@ def make_envs(
         if backend == "pool":
             makers = _makers(source.spec, num_envs, kwargs)
             where: dict[str, Any] = {"num_workers": num_workers, "ranks": ranks, "device": device}
-            return PoolEnv(makers, **where, seed=seed, timeout=timeout, name=env)
-        vectorised = _vectorised(source.spec, num_envs, backend, kwargs, timeout)
-        make_one = functools.partial(_vectorised, source.spec, 1, backend, kwargs, timeout)
+            return PoolEnv(makers, **where, seed=seed, timeout=timeout, restart=restart, name=env)
+        vectorised = _vectorised(source.spec, num_envs, backend, kwargs, timeout, restart)
+        make_one = functools.partial(_vectorised, source.spec, 1, backend, kwargs, timeout, restart)
         return GymnasiumEnv(vectorised, device=device, seed=seed, name=env, make_one=make_one)
 
 
@@ -212,12 +215,13 @@ def _chosen(source: Source, backend: str, num_envs: int) -> str:
 
 
 def _vectorised(
-    spec: EnvSpec, num_envs: int, backend: str, kwargs: dict[str, Any], timeout: float
+    spec: EnvSpec, num_envs: int, backend: str, kwargs: dict[str, Any], timeout: float, restart: bool
 ) -> gym.vector.VectorEnv:
     if backend == "vector":
         return gym.make_vec(spec, num_envs, vectorization_mode="vector_entry_point", **kwargs)
     makers = _makers(spec, num_envs, kwargs)
-    return SyncEnvs(makers) if backend == "sync" else AsyncEnvs(makers, name=spec.id, timeout=timeout)
+    in_processes = RestartingEnvs if restart else AsyncEnvs
+    return SyncEnvs(makers) if backend == "sync" else in_processes(makers, name=spec.id, timeout=timeout)
 
 
 def _makers(spec: EnvSpec, num_envs: int, kwargs: dict[str, Any]) -> list[Callable[[], gym.Env]]:

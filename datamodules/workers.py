@@ -22,7 +22,7 @@ from gymnasium.vector.async_vector_env import _async_worker
 from gymnasium.vector.utils import iterate
 
 from datamodules.blame import breaks_contract, require_shape
-from datamodules.processes import ENV_TIMEOUT, PATIENCE, asked, exit_with_parent, hung, ignore_stops
+from datamodules.processes import ENV_TIMEOUT, PATIENCE, asked, exit_with_parent, hung, ignore_stops, restart_seed
 from datamodules.types import UsageError
 
 MakeEnv = Callable[[], gym.Env]
@@ -36,6 +36,8 @@ def _add_kept(infos: Infos, info: Infos, row: int, num_envs: int) -> Infos:
     """
     if "final_obs" in info:
         infos.setdefault("final_obs", np.full(num_envs, None, dtype=object))[row] = np.array(info["final_obs"])
+    if "broken" in info:
+        infos.setdefault("broken", np.zeros(num_envs, dtype=np.bool_))[row] = True
     if "action_mask" in info:
         mask = np.asarray(info["action_mask"], dtype=np.bool_).ravel()
         infos.setdefault("action_mask", np.ones((num_envs, mask.size), dtype=np.bool_))[row] = mask
@@ -80,6 +82,7 @@ class AsyncEnvs(AsyncVectorEnv):
     Args:
         name: the environment, for messages.
         timeout: seconds that an environment may take for its start, a reset or a step (with the reset after it).
+        shared_memory: for observations, which else come through pipes.   worker: what a process runs.
 
     Raises: UsageError, from any of these, for an environment that takes longer.
     """
@@ -91,12 +94,15 @@ class AsyncEnvs(AsyncVectorEnv):
         name: str,
         timeout: float = ENV_TIMEOUT,
         autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP,
+        shared_memory: bool = True,
+        worker: Callable[..., None] | None = None,
     ):
         self.name, self.timeout = name, timeout
         self.parent_pipes, self.processes = [], []
         self._asked, self._actions = "its start", cast(Any, None)
         with self._ends_on_error():
-            super().__init__(makers, copy=False, worker=_work, autoreset_mode=autoreset_mode)
+            how: dict[str, Any] = {"worker": worker or work, "autoreset_mode": autoreset_mode}
+            super().__init__(makers, shared_memory, copy=False, **how)
         self._end = Finalize(self, _ended, (self.parent_pipes, self.processes), exitpriority=10)
 
     def reset_async(self, *args: Any, **kwargs: Any) -> None:
@@ -191,39 +197,68 @@ class _Worker(gym.Wrapper):
     What it raises becomes a RuntimeError that any process can read, with the traceback in it; an error over what it
     returned stays what it is. The last observation of an episode is copied, because the reset that follows may write
     into the same array.
+
+    Args:
+        make: makes the environment.   row: its number.
+        restart: make it anew where it raises; an info then holds why, under `restarts`, and a broken step's `broken`.
+        begins: the seed of the episode that the first step begins instead of stepping, if any.
     """
 
-    def __init__(self, env: gym.Env, row: int):
-        super().__init__(env)
-        self.row, self._shape = row, env.observation_space.shape or ()
+    def __init__(self, make: MakeEnv, row: int, restart: bool = False, begins: int | None = None):
+        super().__init__(make())
+        self.make, self.row, self.restart, self.begins, self.failures = make, row, restart, begins, 0
+        self._seed, self._shape = begins or 0, self.env.observation_space.shape or ()
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Infos]:
+        if self.begins is not None:
+            return self._broken(self.begins)
         try:
             obs, reward, terminated, truncated, info = self.env.step(action)
             require_shape(obs, self._shape, "an observation")
         except (Exception, SystemExit) as error:
-            raise self._traced(error) from None
+            return self._broken(restart_seed(self._seed, self.failures), [self._made_anew(error)])
         return (np.array(obs) if terminated or truncated else obs), reward, terminated, truncated, info
 
     def reset(self, **kwargs: Any) -> tuple[Any, Infos]:
+        self.begins, seed = None, kwargs.get("seed")
+        self._seed = self._seed if seed is None else seed
         try:
-            obs, info = self.env.reset(**kwargs)
-            require_shape(obs, self._shape, "an observation")
-            return obs, info
+            return self._reset(**kwargs)
         except (Exception, SystemExit) as error:
-            raise self._traced(error) from None
+            why = self._made_anew(error)
+        obs, info = self._reset(**kwargs)
+        return obs, {**info, "restarts": [why]}
 
-    def _traced(self, error: BaseException) -> BaseException:
+    def _reset(self, **kwargs: Any) -> tuple[Any, Infos]:
+        obs, info = self.env.reset(**kwargs)
+        require_shape(obs, self._shape, "an observation")
+        return obs, info
+
+    def _broken(self, seed: int, why: Sequence[str] = ()) -> tuple[Any, Any, bool, bool, Infos]:
+        """What a step that failed brings: the first observation of a new episode."""
+        self.begins = None
+        obs, info = self._reset(seed=seed)
+        return obs, 0.0, False, False, {**info, "restarts": list(why), "broken": True}
+
+    def _made_anew(self, error: Exception | SystemExit) -> str:
+        """Replace the environment, which raised; why, as text."""
         if breaks_contract(error):
-            return error
-        return RuntimeError(f"Environment {self.row} raised in its own process:\n{traceback.format_exc()}")
+            raise error
+        why = f"Environment {self.row} raised in its own process:\n{traceback.format_exc()}"
+        if not self.restart:
+            raise RuntimeError(why) from None
+        with suppress(Exception):
+            self.env.close()
+        self.env, self.failures = self.make(), self.failures + 1
+        return why
 
 
-def _work(row: int, make: MakeEnv, *args: Any) -> None:
+def work(row: int, make: MakeEnv, *args: Any, restart: bool = False, begins: int | None = None) -> None:
+    """Serve an environment until it is closed or the parent is gone; see `_Worker` for `restart` and `begins`."""
     ignore_stops()
     exit_with_parent()
     torch.set_num_threads(1)
-    _async_worker(row, lambda: _Worker(make(), row), *args)
+    _async_worker(row, lambda: _Worker(make, row, restart, begins), *args)
 
 
 def _ended(pipes: Sequence[Connection | None], processes: Sequence[BaseProcess], patience: float = PATIENCE) -> None:

@@ -230,7 +230,7 @@ class PPO(Algorithm):
         if self.obs_normalizer is not None:
             self.obs_normalizer.update_(rollout.obs[:-1], rollout.valid)
         if self.reward_scaler is not None:
-            ended = rollout.terminated | rollout.truncated
+            ended = rollout.terminated | rollout.truncated | ~rollout.valid
             self.reward_scaler.update_(rollout.reward, ended, rollout.valid, rollout.reset[0])
 
     def make_joints(self) -> dict[str, Joint[Any]]:

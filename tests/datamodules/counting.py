@@ -99,6 +99,25 @@ class Hanging(Counting):
         return super().step(action)
 
 
+class Failing(Counting):
+    """Raises, dies or hangs in the third step of an episode of six: once, where it leaves a file, or always."""
+
+    def __init__(self, how: str, file: str | None = None):
+        super().__init__(length=6)
+        self.how, self.file = how, file
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+        if self.obs[1] == 2 and not (self.file and os.path.exists(self.file)):
+            if self.file:
+                open(self.file, "w").close()
+            if self.how == "raise":
+                raise ValueError("the third step")
+            if self.how == "die":
+                os._exit(9)
+            time.sleep(60)
+        return super().step(action)
+
+
 class UnreadableError(Exception):
     """Cannot be sent from one process to another."""
 
