@@ -58,6 +58,18 @@ def test_the_last_line_tells_the_speed_of_the_whole_session(make_run: Any) -> No
     assert "env steps, 2/s" in line and line.endswith("01:04 in all")
 
 
+def test_the_lines_before_tell_the_speed_of_late(make_run: Any) -> None:
+    progress = Progress()
+    run = make_run(Experienced(), progress, iterations=4, enable_progress_bar=True)
+    run.fit()
+    progress._recent.clear()
+    progress._recent.append((progress._start[0] + 48.0, 1000))
+
+    line = progress.line(run.trainer, run.module, now=progress._start[0] + 64.0)
+
+    assert "env steps, 8/s" in line
+
+
 def test_on_a_terminal_one_bar_is_redrawn_in_place(make_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)

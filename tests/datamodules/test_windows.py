@@ -136,6 +136,14 @@ def test_stacked_frames_after_the_newest_step_are_those_before_it(n_step: int, t
     assert torch.equal(window.next_obs, writer.obs(16)[:1])
 
 
+def test_stacked_frames_after_the_newest_step_are_those_before_it_also_beside_a_truncated_window():
+    writer = Writer(stack=3, terminated=(2,), truncated=(11,))
+
+    windows = at(replay_of(writer, rows=13), 11, 15)
+
+    assert torch.equal(windows.next_obs, torch.stack([writer.obs(1011)[0], writer.obs(16)[0]]))
+
+
 def test_priorities_decide_what_is_drawn_and_new_steps_get_the_largest():
     writer = Writer()
     replay = replay_of(writer, alpha=1.0)
