@@ -1,14 +1,17 @@
 import re
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from lightning.pytorch import Callback
 
 import app.cli  # noqa: F401  (here, so that Lightning's log handler keeps a stream that outlives one test)
 from app.__main__ import configs_folder, main, shipped_configs
+from modules.trainer_checks import PER_BATCH, acting_hooks
 
 SMALL = {"num_envs": 4, "horizon": 16, "total_env_steps": 128, "eval_episodes": 2, "minibatches": 2}
 SMALL |= {"batch_size": 16, "replay_ratio": 1, "capacity": 400, "learning_starts": 16}
@@ -88,6 +91,16 @@ def test_a_config_discounts_as_its_results_were_measured(name: str) -> None:
     gammas = {f"{config}.yaml": gamma for gamma, configs in GAMMAS.items() for config in configs.split()}
 
     assert read(name)["model"]["init_args"].get("gamma") == gammas.get(name)
+
+
+@every_config
+def test_a_config_of_several_iterations_a_batch_has_no_callback_that_acts_on_batches(name: str) -> None:
+    config = read(name)
+    several = config["data"]["init_args"].get("iterations_per_batch", 1) > 1
+    for callback in config["trainer"]["callbacks"]:
+        module, _, kind = callback["class_path"].rpartition(".")
+        hooks = list(acting_hooks(getattr(import_module(module), kind), Callback, PER_BATCH))
+        assert not (several and hooks), f"{kind} acts on every batch"
 
 
 @every_config
