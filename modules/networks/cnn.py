@@ -28,7 +28,7 @@ class Convolutional(Memoryless):
 
     def preprocess(self, obs: Tensor) -> Tensor:
         """Put the channels first, then cast and scale."""
-        return super().preprocess(self.layout.planes(obs).contiguous(memory_format=self.memory_format(obs)))
+        return self.scaled(self.layout.planes(obs), self.memory_format(obs))
 
     def memory_format(self, obs: Tensor) -> torch.memory_format:
         """Choose the layout in memory of planes to convolve."""

@@ -28,11 +28,17 @@ class Preprocessing(nn.Module):
 
     def preprocess(self, obs: Tensor) -> Tensor:
         """Scale observations `[..., *obs_shape]`; whole numbers are cast to the weights first."""
+        return self.scaled(obs, torch.preserve_format)
+
+    def scaled(self, obs: Tensor, memory_format: torch.memory_format) -> Tensor:
+        """Cast whole numbers, lay out in memory and scale."""
         scale = self.scale
         if scale is None:
             scale = 1.0 / BYTE if obs.dtype == torch.uint8 else 1.0
         if not obs.is_floating_point():
-            obs = obs.to(next(self.parameters()).dtype)
+            obs = obs.to(next(self.parameters()).dtype, memory_format=memory_format)
+        elif memory_format is not torch.preserve_format:
+            obs = obs.to(obs.dtype, memory_format=memory_format)
         return obs if scale == 1.0 else obs * scale
 
 
