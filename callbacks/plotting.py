@@ -111,5 +111,7 @@ def gif(frames: Sequence[np.ndarray]) -> bytes:
 
 def legend_below(figure: Any, handles: Sequence[Any], **settings: Any) -> None:
     """Place a legend under all axes, in one row if it fits, where it hides nothing."""
-    crowded = sum(4 + len(handle.get_label()) for handle in handles) > 12 * figure.get_figwidth()
-    figure.legend(handles=handles, loc="outside lower center", ncols=3 if crowded else len(handles), **settings)
+    widths = [6 + len(handle.get_label()) for handle in handles]  # with the sample of the look, in characters
+    room = int(13 * figure.get_figwidth())
+    columns = len(handles) if sum(widths) <= room else max(1, room // max(widths))
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, **settings)

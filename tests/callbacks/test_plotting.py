@@ -51,14 +51,18 @@ def test_a_png_has_the_size_of_its_figure() -> None:
     assert Image.open(io.BytesIO(encode(figure))).size == (200, 100)
 
 
-@pytest.mark.parametrize(("names", "rows"), [(["a", "b"], 1), (["a long name of an option"] * 5, 2)])
+@pytest.mark.parametrize(
+    ("names", "rows"), [(["a", "b"], 1), (["a long name of an option"] * 5, 3), (["n" * 40] * 2, 2)]
+)
 def test_a_legend_has_as_many_rows_as_it_needs(names: list[str], rows: int) -> None:
     with style():
         figure, ((axes,),) = new_figure()
         legend_below(figure, [axes.plot([0, 1], label=name)[0] for name in names])
 
     (legend,) = figure.legends
-    assert -(-len(names) // legend._ncols) == rows
+    figure.canvas.draw()
+    box = legend.get_window_extent()
+    assert -(-len(names) // legend._ncols) == rows and box.x0 >= 0 and box.x1 <= 640
 
 
 def test_a_video_rests_on_its_last_frame() -> None:
