@@ -59,3 +59,23 @@ def test_a_rollout_holds_what_the_environments_showed_and_paid(tmp_path: Path, b
         assert torch.equal(ended, rollout["reward"] >= 4) and not rollout["truncated"].any()
         assert torch.equal(rollout["reset"], shown[:-1] == 0) and rollout["valid"].all()
     assert len(rollouts) == 3
+
+
+@pytest.mark.parametrize("horizon", [4, 5, 7, 9])
+def test_episodes_count_with_their_whole_return_and_length_wherever_rollouts_cut_them(
+    tmp_path: Path, horizon: int
+) -> None:
+    data = snake_data(
+        env="tests.datamodules.counting.Counting", env_kwargs={"length": 7}, backend="sync", num_envs=2,
+        horizon=horizon, total_env_steps=2 * 63 * horizon,
+    )  # fmt: skip
+    totals = []
+
+    class Adds(PPO):
+        def absorb_(self, collected: Any) -> None:
+            totals.append(dict(zip(collected.episodes.names, collected.episodes.values.tolist(), strict=True)))
+
+    trainer(tmp_path, max_steps=8).fit(Adds(data.spaces, minibatches=1, passes=1), datamodule=data)
+
+    assert all((each["length"], each["return"]) == (7 * each["count"], 28 * each["count"]) for each in totals)
+    assert sum(each["count"] for each in totals) == 2 * (8 * horizon // 7)
