@@ -9,6 +9,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType, UnionType
@@ -247,18 +248,23 @@ def _entries(argv: Sequence[str]) -> Iterator[Entry]:
     for flag, value in reversed(list(zip(argv, [*argv[1:], ""], strict=True))):
         if flag.startswith("--"):
             key, equals, text = flag[2:].partition("=")
-            yield Entry(tuple(key.rstrip("+").split(".")), text if equals else value, "command line")
+            parts, written = tuple(key.rstrip("+").split(".")), text if equals else value
+            yield Entry(parts, written, "command line")
+            if written[:1] in ("{", "["):
+                with suppress(yaml.YAMLError):
+                    yield from _nested(yaml.compose(written, Loader=yaml.SafeLoader), parts, None)
     for path in reversed(config_paths(argv)):
         node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
         yield from _nested(node, (), path)
 
 
-def _nested(node: yaml.Node | None, parts: tuple[str, ...], path: Path) -> Iterator[Entry]:
+def _nested(node: yaml.Node | None, parts: tuple[str, ...], path: Path | None) -> Iterator[Entry]:
     if isinstance(node, yaml.MappingNode):
         for key, child in node.value:
             inner = (*parts, *str(key.value).split("."))
             text = child.value if isinstance(child, yaml.ScalarNode) else None
-            yield Entry(inner, text, f"{path}, line {key.start_mark.line + 1}")
+            place = "command line" if path is None else f"{path}, line {key.start_mark.line + 1}"
+            yield Entry(inner, text, place)
             yield from _nested(child, inner, path)
     elif isinstance(node, yaml.SequenceNode):
         for child in node.value:

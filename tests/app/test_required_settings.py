@@ -1,6 +1,7 @@
 """Null is refused, by key, for every number that the package's classes require."""
 
 import inspect
+import shlex
 from collections.abc import Iterator
 from importlib import import_module
 from pkgutil import walk_packages
@@ -60,7 +61,7 @@ def test_the_numbers_of_every_part_are_among_them() -> None:
     named = {f"{kind.__name__}.{name}" for kind, name in NUMBERS}
 
     assert len(NUMBERS) > 150
-    assert named >= {"PPO.gamma", "SACOptions.tau", "TradingData.num_envs", "ReplayData.replay_ratio", "MLP.scale"}
+    assert named >= {"PPO.gamma", "SACOptions.tau", "TradingData.num_envs", "ReplayData.replay_ratio", "LSTM.hidden"}
     assert named >= {"Progress.refresh_every_s", "ActiveDynamics.prior", "StoredData.steps", "OptionAlarm.usage"}
 
 
@@ -90,11 +91,15 @@ def test_settings_are_searched_through_lists_and_classes_inside_classes() -> Non
         ("--data.num_envs null", "`data.num_envs` (command line) is `null`, but it must be a whole number."),
         ("--model.optimizer=torch.optim.Adam --model.optimizer.lr null", "`model.optimizer.lr` (command line) is `nu"),
         ("--trainer.max_steps null", "`trainer.max_steps` (command line) is `null`, but it must be a whole number."),
-        ("--model.network.scale null", "`model.network.scale` (command line) is `null`, but it must be a number."),
+        ("--data.eval_greedy null", "`data.eval_greedy` (command line) is `null`, but it must be true or false."),
+        (
+            "--model.optimizer '{class_path: torch.optim.Adam, init_args: {weight_decay: null}}'",
+            "`model.optimizer.init_args.weight_decay` (command line) is `null`, but it must be a number.",
+        ),
     ],
 )
 def test_null_on_the_command_line_is_refused_in_one_sentence(run: Run, words: str, said: str) -> None:
-    outcome = run("fit", "--config", "ppo_fast.yaml", *words.split())
+    outcome = run("fit", "--config", "ppo_fast.yaml", *shlex.split(words))
 
     assert (outcome.code, outcome.err.count("\n")) == (2, 1)
     assert outcome.err.startswith(said)
