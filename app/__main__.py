@@ -8,20 +8,20 @@ from importlib.util import find_spec
 from io import TextIOWrapper
 from pathlib import Path
 
-from app.config_files import problem
-from app.errors import config_paths, nearest, refuse
-from app.security import TRUST_VARIABLE, trusted, why_untrustworthy
+from app.cli.config_files import problem
+from app.cli.error_messages import config_paths, nearest, refuse
+from app.cli.import_policy import TRUST_VARIABLE, trusted, why_untrustworthy
 
 VERBS = {
-    "fit": "app.cli:main",
-    "validate": "app.cli:main",
-    "test": "app.cli:main",
-    "predict": "app.cli:main",
-    "benchmark": "app.benchmark:main",
-    "diagnose": "app.diagnose:main",
-    "compare": "app.compare:main",
-    "plot": "app.plot:main",
-    "monitor": "app.monitor:main",
+    "fit": "app.cli.main:main",
+    "validate": "app.cli.main:main",
+    "test": "app.cli.main:main",
+    "predict": "app.cli.main:main",
+    "benchmark": "app.benchmark.main:main",
+    "diagnose": "app.diagnose.main:main",
+    "compare": "app.compare.main:main",
+    "plot": "app.plot.main:main",
+    "monitor": "app.monitor.main:main",
     "docs": "app.docs:main",
 }
 SENTENCES = {

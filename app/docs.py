@@ -15,15 +15,15 @@ from jsonargparse import ArgumentParser
 from lightning.pytorch import Callback, LightningDataModule
 
 from app.__main__ import SENTENCES, configs_folder, shipped_configs
-from app.benchmark import make_parser as benchmark_parser
-from app.compare import make_parser as compare_parser
-from app.diagnose import make_parser as diagnose_parser
-from app.errors import refuse
+from app.benchmark.main import make_parser as benchmark_parser
+from app.cli.error_messages import refuse
+from app.compare.main import make_parser as compare_parser
+from app.diagnose.main import make_parser as diagnose_parser
 from app.metrics import SECTIONS, Section
-from app.monitor import make_parser as monitor_parser
-from app.plot import make_parser as plot_parser
-from modules.algorithm import Algorithm
-from modules.curiosity import Curiosity
+from app.monitor.main import make_parser as monitor_parser
+from app.plot.main import make_parser as plot_parser
+from modules.base.algorithm import Algorithm
+from modules.sac.curiosity import Curiosity
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 

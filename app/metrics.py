@@ -87,7 +87,7 @@ SAC = Section(
 
 CURIOSITY = Section(
     "Curiosity",
-    "With `--model.curiosity modules.curiosity.Curiosity`. Losses are logged before weighting.",
+    "With `--model.curiosity modules.sac.curiosity.Curiosity`. Losses are logged before weighting.",
     (
         ("curiosity/scale", "reward", "mean reward added to a step"),
         ("curiosity/forward_loss", "features squared", "error of the forward model"),
@@ -114,10 +114,10 @@ OPTIONS = Section(
         ("train/alpha_option", "return per nat", "temperature of the choice of options"),
         ("train/master_loss train/termination_loss", "return", "losses of the controller"),
         ("train/q_min", "return", "lowest estimate in a minibatch"),
-        ("option/alarms", "1", "alarms of `callbacks.options.OptionAlarm`"),
-        ("option/timeline option/usage", "image", "figures of `callbacks.option_figures.OptionFigures`"),
+        ("option/alarms", "1", "alarms of `callbacks.options.collapse_alarm.OptionAlarm`"),
+        ("option/timeline option/usage", "image", "figures of `callbacks.options.option_figures.OptionFigures`"),
         ("option/regime_information", "nats", "mutual information of the option and a synthetic market's regime"
-         " (`callbacks.regimes.RegimeInformation`)"),
+         " (`callbacks.options.regime_information.RegimeInformation`)"),
     ),
 )  # fmt: skip
 
@@ -145,7 +145,7 @@ DYNAMICS = Section(
 
 TRADING = Section(
     "Trading",
-    "Reported at the end of an episode, as `rollout/NAME_mean` and `eval/NAME_mean`. `callbacks.trading.TradingReport`"
+    "Reported at the end of an episode, as `rollout/NAME_mean` and `eval/NAME_mean`. `callbacks.figures.trading_report.TradingReport`"
     " adds the figure `trading/equity/SYMBOL` and the table `trading/report` at every evaluation.",
     (
         ("log_return", "log equity", "return of the episode"),
@@ -159,7 +159,7 @@ TRADING = Section(
 
 GPU = Section(
     "GPU monitor",
-    "With `callbacks.gpu.GPUMonitor`; `N` is the number of a GPU.",
+    "With `callbacks.performance.gpu_monitor.GPUMonitor`; `N` is the number of a GPU.",
     (
         ("gpu/N/utilisation", "%", "utilisation"),
         ("gpu/N/memory_mib gpu/N/memory_peak_mib", "MiB", "memory in use, and its peak"),

@@ -9,18 +9,19 @@ import torch
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 
-from datamodules.collect import Collector
+from datamodules.base import Backend, EnvironmentData, OnEnvError, require_positive
+from datamodules.buffers.n_step_replay import WindowReplay
+from datamodules.buffers.replay_files import read_replay, replay_name, superseded
+from datamodules.buffers.ring_buffer import Ring, are_stacks, final_slots, ring_bytes
+from datamodules.buffers.storage import require_use, storage_device
+from datamodules.buffers.sum_tree import Priorities
+from datamodules.collect.collector import Collector
+from datamodules.collect.iteration_dataset import IterationDataset
+from datamodules.core.errors import UsageError
+from datamodules.core.phase import Joint
 from datamodules.core.required_values import require_values
-from datamodules.data import Backend, EnvironmentData, OnEnvError, require_positive
-from datamodules.iterations import IterationDataset
-from datamodules.joint import Joint
-from datamodules.memory import require_use, storage_device
-from datamodules.priorities import Priorities
-from datamodules.replay_files import read_replay, replay_name, superseded
-from datamodules.ring import Ring, are_stacks, final_slots, ring_bytes
-from datamodules.seeds import restore_generator, run_seed, stream_generator
-from datamodules.types import Experience, Rollout, Transitions, UsageError
-from datamodules.windows import WindowReplay
+from datamodules.core.seeding import restore_generator, run_seed, stream_generator
+from datamodules.core.types import Experience, Rollout, Transitions
 
 
 class ReplayData(EnvironmentData):

@@ -4,13 +4,15 @@ from typing import Any, cast
 
 from torch import Tensor
 
-from datamodules.ahead import Ahead
-from datamodules.collect import Collector
+from datamodules.base import Backend, EnvironmentData, OnEnvError, require_positive
+from datamodules.collect.collector import Collector
+from datamodules.collect.iteration_dataset import IterationDataset
+from datamodules.collect.prefetching import Ahead
+from datamodules.core.errors import UsageError
+from datamodules.core.protocols import Actor
+from datamodules.core.pytree import mapped
 from datamodules.core.required_values import require_values
-from datamodules.data import Backend, EnvironmentData, OnEnvError, require_positive
-from datamodules.iterations import IterationDataset
-from datamodules.nested import mapped
-from datamodules.types import Actor, Rollout, UsageError
+from datamodules.core.types import Rollout
 
 
 class RolloutDataset(IterationDataset):

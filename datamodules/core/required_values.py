@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from datamodules.types import UsageError
+from datamodules.core.errors import UsageError
 
 WORDS = {int: "a whole number", float: "a number", bool: "true or false"}
 

@@ -11,32 +11,30 @@ import gymnasium
 
 gymnasium.register(
     "Snake-v0",
-    entry_point="datamodules.envs.as_gymnasium:SingleEnv",
-    vector_entry_point="datamodules.envs.as_gymnasium:BatchEnv",
-    kwargs={"tensor_env": "datamodules.envs.snake.Snake"},
+    entry_point="datamodules.envs.functional_torch_env:SingleEnv",
+    vector_entry_point="datamodules.envs.functional_torch_env:BatchEnv",
+    kwargs={"tensor_env": "datamodules.envs.snake.env.Snake"},
 )
 gymnasium.register(
     "Trading-v0",
-    entry_point="datamodules.envs.as_gymnasium:SingleEnv",
-    vector_entry_point="datamodules.envs.as_gymnasium:BatchEnv",
-    kwargs={"tensor_env": "datamodules.envs.trading.Trading"},
+    entry_point="datamodules.envs.functional_torch_env:SingleEnv",
+    vector_entry_point="datamodules.envs.functional_torch_env:BatchEnv",
+    kwargs={"tensor_env": "datamodules.trading.env.Trading"},
 )
 gymnasium.register(
     "FourRooms-v0",
-    entry_point="datamodules.envs.as_gymnasium:SingleEnv",
-    vector_entry_point="datamodules.envs.as_gymnasium:BatchEnv",
-    kwargs={"tensor_env": "datamodules.envs.fourrooms.FourRooms"},
+    entry_point="datamodules.envs.functional_torch_env:SingleEnv",
+    vector_entry_point="datamodules.envs.functional_torch_env:BatchEnv",
+    kwargs={"tensor_env": "datamodules.envs.four_rooms.FourRooms"},
 )
 gymnasium.register(
     "FetchAndDeliver-v0",
-    entry_point="datamodules.envs.as_gymnasium:SingleEnv",
-    vector_entry_point="datamodules.envs.as_gymnasium:BatchEnv",
-    kwargs={"tensor_env": "datamodules.envs.fourrooms.FetchAndDeliver"},
+    entry_point="datamodules.envs.functional_torch_env:SingleEnv",
+    vector_entry_point="datamodules.envs.functional_torch_env:BatchEnv",
+    kwargs={"tensor_env": "datamodules.envs.four_rooms.FetchAndDeliver"},
 )
-gymnasium.register("CartPolePositions-v0", entry_point="datamodules.envs.cartpole_positions:CartPolePositions")
-gymnasium.register(
-    "CartPoleForce-v0", entry_point="datamodules.envs.cartpole_force:CartPoleForce", max_episode_steps=200
-)
+gymnasium.register("CartPolePositions-v0", entry_point="datamodules.envs.cartpole:CartPolePositions")
+gymnasium.register("CartPoleForce-v0", entry_point="datamodules.envs.cartpole:CartPoleForce", max_episode_steps=200)
 gymnasium.register("AtariPong-v0", entry_point="datamodules.envs.atari:Atari", kwargs={"game": "ALE/Pong-v5"})
 
 for _id, _system in {
@@ -52,7 +50,7 @@ for _id, _system in {
 }.items():
     gymnasium.register(
         _id,
-        entry_point="datamodules.envs.as_gymnasium:SingleEnv",
-        vector_entry_point="datamodules.envs.as_gymnasium:BatchEnv",
-        kwargs={"tensor_env": "datamodules.envs.dynamical.Dynamical", "system": _system},
+        entry_point="datamodules.envs.functional_torch_env:SingleEnv",
+        vector_entry_point="datamodules.envs.functional_torch_env:BatchEnv",
+        kwargs={"tensor_env": "datamodules.envs.dynamical_systems.env.Dynamical", "system": _system},
     )

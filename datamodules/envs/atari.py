@@ -6,7 +6,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation, TransformReward
 
-from datamodules.types import UsageError
+from datamodules.core.errors import UsageError
 
 NEEDED = {"ale_py": "the games", "cv2": "scaling their frames"}
 

@@ -8,13 +8,13 @@ import torch
 from checkpoint import apart, laid_out, named_alike, read_checkpoint
 from torch import Tensor
 
-from callbacks.atomic import save_tensors
-from modules.flat import FlatParameters, flattened
+from callbacks.run_control.atomic_write import save_tensors
 from modules.functional.q_learning import huber
 from modules.functional.returns import td_target
+from modules.manual_backward.relu_mlp import layers_of
+from modules.networks.heads.q_value import QHead, QNetwork
 from modules.networks.mlp import MLP
-from modules.networks.q_heads import QHead, QNetwork
-from modules.written_out.layers import layers_of
+from modules.optim.flat_parameters import FlatParameters, flattened
 
 HIDDEN = (256, 256, 128)
 

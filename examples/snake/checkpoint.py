@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from datamodules.core.tensor_files import load_tensors
-from datamodules.types import UsageError
-from modules.flat import ALIGNED
+from datamodules.core.errors import UsageError
+from datamodules.core.files.tensor_files import load_tensors
+from modules.optim.flat_parameters import ALIGNED
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 KEYS = ("model_state_dict", "target_model_state_dict", "optimizer_state_dict", "epsilon", "step_count")
@@ -98,7 +98,7 @@ def named_alike(network: nn.Module, weights: dict[str, Tensor]) -> dict[str, Ten
 
 
 def laid_out(saved: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """Adam's state for parameters that lie in one tensor (see `modules.flat`), from that for separate ones.
+    """Adam's state for parameters that lie in one tensor (see `modules.optim.flat_parameters`), from that for separate ones.
 
     Args:
         saved: a `state_dict` for separate parameters.

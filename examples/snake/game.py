@@ -12,8 +12,8 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from datamodules.envs.snake import check_arguments
-from datamodules.envs.snake_rewards import REWARDS
+from datamodules.envs.snake.env import check_arguments
+from datamodules.envs.snake.rewards import REWARDS
 
 MOVES = ((0, -1), (1, 0), (0, 1), (-1, 0))
 RIGHT = 1

@@ -19,12 +19,12 @@ from checkpoint import laid_out, named_alike, read_checkpoint
 from lightning.pytorch import Callback, Trainer
 
 from app.__main__ import with_configs
-from app.cli import TRAINER_DEFAULTS, LeydenCLI
-from app.errors import refuse
-from app.measurement import QUIET
-from datamodules.types import UsageError
-from modules.dqn import DQN
-from modules.exploring import EpsilonGreedy
+from app.cli.error_messages import refuse
+from app.cli.main import TRAINER_DEFAULTS, LeydenCLI
+from app.diagnose.profiler import QUIET
+from datamodules.core.errors import UsageError
+from modules.dqn.dqn import DQN
+from modules.dqn.epsilon_greedy import EpsilonGreedy
 
 
 class Described(LeydenCLI):
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str]) -> None:
         described = Described()
         if not isinstance(described.model, DQN):
             raise UsageError(
-                f"The config's model is {type(described.model).__name__}; give a config of modules.dqn.DQN."
+                f"The config's model is {type(described.model).__name__}; give a config of modules.dqn.dqn.DQN."
             )
         trainer: Any = described.trainer
         trainer.callbacks.append(Import(old, path))

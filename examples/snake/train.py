@@ -13,8 +13,8 @@ import torch
 from agent import DQNAgent
 from game import MOVES, SnakeEnv
 
-from app.errors import refuse
-from datamodules.types import UsageError
+from app.cli.error_messages import refuse
+from datamodules.core.errors import UsageError
 
 __all__ = ["DQNAgent", "SnakeEnv", "evaluate", "train"]
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jacfwd
 
-from modules.functional.information import (
+from modules.functional.dynamics.information_gain import (
     a_optimality,
     d_optimality,
     disagreement,

@@ -1,6 +1,8 @@
 """What a network is, and what every network here shares: orthogonal initialisation, activations, memorylessness."""
 
 import math
+from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Literal, Protocol, TypeVar
 
 import torch
@@ -15,10 +17,14 @@ from torch.nn.modules.module import (
 from modules.networks.preprocessing import Preprocessing
 
 State = dict[str, Tensor]
+
+
 Activation = Literal["tanh", "relu", "elu", "gelu", "silu"] | type[nn.Module]
 """A name, or the class path of an `nn.Module` that needs no arguments, for example `torch.nn.Mish`."""
 
+
 Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
+
 
 _ACTIVATIONS: dict[str, type[nn.Module]] = {
     "tanh": nn.Tanh,
@@ -211,3 +217,8 @@ def hidden_layers(inputs: int, hidden: tuple[int, ...], activation: Activation, 
         layers += [orthogonal(nn.Linear(inputs, width)), *norm, activation_layer(activation)]
         inputs = width
     return layers
+
+
+def silu_layers(widths: Sequence[int]) -> list[nn.Module]:
+    """Fully connected layers with SiLU units from each width to the next; none from a single width."""
+    return [nn.Sequential(nn.Linear(a, b), nn.SiLU()) for a, b in pairwise(widths)]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from modules.functional.choices import MASKED
+from modules.functional.sampling import MASKED
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 

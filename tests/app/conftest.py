@@ -7,16 +7,16 @@ from typing import NamedTuple
 
 import pytest
 
-import app.cli  # noqa: F401  (here, so that Lightning's log handler keeps a stream that outlives one test)
+import app.cli.main  # noqa: F401  (here, so that Lightning's log handler keeps a stream that outlives one test)
 from app.__main__ import main
 
 EXPERIMENT = """
 model:
-  class_path: tests.app.stand_in.Walker
+  class_path: tests.support.fake_algorithm.Walker
   init_args:
     learning_rate: 0.01
 data:
-  class_path: tests.app.stand_in.Field
+  class_path: tests.support.fake_algorithm.Field
   init_args:
     env: CartPole-v1
 trainer:

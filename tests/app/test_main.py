@@ -115,7 +115,7 @@ def test_a_terminal_of_ascii_characters_is_shown_question_marks_and_the_run_ends
 def test_a_test_writes_its_numbers_before_it_prints_them(
     run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("callbacks.evaluation.table", lambda values: 1 / 0)
+    monkeypatch.setattr("callbacks.run_control.run_summary.table", lambda values: 1 / 0)
 
     with pytest.raises(ZeroDivisionError):
         run("test", "--config", "ppo_cartpole.yaml", *SHORT)

@@ -65,7 +65,7 @@ def test_every_algorithm_stands_in_the_contract_that_keeps_algorithms_apart() ->
     layers = next(contract["layers"] for contract in contracts if contract["type"] == "layers")
 
     algorithms = {
-        path.stem for path in (ROOT / "modules").glob("*.py") if "modules.algorithm.Algorithm" in imported(path)
+        path.stem for path in (ROOT / "modules").glob("*.py") if "modules.base.algorithm.Algorithm" in imported(path)
     }
 
     assert algorithms <= set(layers[0].replace("(", "").replace(")", "").split(" | ")), "add it to pyproject.toml"

@@ -8,7 +8,7 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 
 from datamodules.rollout import RolloutData
-from modules.ppo import PPO
+from modules.ppo.ppo import PPO
 
 STEPS_PER_ITERATION = 32
 

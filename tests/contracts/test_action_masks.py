@@ -12,14 +12,14 @@ from gymnasium.vector import AutoresetMode
 
 from datamodules.replay import ReplayData
 from datamodules.rollout import RolloutData
-from datamodules.workers import SyncEnvs
-from modules.dqn import DQN
-from modules.ppo import PPO
-from modules.pqn import PQN
-from modules.sac import SAC
-from modules.sac_options import SACOptions
-from tests.datamodules.counting import Counting
-from tests.training import trainer
+from datamodules.vector.sync_vector_env import SyncEnvs
+from modules.dqn.dqn import DQN
+from modules.dqn.pqn import PQN
+from modules.ppo.ppo import PPO
+from modules.sac.sac import SAC
+from modules.sac_options.sac_options import SACOptions
+from tests.support.counting_env import Counting
+from tests.support.small_runs import trainer
 
 ALGORITHMS = [PPO, PQN, DQN, SAC, SACOptions]
 

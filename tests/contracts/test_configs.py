@@ -9,9 +9,9 @@ import pytest
 import yaml
 from lightning.pytorch import Callback
 
-import app.cli  # noqa: F401  (here, so that Lightning's log handler keeps a stream that outlives one test)
+import app.cli.main  # noqa: F401  (here, so that Lightning's log handler keeps a stream that outlives one test)
 from app.__main__ import configs_folder, main, shipped_configs
-from modules.trainer_checks import PER_BATCH, acting_hooks
+from modules.base.trainer_checks import PER_BATCH, acting_hooks
 
 SMALL = {"num_envs": 4, "horizon": 16, "total_env_steps": 128, "eval_episodes": 2, "minibatches": 2}
 SMALL |= {"batch_size": 16, "replay_ratio": 1, "capacity": 400, "learning_starts": 16}

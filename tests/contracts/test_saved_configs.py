@@ -5,17 +5,19 @@ from pathlib import Path
 
 import pytest
 
-import app.cli  # noqa: F401  (here, so that Lightning's log handler keeps a stream that outlives one test)
+import app.cli.main  # noqa: F401  (here, so that Lightning's log handler keeps a stream that outlives one test)
 from app.__main__ import main
 
 ALGORITHMS = {
-    "modules.ppo.PPO": "datamodules.rollout.RolloutData",
-    "modules.pqn.PQN": "datamodules.rollout.RolloutData",
-    "modules.dqn.DQN": "datamodules.replay.ReplayData",
-    "modules.sac.SAC": "datamodules.replay.ReplayData",
-    "modules.sac_options.SACOptions": "datamodules.replay.ReplayData",
+    "modules.ppo.ppo.PPO": "datamodules.rollout.RolloutData",
+    "modules.dqn.pqn.PQN": "datamodules.rollout.RolloutData",
+    "modules.dqn.dqn.DQN": "datamodules.replay.ReplayData",
+    "modules.sac.sac.SAC": "datamodules.replay.ReplayData",
+    "modules.sac_options.sac_options.SACOptions": "datamodules.replay.ReplayData",
 }
-OPTIONS = {"modules.sac_options.SACOptions": ["--model.controller", "modules.options.controller.Controller"]}
+OPTIONS = {
+    "modules.sac_options.sac_options.SACOptions": ["--model.controller", "modules.sac_options.controller.Controller"]
+}
 
 
 @pytest.mark.parametrize("algorithm", ALGORITHMS)

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 import datamodules.envs
-from datamodules.types import State, TensorEnv
+from datamodules.core.protocols import TensorEnv
+from datamodules.core.types import State
 
 METHODS = ("initial", "transition", "observation", "info")
 

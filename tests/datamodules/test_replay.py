@@ -10,13 +10,13 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
 
-from callbacks.checkpoint import AtomicCheckpointIO, Checkpoint
-from callbacks.stability import Diverged, Stability
-from datamodules.memory import storage_device
+from callbacks.run_control.checkpoint import AtomicCheckpointIO, Checkpoint
+from callbacks.run_control.divergence_guard import Diverged, Stability
+from datamodules.buffers.storage import storage_device
+from datamodules.core.errors import UsageError
 from datamodules.replay import ReplayData, updates_per_iteration
-from datamodules.types import UsageError
-from tests.replaying import fitted_dqn, replay_data, small_dqn
-from tests.training import trainer, weights_hash
+from tests.support.replay_fixtures import fitted_dqn, replay_data, small_dqn
+from tests.support.small_runs import trainer, weights_hash
 
 CPU = torch.device("cpu")
 

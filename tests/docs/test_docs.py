@@ -12,7 +12,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-import app.cli  # noqa: F401  (first, so that Lightning's log handler keeps a stream that outlives one test)
+import app.cli.main  # noqa: F401  (first, so that Lightning's log handler keeps a stream that outlives one test)
 from app import docs
 from app.__main__ import VERBS, main, shipped_configs
 from app.metrics import PPO, SECTIONS

@@ -14,18 +14,18 @@ import torch
 import yaml
 
 from app.__main__ import main
-from app.runs import load_checkpoint
-from callbacks.checkpoint import Checkpoint
-from callbacks.trajectories import write_trajectories
-from datamodules.market.prices import read_prices
-from datamodules.market.synthetic import synthetic_prices
-from datamodules.replay_files import read_replay
-from datamodules.stored import read_sequences
-from datamodules.types import UsageError
-from tests.datamodules.market.bars import write_prices
+from app.runs.checkpoints import load_checkpoint
+from callbacks.run_control.checkpoint import Checkpoint
+from callbacks.run_control.trajectory_writer import write_trajectories
+from datamodules.buffers.replay_files import read_replay
+from datamodules.core.errors import UsageError
+from datamodules.offline import read_sequences
+from datamodules.trading.prices.price_files import read_prices
+from datamodules.trading.prices.synthetic import synthetic_prices
 from tests.datamodules.test_replay import StopAt
 from tests.fault import print_count
-from tests.replaying import fitted_dqn, replay_data
+from tests.support.price_fixtures import write_prices
+from tests.support.replay_fixtures import fitted_dqn, replay_data
 
 FILES = 600
 

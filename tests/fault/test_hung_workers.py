@@ -9,11 +9,11 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from datamodules.types import UsageError
-from tests.datamodules import counting
-from tests.datamodules.killed_parent import seconds_until_workers_end
+from datamodules.core.errors import UsageError
 from tests.fault import print_count
-from tests.training import cartpole_data, small_ppo, trainer
+from tests.support import counting_env as counting
+from tests.support.killed_parent import seconds_until_workers_end
+from tests.support.small_runs import cartpole_data, small_ppo, trainer
 
 BACKENDS = ("async", "pool")
 CALLS = ("its start", "its reset", "its step", "the reset after its step")
@@ -33,7 +33,7 @@ def quick_workers() -> Iterator[None]:
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_environment_that_hangs_ends_training_and_evaluation_with_its_name(backend: str, tmp_path: Path) -> None:
     held = 0
-    settings: dict[str, Any] = {"env": "tests.datamodules.counting.Hanging", "backend": backend, "num_envs": 2}
+    settings: dict[str, Any] = {"env": "tests.support.counting_env.Hanging", "backend": backend, "num_envs": 2}
 
     for call in CALLS:
         for where in ("env_kwargs", "eval_env_kwargs"):

@@ -13,14 +13,14 @@ import lightning
 import pytest
 from lightning.pytorch import Callback
 
-from app.runs import load_checkpoint
-from callbacks.checkpoint import Checkpoint
-from callbacks.stability import Stability
-from datamodules.replay_files import read_replay, replay_name
+from app.runs.checkpoints import load_checkpoint
+from callbacks.run_control.checkpoint import Checkpoint
+from callbacks.run_control.divergence_guard import Stability
+from datamodules.buffers.replay_files import read_replay, replay_name
 from tests.fault import print_count
-from tests.replaying import replay_data, small_dqn
-from tests.soft import box_data, small_sac
-from tests.training import trainer
+from tests.oracles.sac import box_data, small_sac
+from tests.support.replay_fixtures import replay_data, small_dqn
+from tests.support.small_runs import trainer
 
 KILLS = 30
 LONG = {"total_env_steps": 10_000_000, "learning_starts": 64}

@@ -23,18 +23,18 @@ import pytest
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import TensorBoardLogger
 
-from callbacks.checkpoint import Checkpoint
-from modules.algorithm import Algorithm
-from modules.dqn import DQN
+from callbacks.run_control.checkpoint import Checkpoint
+from modules.base.algorithm import Algorithm
+from modules.dqn.dqn import DQN
+from modules.networks.heads.twin_critic import TwinMLP
 from modules.networks.mlp import MLP
-from modules.networks.twin import TwinMLP
-from modules.options.controller import Controller
-from modules.ppo import PPO
-from modules.sac_options import SACOptions
+from modules.ppo.ppo import PPO
+from modules.sac_options.controller import Controller
+from modules.sac_options.sac_options import SACOptions
 from tests.fault import print_count
-from tests.replaying import replay_data
-from tests.soft import box_data
-from tests.training import cartpole_data, trainer
+from tests.oracles.sac import box_data
+from tests.support.replay_fixtures import replay_data
+from tests.support.small_runs import cartpole_data, trainer
 
 ITERATIONS = int(os.environ.get("SOAK_ITERATIONS", "300000"))
 SLICES, WARM_UP, ENDS = 10, 4, 3

@@ -6,11 +6,11 @@ from typing import Any
 import lightning
 import pytest
 
-from callbacks.compile import Compile
-from callbacks.summary import acting
+from callbacks.performance.compile import Compile
+from callbacks.performance.execution_summary import acting
 from modules.networks import LSTM
-from modules.ppo import PPO
-from tests.training import cartpole_data, small_ppo, trainer
+from modules.ppo.ppo import PPO
+from tests.support.small_runs import cartpole_data, small_ppo, trainer
 
 pytestmark = pytest.mark.gpu
 

@@ -8,15 +8,15 @@ import lightning
 import pytest
 import torch
 
-from callbacks.compile import Compile
-from datamodules.sequences import SequenceData
-from modules.active_dynamics import ActiveDynamics
+from callbacks.performance.compile import Compile
+from datamodules.sequence import SequenceData
+from modules.active_dynamics.active_dynamics import ActiveDynamics
+from modules.active_dynamics.observed_model import ObservedModel
 from modules.exploration.acquisitions import InformationGain, OutsideBox
 from modules.exploration.planners import CEM
 from modules.exploration.policies import Planned
 from modules.networks.latent import RBF
-from modules.observed_model import ObservedModel
-from tests.training import trainer
+from tests.support.small_runs import trainer
 
 pytestmark = pytest.mark.gpu
 

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from callbacks.stability import Stability
+from callbacks.run_control.divergence_guard import Stability
+from datamodules.core.types import NonFiniteError
 from datamodules.rollout import RolloutData
-from datamodules.types import NonFiniteError
-from tests.training import small_ppo, trainer
+from tests.support.small_runs import small_ppo, trainer
 
 pytestmark = pytest.mark.gpu
-ENV = "tests.datamodules.test_finite_check.SpoilingTensors"
+ENV = "tests.datamodules.collect.test_finite_check.SpoilingTensors"
 
 
 @pytest.mark.parametrize("iterations", [1, 10])

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.optim import Adam, AdamW
 
-from modules.flat import PIECE, PIECES, flattened
+from modules.optim.flat_parameters import PIECE, PIECES, flattened
 
 pytestmark = pytest.mark.gpu
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
 
-from callbacks.compile import Compile
-from modules.ppo import PPO
-from tests.training import small_ppo, snake_data, trainer
+from callbacks.performance.compile import Compile
+from modules.ppo.ppo import PPO
+from tests.support.small_runs import small_ppo, snake_data, trainer
 
 pytestmark = pytest.mark.gpu
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from datamodules.joint import UNCOUNTED, Joint
+from datamodules.core.phase import UNCOUNTED, Joint
 
 pytestmark = pytest.mark.gpu
 

@@ -7,8 +7,8 @@ from typing import Any
 import lightning
 import pytest
 
-from callbacks.compile import Compile
-from tests.training import small_ppo, snake_data, trainer
+from callbacks.performance.compile import Compile
+from tests.support.small_runs import small_ppo, snake_data, trainer
 
 pytestmark = pytest.mark.gpu
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from callbacks.compile import Compile
-from modules.sac_options import SACOptions
-from tests.modules.test_sac_options_runs import fitted
+from callbacks.performance.compile import Compile
+from modules.sac_options.sac_options import SACOptions
+from tests.modules.sac_options.test_sac_options_runs import fitted
 
 pytestmark = pytest.mark.gpu
 

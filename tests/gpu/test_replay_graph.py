@@ -8,10 +8,10 @@ import lightning
 import pytest
 import torch
 
-from callbacks.compile import Compile
-from modules.dqn import DQN
-from tests.replaying import replay_data, small_dqn
-from tests.training import trainer
+from callbacks.performance.compile import Compile
+from modules.dqn.dqn import DQN
+from tests.support.replay_fixtures import replay_data, small_dqn
+from tests.support.small_runs import trainer
 
 pytestmark = pytest.mark.gpu
 

@@ -9,12 +9,12 @@ import lightning
 import pytest
 import torch
 
-from callbacks.compile import Compile
-from modules.curiosity import Curiosity
-from modules.sac import SAC
-from modules.sac_options import SACOptions
-from tests.soft import box_data, choice_data, small_sac
-from tests.training import Told, trainer
+from callbacks.performance.compile import Compile
+from modules.sac.curiosity import Curiosity
+from modules.sac.sac import SAC
+from modules.sac_options.sac_options import SACOptions
+from tests.oracles.sac import box_data, choice_data, small_sac
+from tests.support.small_runs import Told, trainer
 
 pytestmark = pytest.mark.gpu
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
 
-from callbacks.compile import Compile
-from tests.training import Told, cartpole_data, fitted, snake_data, weights_hash
+from callbacks.performance.compile import Compile
+from tests.support.small_runs import Told, cartpole_data, fitted, snake_data, weights_hash
 
 pytestmark = pytest.mark.gpu
 

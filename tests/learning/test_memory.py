@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from lightning.pytorch.callbacks import Callback
 
-from tests.datamodules.test_memory import own_memory
-from tests.modules.test_sac_options_runs import rooms, small
-from tests.replaying import replay_data, small_dqn
-from tests.soft import box_data, small_sac
-from tests.training import small_ppo, snake_data, trainer
+from tests.datamodules.buffers.test_storage import own_memory
+from tests.modules.sac_options.test_sac_options_runs import rooms, small
+from tests.oracles.sac import box_data, small_sac
+from tests.support.replay_fixtures import replay_data, small_dqn
+from tests.support.small_runs import small_ppo, snake_data, trainer
 
 STEPS: dict[str, Any] = {"total_env_steps": 80_000}
 REPLAY: dict[str, Any] = {"horizon": 1, "batch_size": 16, "capacity": 4096, **STEPS}

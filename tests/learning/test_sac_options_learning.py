@@ -11,13 +11,13 @@ import yaml
 from lightning.pytorch import Callback
 
 from app.__main__ import configs_folder
-from callbacks.options import OptionAlarm
+from callbacks.options.collapse_alarm import OptionAlarm
 from datamodules.replay import ReplayData
+from modules.networks.heads.twin_critic import TwinMLP
 from modules.networks.mlp import MLP
-from modules.networks.twin import TwinMLP
-from modules.options.controller import Controller
-from modules.sac_options import SACOptions
-from tests.training import trainer
+from modules.sac_options.controller import Controller
+from modules.sac_options.sac_options import SACOptions
+from tests.support.small_runs import trainer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from datamodules.envs.trading import Trading
-from datamodules.episodes import EpisodeDataset
-from datamodules.market.account import account
-from datamodules.market.synthetic import prices_of, synthetic_prices
+from datamodules.collect.evaluation import EpisodeDataset
 from datamodules.rollout import RolloutData
-from datamodules.vector import make_envs
+from datamodules.trading.account import account
+from datamodules.trading.env import Trading
+from datamodules.trading.prices.synthetic import prices_of, synthetic_prices
+from datamodules.vector.make_env import make_envs
 from modules.networks import MLP
-from modules.ppo import PPO
-from tests.datamodules.market.bars import write_prices
-from tests.training import trainer
+from modules.ppo.ppo import PPO
+from tests.support.price_fixtures import write_prices
+from tests.support.small_runs import trainer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

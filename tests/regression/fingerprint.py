@@ -21,21 +21,21 @@ import numpy as np
 import torch
 from gymnasium.spaces import MultiDiscrete
 
-from callbacks.checkpoint import Checkpoint
-from datamodules.data import EnvironmentData
+from callbacks.run_control.checkpoint import Checkpoint
+from datamodules.base import EnvironmentData
 from datamodules.rollout import RolloutData
-from modules.algorithm import Algorithm
-from modules.curiosity import Curiosity
+from modules.base.algorithm import Algorithm
+from modules.dqn.pqn import PQN
 from modules.networks import LSTM, MLP
-from modules.networks.q_heads import C51Head, QHead
-from modules.pqn import PQN
-from tests.datamodules.counting import Counting
-from tests.dynamics import explorer, spring_data
-from tests.modules import test_latent_runs as latent
-from tests.modules import test_sac_options_runs as options
-from tests.replaying import replay_data, small_dqn
-from tests.soft import box_data, choice_data, small_sac
-from tests.training import cartpole_data, small_ppo, snake_data, trainer
+from modules.networks.heads.q_value import C51Head, QHead
+from modules.sac.curiosity import Curiosity
+from tests.modules.active_dynamics import test_latent_runs as latent
+from tests.modules.sac_options import test_sac_options_runs as options
+from tests.oracles.sac import box_data, choice_data, small_sac
+from tests.support.counting_env import Counting
+from tests.support.dynamics_fixtures import explorer, spring_data
+from tests.support.replay_fixtures import replay_data, small_dqn
+from tests.support.small_runs import cartpole_data, small_ppo, snake_data, trainer
 
 Made = tuple[Algorithm, EnvironmentData]
 
@@ -48,7 +48,7 @@ class Choices(Counting):
 
 
 def drift_data() -> RolloutData:
-    return RolloutData("tests.soft.Drift", num_envs=8, horizon=8, total_env_steps=640, eval_episodes=2)
+    return RolloutData("tests.oracles.sac.Drift", num_envs=8, horizon=8, total_env_steps=640, eval_episodes=2)
 
 
 def of(data: EnvironmentData, make: Callable[..., Algorithm], **settings: Any) -> Made:
@@ -119,7 +119,7 @@ def resumed(name: str, root: Path) -> str:
 
 def ranks(root: Path) -> str:
     """Train PPO on two CPU ranks and return a hash of what rank 0 saw."""
-    subprocess.run([sys.executable, "-m", "tests.two_ranks", str(root)], check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "tests.support.ddp_worker", str(root)], check=True, capture_output=True)
     seen = json.loads((root / "rank0.json").read_text())
     values = [value for line in seen for name, value in sorted(line.items()) if name not in ("weights", "latest")]
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:16]

@@ -4,7 +4,7 @@ They are chosen by class_path, as every network is. To add one: a class that sat
 file.
 """
 
-from modules.networks.latent.actions import LinearActions, MLPActions, Pushed, StateDependent, Unchanged
+from modules.networks.latent.action_encoders import LinearActions, MLPActions, Pushed, StateDependent, Unchanged
 from modules.networks.latent.decoders import IdentityDecoder, LinearDecoder, MLPDecoder
 from modules.networks.latent.dynamics import RBF, Ensemble, LinearDynamics, MLPDynamics
 from modules.networks.latent.encoders import GRUEncoder, MLPEncoder

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.func import jacfwd, vmap
 from torch.nn import functional as F
 
-from modules.functional.gaussian import log_density
-from modules.networks.latent.layers import silu_layers
+from modules.functional.dynamics.gaussian import log_density
+from modules.networks.base import silu_layers
 
 SMALLEST_NOISE = 1e-4
 """Variance of a normal observation that is always there."""

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import jacrev, vmap
 from torch.nn import functional as F
 
-from modules.networks.latent.layers import silu_layers
+from modules.networks.base import silu_layers
 
 SMALLEST_NOISE = 1e-4
 """Variance a second that is always there."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from modules.networks.latent.layers import silu_layers
+from modules.networks.base import silu_layers
 from modules.networks.recurrent import GRU
 
 SMALLEST_VARIANCE = 1e-6

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import datamodules.envs  # noqa: F401  (registers it)
+from datamodules.core.errors import UsageError
 from datamodules.envs import atari
-from datamodules.types import UsageError
 
 
 def test_a_missing_package_is_named_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

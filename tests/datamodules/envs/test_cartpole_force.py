@@ -5,7 +5,7 @@ import numpy as np
 from gymnasium.utils.env_checker import check_env
 
 import datamodules.envs  # noqa: F401  (registers the id)
-from datamodules.envs.cartpole_force import CartPoleForce
+from datamodules.envs.cartpole import CartPoleForce
 
 
 def test_it_is_cartpole_where_cartpole_can_be() -> None:

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn.functional import smooth_l1_loss
 
-from datamodules.types import UsageError
+from datamodules.core.errors import UsageError
 
 
 def make(**arguments):

@@ -5,9 +5,9 @@ import pytest
 import torch
 from gymnasium.utils.env_checker import check_env
 
-from datamodules.envs.snake import Snake
-from datamodules.types import UsageError
-from tests.datamodules.envs.snake_games import place_food
+from datamodules.core.errors import UsageError
+from datamodules.envs.snake.env import Snake
+from tests.oracles.snake_rules import place_food
 
 
 def make(**arguments):

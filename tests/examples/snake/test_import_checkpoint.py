@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from datamodules.types import UsageError
+from datamodules.core.errors import UsageError
 
 SETTINGS = """
 trainer: {accelerator: cpu, log_every_n_steps: 1}
 model:
-  class_path: modules.dqn.DQN
+  class_path: modules.dqn.dqn.DQN
   init_args:
     network: {class_path: modules.networks.MLP, init_args: {hidden: [256, 256, 128], activation: relu}}
     double: false
@@ -49,7 +49,7 @@ def old(tmp_path: Path):
 def test_an_old_checkpoint_goes_on_as_ours(old, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     from import_checkpoint import main
 
-    from app.cli import main as program
+    from app.cli.main import main as program
 
     monkeypatch.chdir(tmp_path)
     Path("classic.yaml").write_text(SETTINGS)
@@ -76,7 +76,7 @@ def test_an_old_checkpoint_goes_on_as_ours(old, tmp_path: Path, monkeypatch: pyt
     [
         (["old.pth"], "Usage: python import_checkpoint.py"),
         (["none.pth", "snake.ckpt", "--config", "classic.yaml"], "There is no checkpoint none.pth"),
-        (["old.pth", "snake.ckpt", "--config", "ppo_fast.yaml"], "give a config of modules.dqn.DQN"),
+        (["old.pth", "snake.ckpt", "--config", "ppo_fast.yaml"], "give a config of modules.dqn.dqn.DQN"),
         (["old.pth", "snake.ckpt", "--config", "classic.yaml", "--data.env_kwargs.dim", "7"], "old state size"),
     ],
 )

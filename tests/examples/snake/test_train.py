@@ -46,7 +46,7 @@ def test_what_would_fail_later_is_refused_before_training(words, sentence, tmp_p
     pytest.importorskip("matplotlib")
     from train import main
 
-    from datamodules.types import UsageError
+    from datamodules.core.errors import UsageError
 
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=sentence):

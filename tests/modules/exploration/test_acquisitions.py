@@ -16,7 +16,7 @@ from modules.exploration.acquisitions import (
     Paths,
 )
 from modules.exploration.policies import Belief, imagined
-from tests.dynamics import knowledge
+from tests.support.dynamics_fixtures import knowledge
 
 INFORMATIVE = [
     InformationGain(),

@@ -4,16 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from modules.exploration.planners import (
-    CEM,
-    ICEM,
-    MPPI,
-    Planner,
-    RandomShooting,
-    autoregressive,
-    power_law,
-    shifted,
-)
+from modules.exploration.planners import CEM, ICEM, MPPI, Planner, RandomShooting, autoregressive, power_law, shifted
 
 PLANNERS = [RandomShooting(horizon=4, candidates=256), CEM(horizon=4), ICEM(horizon=4), MPPI(horizon=4, iterations=3)]
 every_planner = pytest.mark.parametrize("planner", PLANNERS, ids=[type(planner).__name__ for planner in PLANNERS])

@@ -7,7 +7,7 @@ from torch import Tensor
 from modules.exploration.acquisitions import ActionCost, InformationGain, OutsideBox
 from modules.exploration.planners import CEM
 from modules.exploration.policies import Belief, Exploration, Held, Off, Planned, Random, Sinusoid, Step, imagined
-from tests.dynamics import knowledge
+from tests.support.dynamics_fixtures import knowledge
 
 HERE = Belief(torch.zeros(2, 2), torch.zeros(2, 2))
 

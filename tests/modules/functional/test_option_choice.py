@@ -1,6 +1,6 @@
 import torch
 
-from modules.functional.option_choice import choice_noise, next_option
+from modules.functional.options import choice_noise, next_option
 
 
 def noise(uniform: list[float], options: int = 2) -> torch.Tensor:

@@ -14,14 +14,14 @@ from torch.nn.modules import module as torch_module
 from torch.nn.utils import parametrizations
 
 from modules.networks.base import has_hooks, through
+from modules.networks.heads.twin_critic import TwinMLP
 from modules.networks.mlp import MLP
-from modules.networks.twin import TwinMLP
-from modules.optimizers import Optimizers
-from modules.ppo import PPO
-from modules.sac import SAC
-from tests.replaying import replay_data, small_dqn
-from tests.soft import box_data
-from tests.training import Told, cartpole_data, trainer
+from modules.optim.optimizer_group import Optimizers
+from modules.ppo.ppo import PPO
+from modules.sac.sac import SAC
+from tests.oracles.sac import box_data
+from tests.support.replay_fixtures import replay_data, small_dqn
+from tests.support.small_runs import Told, cartpole_data, trainer
 
 KINDS = [
     name

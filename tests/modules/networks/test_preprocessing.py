@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from modules.networks import CNN, GRU, LSTM, MLP, NatureCNN
+from modules.networks.heads.twin_critic import TwinMLP
 from modules.networks.preprocessing import image_layout, set_obs_scale_
-from modules.networks.twin import TwinMLP
 
 RESET = torch.zeros(2, dtype=torch.bool)
 

@@ -1,1 +1,1 @@
-"""Tests of options written by hand and of what watches options, one file a module of `modules.options`."""
+"""Tests of `modules.options`."""

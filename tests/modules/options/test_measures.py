@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from modules.options.measures import FIXED, measures, names
+from modules.sac_options.update_metrics import FIXED, measures, names
 
 
 def measured(log_master: torch.Tensor) -> dict[str, float]:

@@ -1,0 +1,1 @@
+"""Measure how fast a configuration trains, beside other libraries."""

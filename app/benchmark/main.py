@@ -1,0 +1,279 @@
+"""`python -m app benchmark`: how fast a config trains, where the time goes, and how it compares."""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+from app.__main__ import find_config, require_config
+from app.cli.error_messages import PlainParser, nearest, refuse
+from app.peers.base import FOREVER
+from app.peers.ppo import PEERS
+from app.subprocess_env import child_environ
+from app.timing import machine, spread, versions
+from datamodules.core.files.printable import printable
+
+FORCED = {
+    "trainer.limit_val_batches": 0,
+    "trainer.num_sanity_val_steps": 0,
+    "trainer.devices": 1,
+    "data.total_env_steps": FOREVER,
+}
+"""What makes a run one to be timed: no evaluation, one device, no end; schedules stay at their start."""
+
+
+class Contestant:
+    """A process that trains when it is told to, in an empty folder of its own (see `app.benchmark.worker`).
+
+    Args:
+        name: for the reader.
+        who: `ours` or a peer.
+        words: the command line of `fit`.
+        threads: of torch and of what it calls.
+        folder: to run in.
+
+    Attributes:
+        start_up: seconds from the start of the process to the end of its first iteration.
+        trained, bare: one measurement a repeat.
+    """
+
+    def __init__(self, name: str, who: str, words: Sequence[str], threads: int, folder: Path):
+        self.name, self.who = name, who
+        self.trained: list[dict[str, Any]] = []
+        self.bare: list[dict[str, Any]] = []
+        self._log: IO[str] = (folder / "log.txt").open("w+", encoding="utf-8")
+        environ = child_environ() | {"OMP_NUM_THREADS": str(threads)}
+        began = time.perf_counter()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "app.benchmark.worker", who, "fit", *words],
+            cwd=folder, env=environ, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
+        )  # fmt: skip
+        self._answer()
+        self.start_up = time.perf_counter() - began
+
+    def ask(self, order: str) -> dict[str, Any]:
+        """Tell the process what to do and wait until it is done."""
+        assert self._process.stdin is not None
+        print(order, file=self._process.stdin, flush=True)
+        return self._answer()
+
+    def repeat(self, seconds: float) -> None:
+        """Measure once: training, and for ours the bare joints beside it."""
+        self.trained.append(self.ask(f"train {seconds}"))
+        if self.who == "ours":
+            self.bare.append(self.ask(f"bare {seconds}"))
+
+    def speeds(self) -> list[float]:
+        """Environment steps a second of every repeat."""
+        return [repeat["env_steps"] / repeat["seconds"] for repeat in self.trained]
+
+    def per_cpu_second(self) -> float:
+        """Environment steps a second of processor time, which other work on the machine leaves nearly alone."""
+        return statistics.median(repeat["env_steps"] / repeat["cpu_seconds"] for repeat in self.trained)
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.communicate()
+        self._log.close()
+
+    def _answer(self) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        if line := self._process.stdout.readline():
+            return json.loads(line)
+        code = self._process.wait()
+        self._log.seek(0)
+        said = self._log.read().strip().splitlines()
+        if code == 2 and said:
+            refuse(said[-1])
+        raise SystemExit(printable("\n".join([*said[-20:], f"{self.name} ended with exit code {code}: see above."])))
+
+
+def main() -> None:
+    """Time the contestants and print what came out; the last line is JSON.
+
+    Raises:
+        SystemExit: with code 2 and one sentence when the input is bad, 130 after Ctrl-C.
+    """
+    options = parsed(sys.argv[2:])
+    print(
+        f"{options.repeats} repeats of {options.seconds:g} s, interleaved, after a warm-up; {options.threads} threads."
+    )
+    print("Evaluation is switched off while timing; schedules stay at their start, exploring is at its end.")
+    for setting in options.set:
+        print(f"Changed: {setting}")
+    try:
+        result = compared(options)
+    except KeyboardInterrupt:
+        raise SystemExit(130) from None
+    text = json.dumps(result)
+    if options.json:
+        options.json.write_text(text + "\n", encoding="utf-8")
+    print(printable(table(result)))
+    print(text)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the verb's options."""
+    parser = PlainParser(prog="python -m app benchmark", description=__doc__, allow_abbrev=False)
+    parser.add_argument("-c", "--config", action="append", required=True, help="the experiment; several merge")
+    against = f"another config, or {' or '.join(PEERS)}, trained on the same task"
+    parser.add_argument("--against", nargs="+", action="extend", default=[], metavar="WHAT", help=against)
+    parser.add_argument("--repeats", type=int, default=5, help="measurements of each contestant (5)")
+    parser.add_argument("--seconds", type=float, default=5.0, help="length of a measurement (5)")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="of every contestant")
+    parser.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="change settings")
+    parser.add_argument("--json", type=Path, help="write the JSON object to this file too")
+    return parser
+
+
+def parsed(words: list[str]) -> argparse.Namespace:
+    """The options that follow the verb, checked.
+
+    Raises:
+        SystemExit: with code 2 and one sentence when they are bad.
+    """
+    parser = make_parser()
+    options, rest = parser.parse_known_args(words)
+    if rest:
+        parser.error(f"{' '.join(rest)} is no option: change settings with --set, such as --set data.num_envs=64")
+    for name, least in (("repeats", 1), ("threads", 1)):
+        if getattr(options, name) < least:
+            parser.error(f"--{name} is {getattr(options, name)}; it must be at least {least}")
+    if not 0 < options.seconds < float("inf"):
+        parser.error(f"--seconds is {options.seconds:g}; it must be above 0")
+    for setting in options.set:
+        if not setting.partition("=")[1] or setting.startswith("-"):
+            parser.error(f"--set {setting} is no setting: write key=value, such as data.num_envs=64")
+    if options.json and not options.json.absolute().parent.is_dir():
+        parser.error(f"--json {options.json} cannot be written: there is no folder {options.json.parent}")
+    options.against = [opponent(name) for name in dict.fromkeys(options.against)]
+    return options
+
+
+def opponent(name: str) -> str:
+    """A peer's name as it is, a config's as the file it means.
+
+    Raises:
+        SystemExit: with code 2 and one sentence if it is neither, or not installed.
+    """
+    if name in PEERS:
+        if find_spec(PEERS[name].package) is None:
+            refuse(f"The peer `{name}` is not installed: pip install -e '.[peers]' in the project's folder.")
+        return name
+    if not name.endswith((".yaml", ".yml")):
+        refuse(f"`--against {name}` is neither a config nor a peer: {nearest(name, PEERS)}")
+    return require_config(find_config(name))
+
+
+def compared(options: argparse.Namespace) -> dict[str, Any]:
+    """Run the contest; everything about it as plain values, the first contestant's on top."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="leyden-benchmark-")))
+        contestants = []
+        for index, (name, who, configs) in enumerate(entries(options)):
+            home = folder / str(index)
+            home.mkdir()
+            contestant = Contestant(name, who, command_line(configs, options.set), options.threads, home)
+            stack.callback(contestant.close)
+            contestant.ask(f"train {options.seconds / 2}")
+            contestants.append(contestant)
+        for number in range(options.repeats):
+            for contestant in contestants:
+                contestant.repeat(options.seconds)
+            speeds = "  ".join(f"{each.name} {each.speeds()[-1]:,.0f}" for each in contestants)
+            print(f"repeat {number + 1}: env steps/s  {speeds}", flush=True)
+        return outcome(contestants, options)
+
+
+def entries(options: argparse.Namespace) -> list[tuple[str, str, list[str]]]:
+    """Name, kind and configs of every contestant, ours first; a peer trains on ours' configs."""
+    ours = [(" + ".join(Path(config).name for config in options.config), "ours", options.config)]
+    others = [
+        (name, name, options.config) if name in PEERS else (Path(name).name, "ours", [name]) for name in options.against
+    ]
+    return ours + others
+
+
+def command_line(configs: Sequence[str], settings: Sequence[str]) -> list[str]:
+    """The words after `fit`; the last ones win."""
+    words = [word for config in configs for word in ("--config", str(Path(config).absolute()))]
+    words += [f"--{setting}" for setting in settings]
+    return words + [f"--{key}={value}" for key, value in FORCED.items()]
+
+
+def outcome(contestants: list[Contestant], options: argparse.Namespace) -> dict[str, Any]:
+    """What was measured: medians over the repeats, seconds an iteration."""
+    ours, *others = contestants
+    facts = ours.ask("facts")
+    fitted = [repeat["seconds"] / repeat["iterations"] for repeat in ours.trained]
+    bare = [repeat["seconds"] / repeat["iterations"] for repeat in ours.bare]
+    parts = {
+        f"{name}_s": statistics.median(repeat["joints"][name] / repeat["iterations"] for repeat in ours.bare)
+        for name in ours.bare[0]["joints"]
+    }
+    result = {
+        "config": ours.name,
+        "settings": options.set,
+        "env_steps_per_s": statistics.median(ours.speeds()),
+        "spread": spread(ours.speeds()),
+        "iteration_s": statistics.median(fitted),
+        **parts,
+        "bare_s": statistics.median(bare),
+        "other_s": statistics.median(whole - part for whole, part in zip(fitted, bare, strict=True)),
+        "env_steps_per_cpu_s": ours.per_cpu_second(),
+        "start_up_s": ours.start_up,
+        **facts,
+        "torch": torch.__version__,
+        "threads": options.threads,
+        "repeats": options.repeats,
+        "seconds": options.seconds,
+        "machine": machine(),
+        "versions": versions(),
+    }
+    if others:
+        peers = {each.name: statistics.median(each.speeds()) for each in others}
+        result["ratio"] = result["env_steps_per_s"] / max(peers.values())
+        result |= {"peers": peers, "peers_spread": {each.name: spread(each.speeds()) for each in others}}
+        result["peers_per_cpu_s"] = {each.name: each.per_cpu_second() for each in others}
+        result["peers_memory_mib"] = {each.name: each.ask("facts")["peak_memory_mib"] for each in others}
+    return result
+
+
+def table(result: dict[str, Any]) -> str:
+    """The outcome for a reader."""
+    name = result["config"]
+    rows = [(name, speed(result["env_steps_per_s"], result["spread"], result["env_steps_per_cpu_s"]))]
+    for peer, steps in result.get("peers", {}).items():
+        times = f"{name} is {result['env_steps_per_s'] / steps:.2f} times as fast"
+        rows.append((peer, f"{speed(steps, result['peers_spread'][peer], result['peers_per_cpu_s'][peer])}; {times}"))
+    parts = ("iteration_s", "collect_s", "prepare_s", "update_s", "other_s")
+    for key in (part for part in parts if part in result):
+        seconds, share = result[key], result[key] / result["iteration_s"]
+        rows.append((key.removesuffix("_s"), f"{seconds * 1e3:.3f} ms an iteration, {share:.1%}"))
+    rows += [("memory", f"{result['peak_memory_mib']:,.0f} MiB at the peak")]
+    rows += [("start", f"{result['start_up_s']:.1f} s to the first update, first calls {result['compile_s']:.1f} s")]
+    rows += list(result["in_force"].items())
+    host = result["machine"]
+    if host["load_per_core"] > 1:
+        rows += [
+            ("note", "the machine is busy with other work: compare what was measured together, trust nothing else")
+        ]
+    rows += [("machine", f"{host['cpu']}, {host['cores']} cores, load {host['load_per_core']} a core")]
+    rows += [("versions", ", ".join(f"{package} {number}" for package, number in result["versions"].items()))]
+    width = max(len(label) for label, _ in rows) + 2
+    return "\n".join(["", *(f"{label:<{width}}{text}" for label, text in rows), ""])
+
+
+def speed(median: float, uneven: float, per_cpu_second: float) -> str:
+    """One contestant's speed in words."""
+    return f"{median:,.0f} env steps/s, spread {uneven:.1%}, {per_cpu_second:,.0f} a second of CPU time"

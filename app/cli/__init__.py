@@ -1,0 +1,1 @@
+"""Run Lightning's verbs (fit, validate, test, predict), with one-sentence errors."""

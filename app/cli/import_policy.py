@@ -1,0 +1,104 @@
+"""What a configuration may import: a YAML is code, so everything is denied but this list and the user's own modules.
+
+Add a library by adding its prefix to `ALLOWED`; the most specific entry decides, so `DENIED` carves out of it.
+"""
+
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+
+TRUST_VARIABLE = "LEYDEN_TRUST"
+"""Carries the names after `--trust` to the processes of a multi-process run, which start from the command line."""
+
+ALLOWED = (
+    "modules",
+    "datamodules",
+    "callbacks",
+    "torch.nn",
+    "torch.optim",
+    "torch._C._nn",
+    "lightning.pytorch.accelerators",
+    "lightning.pytorch.callbacks",
+    "lightning.pytorch.loggers",
+    "lightning.pytorch.plugins",
+    "lightning.pytorch.profilers",
+    "lightning.pytorch.strategies",
+    "lightning.fabric.accelerators",
+    "lightning.fabric.plugins",
+    "gymnasium.envs",
+    "gymnasium.spaces",
+    "gymnasium.wrappers",
+)
+DENIED = ("gymnasium.envs.registration",)
+NEVER_TRUSTED = {*sys.stdlib_module_names, "gymnasium", "jsonargparse", "lightning", "numpy", "torch"}
+
+ENV_WITH_MODULE = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*):[A-Za-z_][\w./-]*")
+
+
+def trusted() -> tuple[str, ...]:
+    """Modules the user opened with `--trust`."""
+    return tuple(name for name in os.environ.get(TRUST_VARIABLE, "").split(",") if name)
+
+
+def why_untrustworthy(name: str) -> str | None:
+    """Why `--trust name` is refused, in one sentence; None when it is accepted."""
+    if not all(part.isidentifier() for part in name.split(".")):
+        return f"`--trust {name}` names no module: write a dotted name such as `my_module`, without `.py`."
+    if name.partition(".")[0] in NEVER_TRUSTED:
+        return f"`--trust {name}` is refused: trust is for your own modules, and a config could run anything in it."
+    return None
+
+
+def restrict_imports() -> None:
+    """Let the parser import only what is allowed or trusted, and read configs only from local files.
+
+    Call after `lightning.pytorch.cli` is imported, which opens remote files again.
+    """
+    from jsonargparse import set_parsing_settings
+
+    set_parsing_settings(
+        import_path_denylist=["*", *DENIED],
+        import_path_allowlist=[*ALLOWED, *trusted()],
+        config_read_mode_fsspec_enabled=False,
+        config_read_mode_urls_enabled=False,
+        instantiate_subclass_spec_in_any=False,
+    )
+
+
+def is_allowed(path: str) -> bool:
+    """Whether a module or dotted path may be imported; the most specific entry decides."""
+    verdicts = {name: True for name in (*ALLOWED, *trusted())} | dict.fromkeys(DENIED, False)
+    parts = path.split(".")
+    prefixes = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return next((verdicts[prefix] for prefix in prefixes if prefix in verdicts), False)
+
+
+def untrusted_environments(config: object) -> Iterator[str]:
+    """Environment ids in a nested configuration that would import a module nobody opened.
+
+    Gymnasium imports the part before the colon of `module:Id`; a dotted path under the key `env` is imported as well.
+    """
+    for key, text in _strings("", config):
+        path = _imported_by(text) if key == "env" else (ENV_WITH_MODULE.fullmatch(text) or [None, None])[1]
+        if path is not None and not is_allowed(path):
+            yield text
+
+
+def _imported_by(env: str) -> str | None:
+    """What an environment's name imports, read as `datamodules.vector.make_env` reads it."""
+    module, colon, _ = env.rpartition(":")
+    if colon:
+        return module
+    return env if "." in env and all(part.isidentifier() for part in env.split(".")) else None
+
+
+def _strings(key: str, value: object) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield key, value
+    elif isinstance(value, Mapping):
+        for inner, child in value.items():
+            yield from _strings(str(inner), child)
+    elif isinstance(value, Iterable):
+        for child in value:
+            yield from _strings(key, child)

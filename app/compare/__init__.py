@@ -1,0 +1,1 @@
+"""Compare settings over several seeds."""

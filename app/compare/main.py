@@ -1,0 +1,235 @@
+"""`python -m app compare`: settings times seeds, side by side: steps to a threshold, final values, curves."""
+
+import argparse
+import csv
+import itertools
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+from torch.utils.tensorboard import SummaryWriter
+
+from app.__main__ import find_config, require_config
+from app.cli.error_messages import PlainParser, nearest, refuse
+from app.compare.statistics import Band, Result, band, judged, table
+from app.monitor.curves import Curves
+from app.plot.learning_curves import draw_learning_curves
+from app.subprocess_env import child_environ
+from callbacks.figures.plotting import encode, style
+from datamodules.core.files.printable import printable, printable_line
+
+FINISHED = "finished.json"
+"""Says in a run's folder which command line it finished: the same comparison, started again, goes on from there."""
+
+REFUSED = 2
+"""The exit code of a run that bad input ended: its sentence is all there is to keep."""
+
+
+class Entry(NamedTuple):
+    """One run: its setting, its seed, the folder of its first attempt, and the words after `fit`."""
+
+    setting: str
+    seed: int
+    folder: Path
+    words: list[str]
+
+
+def main() -> None:
+    """Run what is missing, then show the comparison and write it beside the runs."""
+    options = parsed(sys.argv[2:])
+    found, above = list(entries(options)), (options.folder, *options.folder.parents)
+    missing = [folder for folder in above if not folder.exists()]
+    threads = max(1, (os.cpu_count() or 1) // options.jobs)
+    with ThreadPoolExecutor(options.jobs) as pool:
+        failures = [failure for failure in pool.map(lambda entry: finish(entry, threads), found) if failure]
+    if failures:
+        for folder in missing:
+            with suppress(OSError):
+                folder.rmdir()
+        refuse(failures[0])
+    results = []
+    for setting, group in itertools.groupby(found, key=lambda entry: entry.setting):
+        curves = [curve_of(finished(entry) or entry.folder, options.metric) for entry in group]
+        results.append(judged(setting, curves, options.threshold, options.mode))
+    bands = {result.name: course for result in results if (course := band(result.curves)).steps}
+    write(options.folder, options.metric, results, bands, options.threshold)
+    print(printable(table(results, options.metric, options.threshold)))
+    folder = printable_line(str(options.folder))
+    print(f"Curves: {folder}/curves.csv, curves.png; tensorboard --logdir {folder}/compared")
+    print(json.dumps({result.name: summary(result) for result in results}))
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the verb's options."""
+    parser = PlainParser(prog="python -m app compare", description=__doc__, allow_abbrev=False)
+    parser.add_argument("-c", "--config", action="append", required=True, help="a config to compare; repeatable")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=A,B,C", help=(
+        "compare these values of a setting; an empty value leaves it to the config; repeatable, all combinations"
+    ))  # fmt: skip
+    parser.add_argument("--with", action="append", default=[], dest="same", metavar="KEY=VALUE", help=(
+        "a setting that is the same in all runs; repeatable"
+    ))  # fmt: skip
+    parser.add_argument("--seeds", type=int, default=5, help="runs of each setting, with seeds 1, 2, ...")
+    parser.add_argument("--metric", default="eval/return_mean", help="the tag to judge by (eval/return_mean)")
+    parser.add_argument("--threshold", type=float, help="the value to reach, if any")
+    parser.add_argument("--mode", choices=("max", "min"), default="max", help="whether more or less is better")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
+    parser.add_argument("--folder", type=Path, default=Path("runs/compare"), help="where runs and results go")
+    return parser
+
+
+def parsed(words: Sequence[str]) -> argparse.Namespace:
+    """Parse the options of the verb and refuse bad ones."""
+    options, unknown = make_parser().parse_known_args(words)
+    if unknown:
+        refuse(
+            f"{unknown[0]} is no option of compare: a setting of all runs follows `--with`, for example"
+            " --with data.total_env_steps=500, and one to compare `--set`."
+        )
+    for name in ("seeds", "jobs"):
+        if getattr(options, name) < 1:
+            refuse(f"--{name} is {getattr(options, name)}; it must be at least 1.")
+    for option, settings, form in (("--set", options.set, "KEY=A,B,C"), ("--with", options.same, "KEY=VALUE")):
+        for setting in settings:
+            if "=" not in setting.strip("="):
+                refuse(f"{option} {setting} is no setting: write {form}, for example {option} model.gamma=0.9")
+    return options
+
+
+def entries(options: argparse.Namespace) -> Iterator[Entry]:
+    """All runs, those of a setting one after the other; the hash of all that decides it names its folder."""
+    varied = [(key, split_values(values)) for key, _, values in (item.partition("=") for item in options.set)]
+    found = []
+    for config in options.config:
+        path = Path(require_config(find_config(config)))
+        for values in itertools.product(*(values for _, values in varied)):
+            chosen = [(key, value) for (key, _), value in zip(varied, values, strict=True)]
+            settings = [f"--{setting}" for setting in options.same]
+            settings += [f"--{key}={value}" for key, value in chosen if value]
+            digest = sha256(json.dumps(settings).encode() + b"\0" + path.read_bytes()).hexdigest()[:10]
+            short = " ".join([path.stem, *(label(key, value) for key, value in chosen)])
+            long = " ".join([path.stem, *(f"{key}={value or 'config'}" for key, value in chosen)])
+            found.append((short, long, digest, ["--config", str(path.absolute()), *settings]))
+    digests: dict[str, set[str]] = {}
+    for short, long, digest, _ in found:
+        digests.setdefault(short, set()).add(digest)
+        digests.setdefault(long, set()).add(digest)
+    for short, long, digest, words in {entry[2]: entry for entry in found}.values():
+        name = next((name for name in (short, long) if len(digests[name]) == 1), f"{long} #{digest}")
+        for seed in range(1, options.seeds + 1):
+            yield Entry(name, seed, options.folder / f"{plain(short)[:48]}-{digest}" / f"seed_{seed}", words)
+
+
+def split_values(values: str) -> list[str]:
+    """The values of a setting, split at the commas outside of brackets and quotes."""
+    parts, depth, quote = [""], 0, ""
+    for character in values:
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "\"'":
+            quote = character
+        depth += not quote and (character in "[{(") - (character in "]})")
+        if character == "," and depth == 0 and not quote:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
+
+
+def label(key: str, value: str) -> str:
+    """A setting for a name: the last words of key and value."""
+    plain_class = re.fullmatch(r"[A-Za-z_][\w.]*", value)
+    return f"{key.rpartition('.')[2]}={(value.rpartition('.')[2] if plain_class else value) or 'config'}"
+
+
+def plain(name: str) -> str:
+    """A name for a folder."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", name)
+
+
+def attempts(entry: Entry) -> Iterator[Path]:
+    """The folders of a run: a new one where an attempt before did not finish."""
+    for number in itertools.count(1):
+        yield entry.folder if number == 1 else entry.folder.with_name(f"{entry.folder.name}_{number}")
+
+
+def finished(entry: Entry) -> Path | None:
+    """The folder of the attempt that finished."""
+    return next((run for run in itertools.takewhile(Path.exists, attempts(entry)) if (run / FINISHED).is_file()), None)
+
+
+def finish(entry: Entry, threads: int) -> str | None:
+    """Run it, unless it was finished before; a sentence if it fails. Nothing of an earlier attempt is removed."""
+    if finished(entry) is not None:
+        return None
+    run = next(itertools.dropwhile(os.path.lexists, attempts(entry)))
+    run.mkdir(parents=True)
+    logger = {"save_dir": str(run.parent.parent.absolute()), "name": run.parent.name, "version": run.name}
+    words = [*entry.words, f"--seed_everything={entry.seed}"]
+    words += [f"--trainer.logger.init_args.{key}={value}" for key, value in logger.items()]
+    environ = {"OMP_NUM_THREADS": str(threads)} | child_environ()
+    log = run / "log.txt"
+    with log.open("w", encoding="utf-8") as file:
+        done = subprocess.run(
+            [sys.executable, "-m", "app", "fit", *words], env=environ, stdout=file, stderr=subprocess.STDOUT
+        )
+    if done.returncode:
+        said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["nothing"]
+        if done.returncode == REFUSED:
+            log.unlink()
+            for folder in (run, run.parent):
+                with suppress(OSError):
+                    folder.rmdir()
+            return f"{entry.setting}, seed {entry.seed}: {said[-1]}"
+        return (
+            f"{entry.setting}, seed {entry.seed}, ended with code {done.returncode} and said: {said[-1]} (all: {log})"
+        )
+    (run / FINISHED).write_text(json.dumps(words), encoding="utf-8")
+    print(printable_line(f"{entry.setting}, seed {entry.seed}: done"), flush=True)
+    return None
+
+
+def curve_of(folder: Path, metric: str) -> list[tuple[int, float]]:
+    """The metric's points in a finished run."""
+    curves = Curves(folder)
+    curves.refresh()
+    if metric not in curves.by_tag:
+        refuse(f"{folder} has logged no {metric}: {nearest(metric, curves.by_tag)}")
+    return curves.by_tag[metric].points
+
+
+def write(folder: Path, metric: str, results: list[Result], bands: dict[str, Band], threshold: float | None) -> None:
+    """The points as CSV, the curves as a figure and for TensorBoard."""
+    with (folder / "curves.csv").open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file)
+        rows.writerow(("setting", "seed", "env_steps", metric))
+        for result in results:
+            for seed, points in enumerate(result.curves, start=1):
+                rows.writerows((result.name, seed, step, value) for step, value in points)
+    if bands:
+        references = {} if threshold is None else {"threshold": threshold}
+        with style():
+            (folder / "curves.png").write_bytes(encode(draw_learning_curves({metric: bands}, references)))
+    for name, course in bands.items():
+        with SummaryWriter(
+            str(folder / "compared" / f"{plain(name)[:48]}-{sha256(name.encode()).hexdigest()[:6]}")
+        ) as board:
+            for step, estimate in zip(course.steps, course.estimates, strict=True):
+                board.add_scalar(metric, estimate.value, step)
+
+
+def summary(result: Result) -> dict[str, object]:
+    """A setting's numbers for a program; null for never."""
+    steps, final = (
+        [value if math.isfinite(value) else None for value in each] for each in (result.steps, result.final)
+    )
+    return {"env_steps": steps, "final": final, "seeds": len(result.curves), "left_out": result.left_out}

@@ -1,0 +1,1 @@
+"""Say where the time of an iteration goes, and what to change."""

@@ -1,0 +1,209 @@
+"""What every peer's driver needs: a task without what cannot be translated, and the two libraries' way to run one."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import gymnasium as gym
+import torch
+from torch import Tensor, nn
+
+from app.peers.pacer import Pace
+from datamodules.core.errors import UsageError
+from datamodules.replay import ReplayData
+from modules.networks.mlp import MLP
+
+FOREVER = 10**12
+"""Environment steps that no benchmark reaches, so that schedules stay at their start."""
+
+Compute = Callable[[Any, dict[str, Tensor]], tuple[Tensor, dict[str, Any]]]
+"""From a model of skrl's and its inputs, its output and extras."""
+
+QUIET = {"experiment": {"write_interval": 0, "checkpoint_interval": 0}}
+"""skrl's settings for an agent that writes nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """What to train, in the words of our configs.
+
+    env: a Gymnasium id.   horizon: vector steps of an iteration.   hidden, activation: of every network, which are
+    separate.   learning_rate: of every optimizer.
+    """
+
+    env: str
+    env_kwargs: dict[str, Any]
+    num_envs: int
+    horizon: int
+    hidden: tuple[int, ...]
+    activation: type[nn.Module]
+    learning_rate: float
+    gamma: float
+
+    @property
+    def env_steps(self) -> int:
+        """Environment steps of an iteration."""
+        return self.num_envs * self.horizon
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayTask(Task):
+    """What an off-policy algorithm trains.   updates: of an iteration."""
+
+    batch_size: int
+    updates: int
+    capacity: int
+    learning_starts: int
+
+
+def refuse_without_counterpart(who: str, changes: Mapping[str, bool]) -> None:
+    """Raises: UsageError for the first change, `KEY=VALUE`, that is needed before a peer has a counterpart."""
+    for change, needed in changes.items():
+        if needed:
+            raise UsageError(f"{who} has no exact counterpart of `{change.partition('=')[0]}`: add `--set {change}`.")
+
+
+def mlp_shape(network: nn.Module, who: str) -> tuple[tuple[int, ...], type[nn.Module]]:
+    """Widths of the layers and the activation after each.
+
+    Raises: UsageError unless the network is a plain MLP.
+    """
+    layers = [layer for layer in network.modules() if not list(layer.children())]
+    kinds = {type(layer) for layer in layers if not isinstance(layer, nn.Linear | nn.Flatten)}
+    if type(network) is not MLP or network.scale != 1 or len(kinds) != 1:
+        raise UsageError(f"{who} is compared on plain MLPs only: use `modules.networks.MLP`, no layer_norm, scale 1.")
+    return tuple(layer.out_features for layer in layers if isinstance(layer, nn.Linear)), kinds.pop()
+
+
+def as_they_are(task: type[Task], *owners: object) -> dict[str, Any]:
+    """The settings of a task that data and model hold under the same name."""
+    names = {field.name for field in fields(task)}
+    return {name: getattr(owner, name) for owner in owners for name in names if name in vars(owner)}
+
+
+def replay_changes(data: ReplayData) -> dict[str, bool]:
+    """The changes that replay needs before a peer has a counterpart, and whether they are needed."""
+    return {
+        "data.n_step=1": data.n_step > 1,
+        "data.priority_alpha=0": data.priority_alpha > 0,
+        "data.frame_stack=1": data.frame_stack > 1,
+    }
+
+
+def run_sb3(agent: str, task: Task, pace: Pace, *, after: int = 0, **settings: Any) -> None:
+    """Stable-Baselines3: DummyVecEnv, on the CPU, no logging.
+
+    Args:
+        agent: the class's name.   after: environment steps before which no iteration is counted.
+        settings: of the agent, beside those that all tasks have.
+    """
+    import stable_baselines3
+    from stable_baselines3.common.callbacks import BaseCallback
+    from stable_baselines3.common.env_util import make_vec_env
+
+    class Paced(BaseCallback):
+        """Ticks where the next rollout begins: an iteration is over."""
+
+        def _on_rollout_start(self) -> None:
+            if self.num_timesteps > after and not pace.tick(task.env_steps):
+                raise SystemExit(0)
+
+        def _on_step(self) -> bool:
+            return True
+
+    getattr(stable_baselines3, agent)(
+        "MlpPolicy",
+        make_vec_env(task.env, task.num_envs, seed=1, env_kwargs=task.env_kwargs),
+        learning_rate=task.learning_rate,
+        gamma=task.gamma,
+        policy_kwargs={"net_arch": list(task.hidden), "activation_fn": task.activation},
+        device="cpu",
+        **settings,
+    ).learn(FOREVER, callback=Paced(), log_interval=FOREVER)
+
+
+def skrl_envs(task: Task, own_vector: bool = True) -> Any:
+    """Skrl's environments: the id's own vector environment where there is one and it is wanted, else synchronous."""
+    from skrl.envs.wrappers.torch import wrap_env
+
+    own = own_vector and gym.spec(task.env).vector_entry_point is not None
+    mode = "vector_entry_point" if own else "sync"
+    return wrap_env(gym.make_vec(task.env, task.num_envs, vectorization_mode=mode, **task.env_kwargs), verbose=False)
+
+
+def skrl_spaces(envs: Any) -> dict[str, Any]:
+    """What skrl's agents and models are told of the environments."""
+    return {"observation_space": envs.observation_space, "action_space": envs.action_space, "device": "cpu"}
+
+
+def skrl_layers(task: Task, inputs: int, outputs: int) -> nn.Sequential:
+    """The layers of the task in a network of skrl's."""
+    widths = zip((inputs, *task.hidden[:-1]), task.hidden, strict=True)
+    hidden = [layer for width in widths for layer in (nn.Linear(*width), task.activation())]
+    return nn.Sequential(*hidden, nn.Linear(task.hidden[-1], outputs))
+
+
+def skrl_sizes(spaces: dict[str, Any]) -> tuple[int, int]:
+    """Numbers of an observation, and of an action: the choices of a discrete one."""
+    return gym.spaces.flatdim(spaces["observation_space"]), gym.spaces.flatdim(spaces["action_space"])
+
+
+def of_observation(model: Any, inputs: dict[str, Tensor]) -> tuple[Tensor, dict[str, Any]]:
+    """What a network makes of the observation."""
+    return model.net(inputs["observations"]), {}
+
+
+def skrl_model(
+    kind: str, spaces: dict[str, Any], net: nn.Module, compute: Compute = of_observation, log_stds: int = 0
+) -> Any:
+    """A network as skrl wants it.
+
+    Args:
+        kind: of its output: Deterministic, Categorical or Gaussian.
+        compute: output and extras, from the model and its inputs.
+        log_stds: size of the free parameter `log_std`.
+    """
+    from skrl.models import torch as skrl
+
+    mixin = getattr(skrl, f"{kind}Mixin")
+
+    class Network(mixin, skrl.Model):  # type: ignore[valid-type, misc]
+        """The layers, and what the mixin makes of their output."""
+
+        def __init__(self) -> None:
+            skrl.Model.__init__(self, **spaces)
+            mixin.__init__(self)
+            self.net, self.log_std = net, nn.Parameter(torch.zeros(log_stds))
+
+        def compute(self, inputs: dict[str, Tensor], role: str) -> tuple[Tensor, dict[str, Any]]:
+            return compute(self, inputs)
+
+    return Network()
+
+
+def paced_by_updates(agent: Any, pace: Pace, env_steps: int) -> Any:
+    """The class of an agent of skrl's that ticks after every update."""
+
+    class Paced(agent):
+        def update(self, **timing: int) -> None:
+            super().update(**timing)
+            self.tracking_data.clear()
+            if not pace.tick(env_steps):
+                raise SystemExit(0)
+
+    return Paced
+
+
+def run_skrl(agent: Any, task: Task, envs: Any, models: dict[str, Any], memory: int, settings: Any) -> None:
+    """skrl: on the CPU, no tracking.
+
+    Args:
+        agent: a class that ticks.   memory: vector steps that it remembers.
+    """
+    from skrl.memories.torch import RandomMemory
+    from skrl.trainers.torch import SequentialTrainer
+
+    remembers = RandomMemory(memory_size=memory, num_envs=task.num_envs, device="cpu")
+    made = agent(models=models, memory=remembers, cfg=settings | QUIET, **skrl_spaces(envs))
+    quiet = {"timesteps": FOREVER, "headless": True, "disable_progressbar": True, "close_environment_at_exit": False}
+    SequentialTrainer(env=envs, agents=made, cfg=quiet).train()

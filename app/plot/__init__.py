@@ -1,0 +1,1 @@
+"""Draw curves of runs."""

@@ -1,0 +1,66 @@
+"""Learning curves as a figure: one panel a tag, one line a setting, the interval of its seeds as a band."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from app.compare.statistics import Band
+from callbacks.figures.plotting import COLOURS, INK, SIZE, legend_below, new_figure
+
+Panels = Mapping[str, Mapping[str, Band]]
+"""Bands by setting, by tag."""
+
+
+def draw_learning_curves(panels: Panels, references: Mapping[str, float], title: str | None = None) -> Any:
+    """Draw the bands of every tag against environment steps, and a dashed line at each reference.
+
+    A setting has one colour in all panels. A band of a single step is a dot with its interval.
+    """
+    settings = list(dict.fromkeys(name for bands in panels.values() for name in bands))
+    figure, rows = new_figure(len(panels), size=(SIZE[0], 1.0 + 3.0 * len(panels) + 0.2 * (len(settings) // 3)))
+    handles: dict[str, Any] = {}
+    for (tag, bands), (axes,) in zip(panels.items(), rows, strict=True):
+        for name, band in bands.items():
+            handles.setdefault(name, draw_band(axes, band, COLOURS[settings.index(name) % len(COLOURS)], name))
+        for number, (name, value) in enumerate(references.items()):
+            dashes = (0, (4 + 3 * number, 3))
+            handles.setdefault(name, axes.axhline(value, color=INK, linewidth=1.2, linestyle=dashes, label=name))
+        axes.set(ylabel=tag, xlim=(0, 1.02 * max(band.steps[-1] for band in bands.values()) or 1))
+        axes.set_ylim(*limits([*bands.values()], list(references.values())))
+        label_steps(axes)
+    axes.set_xlabel("environment steps")
+    figure.suptitle(title or ", ".join(panels))
+    seeds = any(estimate.low < estimate.high for bands in panels.values() for b in bands.values() for estimate in b[1])
+    legend_below(figure, list(handles.values()), title="mean of the middle half of seeds, 95 % interval" * seeds)
+    return figure
+
+
+def draw_band(axes: Any, band: Band, colour: str, name: str) -> Any:
+    """Draw one setting; return the artist for the legend."""
+    value, low, high = np.array(band.estimates).T
+    if len(band.steps) == 1:
+        reach = np.abs([value - low, high - value])
+        return axes.errorbar(band.steps, value, reach, color=colour, marker="o", capsize=4, label=name)
+    axes.fill_between(band.steps, low, high, color=colour, alpha=0.2, linewidth=0)
+    (line,) = axes.plot(band.steps, value, color=colour, label=name)
+    return line
+
+
+def limits(bands: list[Band], references: list[float]) -> tuple[float, float]:
+    """Return limits of the axis of values: a few extreme ones lie outside where they would flatten all others."""
+    values = np.concatenate([np.array(band.estimates) for band in bands])
+    low, high = np.quantile(values[:, 0], [0.03, 0.97])
+    reach = (high - low) or 1.0
+    low = min(max(values[:, 1].min(), low - reach), *references, low)
+    high = max(min(values[:, 2].max(), high + reach), *references, high)
+    margin = 0.05 * (high - low) or 1.0
+    return float(low - margin), float(high + margin)
+
+
+def label_steps(axes: Any) -> None:
+    """Write steps as 500, 20 k, 6 M."""
+    from matplotlib.ticker import EngFormatter, MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(6))
+    axes.xaxis.set_major_formatter(EngFormatter(sep=" "))

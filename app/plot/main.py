@@ -1,0 +1,185 @@
+"""`python -m app plot`: the curves of any runs in one figure; seeds of one config become a band."""
+
+import argparse
+import csv
+import json
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import yaml
+
+from app.cli.error_messages import PlainParser, nearest, refuse
+from app.compare.statistics import Points, band
+from app.monitor.curves import Curves
+from app.monitor.event_files import EVENT_FILES
+from app.plot.learning_curves import draw_learning_curves
+from callbacks.figures.plotting import encode, style
+
+FIGURES = (".png", ".pdf", ".svg")
+COLUMNS = ("setting", "seed", "env_steps")
+"""Of a CSV file of curves; one column a tag follows."""
+
+
+class Run(NamedTuple):
+    """What a run logged.   key: equal for seeds of one setting.   curves: points by tag."""
+
+    key: str
+    name: str
+    seed: str
+    curves: dict[str, Points]
+
+
+def main() -> None:
+    """Draw the figure, or write the points.
+
+    Raises:
+        SystemExit: with code 2 and one sentence when the input is bad.
+    """
+    options = checked(make_parser().parse_args(sys.argv[2:]))
+    runs = [run for named in options.runs for run in read_runs(Path(named))]
+    settings = named_settings(runs)
+    for tag in options.tag:
+        if not any(run.curves.get(tag) for run in runs):
+            known = {tag for run in runs for tag in run.curves}
+            refuse(f"No run has logged {tag}: {nearest(tag, known)}")
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    write(options, settings)
+    print(f"{len(runs)} runs of {len(settings)} settings: {options.output}")
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the verb's options."""
+    parser = PlainParser("python -m app plot", description=__doc__, allow_abbrev=False)
+    parser.add_argument("runs", nargs="+", metavar="RUN", help=(
+        "a run's folder, a folder above some, or a CSV file of curves; runs that differ only in their seed are one line"
+    ))  # fmt: skip
+    parser.add_argument("--tag", action="append", help="what to draw, one panel each (eval/return_mean); repeatable")
+    parser.add_argument("--output", type=Path, default=Path("curves.png"), help=(
+        "file to write (curves.png): .png, .pdf or .svg; .csv writes the points instead, to be drawn later"
+    ))  # fmt: skip
+    parser.add_argument("--reference", action="append", default=[], metavar="NAME=VALUE", help=(
+        "a dashed line to compare with; repeatable"
+    ))  # fmt: skip
+    parser.add_argument("--title", help="of the figure (the tags)")
+    return parser
+
+
+def checked(options: argparse.Namespace) -> argparse.Namespace:
+    """Check the options, and give references as a dict."""
+    options.tag = list(dict.fromkeys(options.tag or ["eval/return_mean"]))
+    if options.output.suffix not in (*FIGURES, ".csv"):
+        refuse(f"--output {options.output} has no known ending: use {', '.join(FIGURES)} or .csv.")
+    references = {}
+    for item in options.reference:
+        name, _, value = item.rpartition("=")
+        try:
+            references[name] = float(value)
+        except ValueError:
+            name = ""
+        if not name or not math.isfinite(references[name]):
+            refuse(f"--reference {item} is no reference: write NAME=VALUE, for example --reference random=0.15")
+    options.references = references
+    return options
+
+
+def read_runs(named: Path) -> Iterator[Run]:
+    """Yield what a word on the command line stands for."""
+    if named.suffix == ".csv" and named.is_file():
+        yield from read_csv(named)
+        return
+    if not named.is_dir():
+        siblings = [path.name for path in named.parent.glob("[!.]*")]
+        refuse(f"There is no run `{named}`: {nearest(named.name, siblings)}")
+    folders = {path.parent for path in named.rglob(EVENT_FILES) if "compared" not in path.relative_to(named).parts}
+    if any(path.is_file() for path in named.glob(EVENT_FILES)):
+        folders = {named}
+    if not folders:
+        refuse(f"There is no run in `{named}`: name a run's folder, or one above runs.")
+    for folder in sorted(folders):
+        curves = Curves(folder)
+        curves.refresh()
+        key, seed = setting_of(folder)
+        absolute = folder.resolve()
+        yield Run(key, absolute.parent.name, seed, {tag: curve.points for tag, curve in curves.by_tag.items()})
+
+
+def setting_of(folder: Path) -> tuple[str, str]:
+    """Return what is equal for all seeds of a run's setting, and its seed; the folder where no config tells."""
+    try:
+        config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
+        seed = str(config.pop("seed_everything", ""))
+        config.get("trainer", {}).pop("logger", None)
+    except (OSError, yaml.YAMLError, AttributeError, UnicodeDecodeError):
+        return str(folder.resolve()), folder.name
+    return json.dumps({**config, "ckpt_path": None}, sort_keys=True, default=str), seed
+
+
+def read_csv(path: Path) -> Iterator[Run]:
+    """Yield the runs of a CSV file of curves.
+
+    Raises:
+        SystemExit: with code 2 and one sentence where it is none.
+    """
+    runs: dict[tuple[str, str], dict[str, list[tuple[int, float]]]] = {}
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            rows = csv.DictReader(file)
+            if tuple(rows.fieldnames or ())[:3] != COLUMNS:
+                raise ValueError(f"its columns are not {', '.join(COLUMNS)} and tags")
+            for row in rows:
+                curves = runs.setdefault((row.pop("setting"), row.pop("seed")), {})
+                step = int(row.pop("env_steps"))
+                for tag, value in row.items():
+                    if value:
+                        curves.setdefault(tag, []).append((step, float(value)))
+    except (ValueError, TypeError, csv.Error, UnicodeDecodeError) as error:
+        refuse(f"{path} holds no curves that can be read: {error}.")
+    for (setting, seed), curves in runs.items():
+        yield Run(setting, setting, seed, dict(curves))
+
+
+def named_settings(runs: list[Run]) -> dict[str, list[Run]]:
+    """Group runs by setting, under the name of their experiment, with a number where several settings share it."""
+    by_key: dict[str, list[Run]] = {}
+    for run in runs:
+        by_key.setdefault(run.key, []).append(run)
+    names = [group[0].name for group in by_key.values()]
+    named = {}
+    for place, group in enumerate(by_key.values()):
+        name = names[place]
+        named[name if names.count(name) == 1 else f"{name} #{names[: place + 1].count(name)}"] = group
+    return named
+
+
+def write(options: argparse.Namespace, settings: dict[str, list[Run]]) -> None:
+    """Write the file that was asked for."""
+    if options.output.suffix == ".csv":
+        write_csv(options.output, settings, options.tag)
+        return
+    panels = {}
+    for tag in options.tag:
+        bands = {}
+        for name, group in settings.items():
+            curves = [run.curves[tag] for run in group if tag in run.curves]
+            bands[name if len(curves) < 2 else f"{name} ({len(curves)} seeds)"] = band(curves)
+        panels[tag] = {name: course for name, course in bands.items() if course.steps}
+        if not panels[tag]:
+            refuse(f"{tag} has no finite values, so there is nothing to draw.")
+    with style():
+        figure = draw_learning_curves(panels, options.references, options.title)
+        options.output.write_bytes(encode(figure, options.output.suffix[1:]))
+
+
+def write_csv(path: Path, settings: dict[str, list[Run]], tags: list[str]) -> None:
+    """Write the points of all runs, one row a point."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        rows = csv.DictWriter(file, (*COLUMNS, *tags), lineterminator="\n")
+        rows.writeheader()
+        for name, group in settings.items():
+            for run in group:
+                where = {"setting": name, "seed": run.seed}
+                for tag in tags:
+                    rows.writerows({**where, "env_steps": step, tag: value} for step, value in run.curves.get(tag, []))

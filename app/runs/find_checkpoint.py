@@ -1,0 +1,125 @@
+"""Which file `--ckpt_path last` and `best` mean: by version number, then iteration or score; clocks do not matter."""
+
+import math
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch.utilities import rank_zero_warn
+
+from app.runs.checkpoints import Experiment, load_checkpoint
+from callbacks.run_control.checkpoint_index import IndexEntry, entry_of, read_index, verify_index
+from datamodules.core.errors import UsageError
+
+LAST_NAME = re.compile(r"last(?:-v(\d+))?\.ckpt")
+"""What Lightning calls the last checkpoint; the number counts runs in the same folder."""
+
+VALUE_IN_NAME = re.compile(r"-?\d+(?:\.\d+)?(?=(?:-v\d+)?\.ckpt$)")
+NUMBER_AT_END = re.compile(r"(\d+)$")
+
+
+def find_checkpoint(wanted: str, experiment: Experiment, environment: Any = None) -> Path:
+    """Return the file that `--ckpt_path` means: `last` or `best` of the newest run that has one, or a path.
+
+    The newest run is that of the highest version number; versions with other names come after `version_N`. Damaged
+    checkpoints are passed over with a warning.
+
+    Args:
+        environment: what `best` must have been learned in (`callbacks.run_control.checkpoint_index.environment_of`); None: any.
+
+    Raises:
+        UsageError: if there is none, or if it is not a local file.
+    """
+    if wanted in ("last", "best"):
+        for run in sorted(experiment.runs(), key=_order, reverse=True):
+            folder = run / "checkpoints"
+            for path in _lasts(folder) if wanted == "last" else _bests(folder, environment):
+                if _usable(path):
+                    return path
+        where = f"of this environment in {experiment.folder}" if wanted == "best" and environment else ""
+        where = where or f"in {experiment.folder}"
+        raise UsageError(f"There is no `{wanted}` checkpoint {where}: train first, or name a file.")
+    if "://" in wanted or wanted.startswith("registry:"):
+        raise UsageError(f"The checkpoint `{wanted}` is not a local file: download it and give its path.")
+    if not Path(wanted).is_file():
+        raise UsageError(f"There is no checkpoint `{wanted}`: give a file, or `last` or `best` of this experiment.")
+    return Path(wanted)
+
+
+def _order(run: Path) -> tuple[bool, int, int, str]:
+    """`version_N` by number; then other names, by a number at their end, by iteration, by name."""
+    number = NUMBER_AT_END.search(run.name)
+    numbered = re.fullmatch(r"version_\d+", run.name) is not None
+    iteration = -1
+    if not numbered:
+        entries = [read_index(path) for path in _lasts(run / "checkpoints")]
+        iteration = max((entry[0].iteration for entry in entries if entry), default=-1)
+    return numbered, int(number[1]) if number else -1, iteration, run.name
+
+
+def _lasts(folder: Path) -> list[Path]:
+    """The last checkpoints of a folder, the newest first."""
+    names = {path: LAST_NAME.fullmatch(path.name) for path in folder.glob("last*.ckpt")}
+    found = {path: int(match[1] or 0) for path, match in names.items() if match}
+    return sorted(found, key=lambda path: found[path], reverse=True)
+
+
+def _bests(folder: Path, environment: Any) -> Iterator[Path]:
+    """The checkpoints of a folder, the best first: what `last` records, then the others by score."""
+    lasts = _lasts(folder)
+    entries = {path: _entry(path) for path in lasts}
+    others = [path for path in folder.glob("*.ckpt") if path not in entries and path.is_file()]
+    recorded = [entry for path in lasts if (entry := entries[path]) is not None]
+    if environment is not None:
+        known = [entry.environment for entry in recorded] or [e.environment for p in others if (e := _entry(p))]
+        if known and known[0] is not None and known[0] != environment:
+            return
+    if not recorded:
+        recorded = sorted(
+            (e for path in others if (e := _entry(path)) is not None), key=lambda e: e.iteration, reverse=True
+        )
+    given = []
+    for entry in recorded:
+        for path in (folder / Path(entry.best).name, Path(entry.best)):
+            if entry.best and path.is_file() and path not in given:
+                given.append(path)
+                yield path
+                break
+    sign = -1 if recorded and recorded[0].mode == "min" else 1
+    scores = {path: sign * _score(path) for path in others if path.name.startswith("best") and path not in given}
+    yield from sorted(scores, key=lambda path: (scores[path], path.name), reverse=True)
+
+
+def _score(path: Path) -> float:
+    """The score in a checkpoint's index, else the number at the end of its name."""
+    entries, named = read_index(path), VALUE_IN_NAME.search(path.name)
+    if entries and entries[0].score is not None:
+        return entries[0].score
+    return float(named[0]) if named else -math.inf
+
+
+def _entry(path: Path) -> IndexEntry | None:
+    """The index of a checkpoint, or what it would be; None where the file cannot be read."""
+    if entries := read_index(path):
+        return entries[0]
+    try:
+        return entry_of(load_checkpoint(path), path, "")
+    except UsageError as error:
+        rank_zero_warn(f"Passed over: {error}")
+        return None
+
+
+def _usable(path: Path) -> bool:
+    """Whether a checkpoint can be read; a warning if not."""
+    try:
+        if not path.is_file():
+            raise UsageError(f"{path} is a link to a file that is gone.")
+        if read_index(path):
+            verify_index(path)
+        else:
+            load_checkpoint(path)
+    except (UsageError, OSError) as error:
+        rank_zero_warn(f"Passed over: {error}")
+        return False
+    return True

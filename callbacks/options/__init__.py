@@ -1,0 +1,1 @@
+"""Callbacks that watch options: usage, collapse, figures."""

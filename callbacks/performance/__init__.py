@@ -1,0 +1,1 @@
+"""Callbacks that set and measure speed: compile, threads, throughput, GPU."""

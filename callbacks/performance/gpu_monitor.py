@@ -1,0 +1,199 @@
+"""What the GPUs of a run are doing, as curves, with a word when they are used badly."""
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.utilities import rank_zero_info
+
+from callbacks.performance.nvml import NVML, NoNVML, Reading, Sampler
+from datamodules.core.errors import UsageError
+
+LOW_UTILISATION = 50.0
+"""Percent; a GPU that stays below waits more than it works."""
+
+HIGH_MEMORY = 0.95
+"""Share of the memory in use beyond which the next allocation may fail."""
+
+Sample = tuple[float, Mapping[int, Reading]]
+"""A time of the monotonic clock, in seconds, and what was seen then."""
+
+
+class GPUMonitor(Callback):
+    """Logs what the GPUs of this run on this host do, and warns, once a run each, when they are used badly.
+
+    For the device with Torch's index i, over the samples since the last log: gpu/i/utilisation (mean, percent),
+    gpu/i/memory_mib (mean), gpu/i/memory_peak_mib (highest), gpu/i/temperature_c (highest), gpu/i/power_w (mean),
+    gpu/i/clock_mhz (mean, of the multiprocessors); see `callbacks.performance.nvml.Reading`. They are logged every
+    `trainer.log_every_n_steps` iterations, and not at all if nothing was sampled in between.
+
+    A thread samples, from the end of the first iteration (the one that compiles) to the end of the fit; training never
+    waits for it, nor it for the device. Rank 0 watches all devices of its host. Without an NVIDIA GPU, or without the
+    package nvidia-ml-py, it says so once.
+
+    Args:
+        interval_s: seconds between samples, above 0.
+        warn_after_s: seconds of utilisation under 50 percent, without a break, before a warning.
+        max_temperature: degrees Celsius beyond which it warns.
+        sampler: what to ask instead of NVML, for other accelerators.
+
+    Raises: UsageError.
+    """
+
+    acts_per_iteration = False
+
+    def __init__(
+        self,
+        interval_s: float = 1.0,
+        warn_after_s: float = 30.0,
+        max_temperature: float = 85.0,
+        sampler: Sampler | None = None,
+    ):
+        if not interval_s > 0:
+            raise UsageError(f"GPUMonitor's interval_s is {interval_s}; give the seconds between samples, above 0.")
+        self.interval_s, self.warn_after_s, self.max_temperature = interval_s, warn_after_s, max_temperature
+        self.sampler = sampler
+        self._asked: Sampler | None = None
+        self._watch: Watch | None = None
+        self._busy_at: dict[int, float] = {}
+        self._warned: set[str] = set()
+        self._silent = False
+
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
+        """Find the devices of this run."""
+        self._iteration = trainer.global_step
+        self._busy_at, self._warned = {}, set()
+        self._asked = (self.sampler or self._open(trainer)) if trainer.is_global_zero else None
+
+    def _open(self, trainer: Trainer) -> Sampler | None:
+        device = trainer.strategy.root_device
+        reason = f"this run is on {device}"
+        if device.type == "cuda":
+            try:
+                return NVML({index: device_uuid(index) for index in trainer.device_ids})
+            except NoNVML as error:
+                reason = str(error)
+        if not self._silent:
+            rank_zero_info(f"No GPU is watched: {reason}.")
+        self._silent = True
+        return None
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Begin after the first iteration; then log and warn, if it is time."""
+        if self._asked is None:
+            return
+        if self._watch is None:
+            self._watch = Watch(self._asked, self.interval_s)
+            self._watch.start()
+        every = trainer.log_every_n_steps
+        if trainer.global_step // every > self._iteration // every or trainer.is_last_batch:
+            self._iteration = trainer.global_step
+            samples = self._watch.take()
+            if values := measured(samples):
+                pl_module.log_values(values)
+            self.warn(samples)
+
+    def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """End the thread."""
+        self._stop()
+
+    def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
+        """End the thread."""
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._watch is not None:
+            self._watch.stop()
+            self._watch = None
+
+    def warn(self, samples: Iterable[Sample]) -> None:
+        """Say what samples, which follow those of the last call, show for the first time in this run."""
+        for at, readings in samples:
+            for index, reading in readings.items():
+                if not reading.utilisation < LOW_UTILISATION:
+                    self._busy_at[index] = at
+                idle_s = at - self._busy_at.setdefault(index, at)
+                for kind, complaint in self._complaints(reading, idle_s).items():
+                    if kind not in self._warned:
+                        self._warned.add(kind)
+                        rank_zero_info(f"GPU {index} {complaint}")
+
+    def _complaints(self, reading: Reading, idle_s: float) -> dict[str, str]:
+        """What is wrong with a GPU that has been under-used for `idle_s` seconds, and the remedy, by kind."""
+        found = {}
+        if reading.utilisation < LOW_UTILISATION and idle_s >= self.warn_after_s:
+            found["utilisation"] = (
+                f"has been under {LOW_UTILISATION:.0f} % busy for {idle_s:.0f} s ({reading.utilisation:.0f} % now): it"
+                " waits for work. Raise --data.num_envs, or let `python -m app diagnose` name the bottleneck."
+            )
+        if reading.memory_mib > HIGH_MEMORY * reading.memory_total_mib:
+            found["memory"] = (
+                f"uses {reading.memory_mib:,.0f} of its {reading.memory_total_mib:,.0f} MiB and may run out: lower"
+                " --data.num_envs or --data.horizon, raise --model.minibatches, or end other programs on it."
+            )
+        if reading.temperature_c > self.max_temperature:
+            found["temperature"] = (
+                f"is at {reading.temperature_c:.0f} C, over {self.max_temperature:.0f} C, and may slow itself down: see"
+                " to its cooling, or lower its power limit (`nvidia-smi --power-limit`)."
+            )
+        return found
+
+
+class Watch(threading.Thread):
+    """Samples until it is stopped, the first time at once. Samples wait in a queue, so that nobody waits for a lock."""
+
+    def __init__(self, sampler: Sampler, interval_s: float):
+        super().__init__(name="GPUMonitor", daemon=True)
+        self._sampler, self._interval_s = sampler, interval_s
+        self._samples: deque[Sample] = deque()
+        self._stopped = threading.Event()
+
+    def run(self) -> None:
+        """Sample, and wait for the next time or the end."""
+        while not self._stopped.is_set():
+            self._samples.append((time.monotonic(), self._sampler.sample()))
+            self._stopped.wait(self._interval_s)
+
+    def take(self) -> list[Sample]:
+        """What was sampled since the last call."""
+        return [self._samples.popleft() for _ in range(len(self._samples))]
+
+    def stop(self) -> None:
+        """End the thread; a driver that does not answer is not waited for."""
+        self._stopped.set()
+        self.join(timeout=1.0)
+
+
+def device_uuid(index: int) -> str:
+    """The name that NVML shares with CUDA for Torch's device `index`, whatever CUDA_VISIBLE_DEVICES hides or reorders.
+
+    Their numbers differ: CUDA counts visible devices only, and the fastest first; NVML counts all, by PCI bus.
+    """
+    return f"GPU-{torch.cuda.get_device_properties(index).uuid}"
+
+
+def measured(samples: Sequence[Sample]) -> dict[str, float]:
+    """What to log of some samples, by tag, without what the devices do not tell."""
+    by_index: dict[int, list[Reading]] = {}
+    for _, readings in samples:
+        for index, reading in readings.items():
+            by_index.setdefault(index, []).append(reading)
+    values = {
+        f"gpu/{index}/{name}": value
+        for index, readings in by_index.items()
+        for name, value in {
+            "utilisation": fmean(reading.utilisation for reading in readings),
+            "memory_mib": fmean(reading.memory_mib for reading in readings),
+            "memory_peak_mib": max(reading.memory_mib for reading in readings),
+            "temperature_c": max(reading.temperature_c for reading in readings),
+            "power_w": fmean(reading.power_w for reading in readings),
+            "clock_mhz": fmean(reading.clock_mhz for reading in readings),
+        }.items()
+    }
+    return {tag: value for tag, value in values.items() if not math.isnan(value)}

@@ -1,0 +1,1 @@
+"""Callbacks that save, stop and summarise a run."""

@@ -1,0 +1,233 @@
+"""Checkpoints: the best by evaluation and the last, written whole, at the boundary of an iteration."""
+
+import operator
+from copy import copy
+from pathlib import Path
+from typing import Any, Literal
+
+from lightning.fabric.plugins import TorchCheckpointIO
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.utilities import rank_zero_warn
+
+from callbacks.run_control.atomic_write import save_tensors, sweep_unfinished
+from callbacks.run_control.checkpoint_index import index_path, verify_index, write_index
+from callbacks.run_control.divergence_guard import Diverged, require_stable
+from datamodules.core.errors import UsageError
+from datamodules.core.files.paths import expand_path
+from datamodules.core.files.tensor_files import load_tensors
+from datamodules.core.signals import SignalExit
+from datamodules.core.types import NonFiniteError
+
+RECORD_OF_BEST = (
+    "best_k_models",
+    "best_model_path",
+    "best_model_score",
+    "current_score",
+    "kth_best_model_path",
+    "kth_value",
+)
+"""What Lightning's ModelCheckpoint remembers of the best, and changes before it saves."""
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Writes a checkpoint beside its destination and renames it; reads tensors and plain types of local files only."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        """Replace the file at `path` all at once, after its index: a crash or a full disk leaves the old one whole."""
+        path = Path(path)
+        index = "global_step" in checkpoint
+        save_tensors(checkpoint, path, (lambda written: write_index(checkpoint, written, path)) if index else None)
+
+    def remove_checkpoint(self, path: str | Path) -> None:
+        """Remove a checkpoint and its index."""
+        super().remove_checkpoint(path)
+        index_path(Path(path)).unlink(missing_ok=True)
+
+    def load_checkpoint(
+        self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        """Load without ever running code from the file, whatever `weights_only` says.
+
+        Raises: UsageError if the path is a URL, or the file is damaged.
+        """
+        if "://" in str(path):
+            raise UsageError(f"The checkpoint `{path}` is not a local file: download it and give its path.")
+        verify_index(Path(path))
+        return load_tensors(path, cure="resume from another checkpoint", map_location=map_location)
+
+
+class Checkpoint(ModelCheckpoint):
+    """Keeps the best by evaluation, and `last.ckpt`, in the run folder's `checkpoints/`.
+
+    `last.ckpt` is written after every evaluation, every `every_n_iterations`, after the last iteration, whenever a stop
+    was asked for, and, in a run of one process, when an exception ends the run (not when the weights diverged or a
+    second Ctrl-C cut an iteration in two, and not before the first iteration of this process ended). A resumed run
+    carries the best score on: only a better one becomes the best.
+
+    Every rank's replay goes into a file of its own beside `last.ckpt`, named by the identity that the checkpoint
+    records. The replay of the checkpoint before is removed only after the new `last.ckpt` is in place, so that a kill
+    at any moment leaves a `last.ckpt` whose replay is there. Weights that are not finite are noticed before anything
+    is written.
+    Lightning's own ModelCheckpoint writes `last` only beside a new best, warns at every save of a manual optimisation,
+    and forgets the best score when the folder is another.
+
+    Args:
+        monitor: the tag that decides, one that evaluation logs.
+        mode: max or min.
+        save_top_k: how many of the best to keep.
+        every_n_iterations: between evaluations, save `last` that often; 0 leaves it to the evaluations.
+
+    Attributes:
+        best_evaluation: the values by tag of the evaluation that the best checkpoint had.
+    """
+
+    acts_per_iteration = False
+
+    def __init__(
+        self,
+        monitor: str = "eval/return_mean",
+        mode: Literal["min", "max"] = "max",
+        save_top_k: int = 1,
+        every_n_iterations: int = 0,
+    ):
+        super().__init__(
+            monitor=monitor,
+            mode=mode,
+            save_top_k=save_top_k,
+            save_last=True,
+            auto_insert_metric_name=False,
+            enable_version_counter=False,
+        )
+        self.every_n_iterations = every_n_iterations
+        self.best_evaluation: dict[str, float] = {}
+        self._begun_at = 0
+        self._replaced_best: list[str] = []
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Find the folder, and let Lightning's file access be the atomic one unless the user chose another.
+
+        Temporary files that a killed run left in the folder, or beside the checkpoint that this run resumes from, are
+        removed.
+        """
+        super().setup(trainer, pl_module, stage)
+        self.dirpath = expand_path(str(self.dirpath))  # as TensorBoard's logger expands the folder of its events
+        if stage == "fit" and trainer.is_global_zero:
+            checkpoints = [Path(str(self.dirpath))] + ([Path(trainer.ckpt_path).parent] if trainer.ckpt_path else [])
+            for folder in {folder for each in checkpoints for folder in (each, each.parent)}:
+                sweep_unfinished(folder)
+        write_atomically(trainer)
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Note where this process begins: until an iteration ended, the checkpoint resumed from is the better one."""
+        super().on_train_start(trainer, pl_module)
+        self._begun_at = trainer.global_step
+
+    def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Save the best, if this evaluation is and was not interrupted, and the last."""
+        if not keeps_checkpoints(trainer):
+            return
+        values = self._monitor_candidates(trainer)
+        if pl_module.evaluation_episodes.whole:
+            self._save_if_best(trainer, values, pl_module.env_steps)
+        self._save_last_checkpoint(trainer, values)
+
+    def _save_if_best(self, trainer: Trainer, values: dict[str, Any], env_steps: int) -> None:
+        score = values.get(str(self.monitor))
+        better = operator.gt if self.mode == "max" else operator.lt
+        if score is not None and (self.best_model_score is None or better(score, self.best_model_score)):
+            group = str(self.monitor).partition("/")[0] + "/"
+            self.best_evaluation = {tag: float(value) for tag, value in values.items() if tag.startswith(group)}
+        name = str(self.monitor).rpartition("/")[2]
+        self.filename = f"best-env_steps={env_steps}-{name}={{{self.monitor}:.2f}}"
+        self._save_topk_checkpoint(trainer, values)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        """Save the last when it is time, when a stop was asked for, and when the run is complete."""
+        due = self.every_n_iterations > 0 and trainer.global_step % self.every_n_iterations == 0
+        if (due or trainer.should_stop or is_last_iteration(trainer)) and keeps_checkpoints(trainer):
+            self._save_last_checkpoint(trainer, self._monitor_candidates(trainer))
+
+    def _save_topk_checkpoint(self, trainer: Any, monitor_candidates: dict[str, Any]) -> None:
+        """Keep the record of the best as it was where the new one cannot be saved."""
+        require_stable(trainer)
+        before = {name: copy(getattr(self, name)) for name in RECORD_OF_BEST}
+        try:
+            super()._save_topk_checkpoint(trainer, monitor_candidates)
+        except BaseException:
+            vars(self).update(before)
+            raise
+
+    def _remove_checkpoint(self, trainer: Any, filepath: str) -> None:
+        """Remove a replaced best only after `last`, which records the best, was saved: a kill in between loses none."""
+        self._replaced_best.append(filepath)
+
+    def _save_last_checkpoint(self, trainer: Any, monitor_candidates: dict[str, Any]) -> None:
+        """Save every rank's replay beside `last`, and nowhere else: it can be a thousand times as large."""
+        require_stable(trainer)
+        data, folder = trainer.datamodule, Path(str(self.dirpath))
+        state = data.replay_state()
+        if state is not None:
+            save_tensors(state, data.replay_path(folder))
+        super()._save_last_checkpoint(trainer, monitor_candidates)
+        while self._replaced_best:
+            super()._remove_checkpoint(trainer, self._replaced_best.pop())
+        if state is not None:
+            for path in data.superseded_replays(folder):
+                path.unlink(missing_ok=True)
+
+    def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Nothing: the last iteration saved already, and what is saved here could not be continued."""
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Nothing: the last iteration saved already."""
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        """Save what was learned until now, if it is worth having and one process can decide that alone."""
+        worthless = isinstance(exception, Diverged | NonFiniteError | KeyboardInterrupt | SignalExit)
+        if (
+            worthless
+            or trainer.world_size > 1
+            or not keeps_checkpoints(trainer)
+            or trainer.global_step <= self._begun_at
+        ):
+            return
+        try:
+            self._save_last_checkpoint(trainer, self._monitor_candidates(trainer))
+        except Exception as error:  # the exception that ended the run matters more
+            rank_zero_warn(f"The last checkpoint could not be saved: {error}")
+
+    def state_dict(self) -> dict[str, Any]:
+        """Adds the best evaluation."""
+        return super().state_dict() | {"best_evaluation": self.best_evaluation}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Carry the best on while its file still exists, also when this run has a folder of its own."""
+        if Path(state_dict["best_model_path"]).is_file():
+            super().load_state_dict(state_dict | {"dirpath": self.dirpath})
+            self.best_evaluation = state_dict.get("best_evaluation", {})
+
+
+def write_atomically(trainer: Trainer) -> None:
+    """Let Lightning's file access be the atomic one, unless the user chose another."""
+    if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:
+        trainer.strategy.checkpoint_io = AtomicCheckpointIO()
+
+
+def keeps_checkpoints(trainer: Any) -> bool:
+    """Whether the Trainer is fitting in earnest: no sanity check, no trial with `fast_dev_run`."""
+    return trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking and not trainer.fast_dev_run
+
+
+def is_last_iteration(trainer: Trainer) -> bool:
+    """Whether the batch that has just ended completes the run."""
+    return trainer.is_last_batch or trainer.global_step == trainer.max_steps
+
+
+def run_folder(checkpoint: str | Path | None, otherwise: str) -> Path:
+    """The run folder that a checkpoint lies in: the parent of its `checkpoints/`, else the folder `otherwise`."""
+    folder = Path(checkpoint).parent if checkpoint else Path(otherwise)
+    return folder.parent if checkpoint and folder.name == "checkpoints" else Path(otherwise)

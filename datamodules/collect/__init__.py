@@ -1,0 +1,1 @@
+"""Collect rollouts, evaluation episodes and sequences from vector environments."""

@@ -1,0 +1,107 @@
+"""Notices NaN and infinities that an environment returned, and says which environment returned them when."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from datamodules.core.types import NonFiniteError, Rollout
+
+
+class _Found(NamedTuple):
+    """A value that is not finite: what it was, and the step (0 for a reset) and row it came from."""
+
+    what: str
+    step: int
+    row: int
+
+
+class FiniteCheck:
+    """Checks a rollout's rewards and observations by one sum, and looks for the place only where that is not finite.
+
+    On a CPU `note` looks at the sum at once. A GPU is not waited for: the sum is copied to the host behind the rollout,
+    and looked at by `require`, which is due before the storage is written to again.
+
+    Args:
+        name: the environment, for messages.
+        agents: rows of each environment.
+    """
+
+    def __init__(self, name: str, agents: int):
+        self.name, self.agents, self.steps = name, agents, 0
+        self._rollout: Rollout | None = None
+        self._copied: tuple[Tensor, torch.cuda.Event] | None = None
+
+    def note(self, rollout: Rollout, *, finals: bool) -> None:
+        """Check a rollout, or begin to.
+
+        Args:
+            rollout: in the storage that the next one is written to.
+            finals: whether `final_obs` has been written to.
+
+        Raises: NonFiniteError on a CPU.
+        """
+        self._rollout = rollout
+        columns = [rollout.reward, rollout.obs, *([rollout.final_obs] if finals else ())]
+        sums = [column.sum() for column in columns if column.is_floating_point()]
+        if rollout.reward.device.type == "cpu":
+            self._judge(rollout, sum(map(float, sums)))
+            return
+        total = torch.stack([each.float() for each in sums]).sum()
+        pinned = torch.empty((), pin_memory=True)
+        pinned.copy_(total, non_blocking=True)
+        self._copied = pinned, torch.cuda.current_stream(total.device).record_event()
+
+    def require(self) -> None:
+        """Look at what `note` began.
+
+        Raises: NonFiniteError.
+        """
+        if self._copied is None or self._rollout is None:
+            return
+        (total, event), self._copied = self._copied, None
+        event.synchronize()
+        self._judge(self._rollout, float(total))
+
+    def _judge(self, rollout: Rollout, total: float) -> None:
+        horizon = len(rollout.reward)
+        found = None if math.isfinite(total) else _find(rollout)
+        self.steps += horizon
+        if found is None:
+            return
+        step = self.steps - horizon + found.step
+        when = f"in step {step} since the start of this run" if step else "from its first reset"
+        raise NonFiniteError(
+            f"{self.name} returned {found.what} in environment {found.row // self.agents}, {when}: rewards and"
+            " observations must be finite numbers. The checkpoints written before are intact; correct the environment,"
+            " then resume with --ckpt_path last."
+        )
+
+
+def _find(rollout: Rollout) -> _Found | None:
+    """The first value that is not finite among those that are learned from; None where the policy's action is not."""
+    bad = _bad(rollout.obs)
+    bad[:-1] &= rollout.valid
+    bad[-1] &= rollout.valid[-1]
+    bad[1:] |= _bad(rollout.reward) & rollout.valid
+    slots, rows = (_bad(rollout.final_obs) & (rollout.final_index >= 0)).nonzero().unbind(1)
+    bad[rollout.final_index[slots, rows] + 1, rows] = True
+    if not bad.any():
+        return None  # finite values with a sum too large for their type, or rows that nothing is learned from
+    step, row = (int(part) for part in bad.nonzero()[0])
+    if step and not torch.isfinite(rollout.action[step - 1, row]).all():
+        return None  # the policy's numbers were none before the environment's
+    if step and not torch.isfinite(rollout.reward[step - 1, row]):
+        return _Found(f"the reward {float(rollout.reward[step - 1, row])}", step, row)
+    obs = rollout.obs[step, row].flatten()
+    (places,) = (~torch.isfinite(obs)).nonzero(as_tuple=True)
+    if not len(places):
+        return _Found("a last observation that is not finite", step, row)
+    return _Found(f"an observation with {float(obs[places[0]])} at place {int(places[0])}", step, row)
+
+
+def _bad(column: Tensor) -> Tensor:
+    """Where `[T, B, ...]` has a value that is not finite, `[T, B]`."""
+    bad = ~torch.isfinite(column)
+    return bad.flatten(2).any(2) if column.dim() > 2 else bad

@@ -1,0 +1,138 @@
+"""Whether a Gymnasium environment keeps Gymnasium's contract: one reset and one step, judged before a run begins."""
+
+import inspect
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Discrete, MultiBinary, MultiDiscrete
+
+from datamodules.core.errors import UsageError
+from datamodules.core.types import Spaces
+from datamodules.env_interface.spaces import Array, action_writer, observation_reader, spaces_of
+
+RESET = "a reset returns (obs, info)"
+STEP = "a step returns (obs, reward, terminated, truncated, info)"
+"""What Gymnasium asks for."""
+
+
+def judged_spaces(env: gym.Env, name: str) -> Spaces:
+    """The spaces of an environment that is reset and stepped once, to see that it keeps Gymnasium's contract.
+
+    Stricter than Gymnasium where training would break, and nowhere else: dtypes and bounds may differ from the space's
+    as long as the numbers survive. What the environment itself raises keeps its traceback.
+
+    Args:
+        env: with its wrappers; it is left in the middle of an episode.
+        name: the environment, for messages.
+
+    Raises:
+        UsageError: one sentence for the first breach.
+        RuntimeError: from a ValueError of the environment's own, which would be taken for one of its arguments'.
+    """
+    for space in ("observation_space", "action_space"):
+        if not isinstance(getattr(env, space, None), gym.Space):
+            raise _breach(name, f"has no {space}", f"set self.{space} to one of gymnasium.spaces in __init__")
+    spaces = spaces_of(env.observation_space, env.action_space, name=name)
+    _require_arguments(env.unwrapped, name)
+    env = _between(env, name)
+    try:
+        obs, info = env.reset(seed=0)
+        _require_obs(env, obs, name, "reset")
+        obs, reward, *ends, _ = env.step(_action(env.action_space, spaces, info))
+    except UsageError:
+        raise
+    except ValueError as error:
+        raise RuntimeError(f"{name} raised in its first reset or step.") from error
+    _require_obs(env, obs, name, "step")
+    _require_outcome(reward, ends, name)
+    return spaces
+
+
+class _Judge(gym.Wrapper):
+    """Looks at what an environment returns before a wrapper stumbles over it."""
+
+    def __init__(self, env: gym.Env, name: str):
+        super().__init__(env)
+        self.name = name
+
+    def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
+        result: Any = self.env.reset(**kwargs)
+        if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
+            raise _breach(self.name, f"returns {_count(result)} from its reset", f"{RESET}, info a dictionary")
+        return result
+
+    def step(self, action: Any) -> Any:
+        result: Any = self.env.step(action)
+        if not (isinstance(result, tuple) and len(result) == 5 and isinstance(result[4], dict)):
+            raise _breach(self.name, f"returns {_count(result)} from its step", f"{STEP}, info a dictionary")
+        return result
+
+
+def _between(env: gym.Env, name: str) -> gym.Env:
+    """The environment with a judge around its innermost part, inside of every wrapper."""
+    if not isinstance(env, gym.Wrapper):
+        return _Judge(env, name)
+    outermost = env
+    while isinstance(env.env, gym.Wrapper):
+        env = env.env
+    env.env = _Judge(env.env, name)
+    return outermost
+
+
+def _require_arguments(env: gym.Env, name: str) -> None:
+    parameters = inspect.signature(env.reset).parameters
+    anything = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+    if missing := [each for each in ("seed", "options") if each not in parameters and not anything]:
+        raise _breach(
+            name, f"takes no {' and no '.join(missing)} in its reset", "write reset(self, *, seed=None, options=None)"
+        )
+
+
+def _require_obs(env: gym.Env, obs: Any, name: str, moment: str) -> None:
+    """Raises: UsageError for observations that are no numbers of the space's shape, or that training would distort."""
+    space = env.observation_space
+    try:
+        array = np.asarray(obs)
+        kept = array.astype(space.dtype)
+    except (TypeError, ValueError):
+        raise _breach(name, f"shows {obs!r:.60} after a {moment}", f"show numbers of {space}") from None
+    if array.shape != space.shape:
+        what = f"shows an observation of shape {array.shape} after a {moment}"
+        raise _breach(name, what, f"its observation_space says {space.shape}: change one of them")
+    if np.issubdtype(kept.dtype, np.floating) and not np.isfinite(kept).all():
+        raise _breach(name, f"shows NaN or infinite numbers after a {moment}", "show finite numbers only")
+    if not np.issubdtype(kept.dtype, np.floating) and not np.array_equal(kept, array):
+        what = f"shows {array.dtype} numbers after a {moment}, which its observation_space of {space.dtype} cuts"
+        raise _breach(name, what, "change one of them")
+    if isinstance(space, Discrete | MultiDiscrete | MultiBinary) and not space.contains(kept[()]):
+        raise _breach(name, f"shows {obs!r:.60} after a {moment}", f"its observation_space is {space}")
+    observation_reader(space)(kept[None])
+
+
+def _require_outcome(reward: Any, ends: list[Any], name: str) -> None:
+    number = np.asarray(reward)
+    if number.ndim or number.dtype.kind not in "biuf" or not np.isfinite(number).all():
+        raise _breach(name, f"gives {reward!r:.60} as reward", f"{STEP}, reward a finite number and no array")
+    for key, value in zip(("terminated", "truncated"), ends, strict=True):
+        if np.asarray(value).ndim or np.asarray(value).dtype.kind not in "biu":
+            raise _breach(name, f"gives {value!r:.60} as {key}", f"{STEP}, {key} True or False")
+
+
+def _action(space: gym.Space, spaces: Spaces, info: dict[str, Any]) -> Any:
+    """The first action that is allowed in every part, or the middle of a Box."""
+    if spaces["action_kind"] == "continuous":
+        policy: Array = (np.asarray(spaces["action_low"]) + np.asarray(spaces["action_high"])) / 2
+    else:
+        sizes = spaces["action_sizes"]
+        mask = np.asarray(info.get("action_mask", np.ones(sum(sizes))), dtype=np.bool_).ravel()
+        policy = np.asarray([part.argmax() for part in np.split(mask, np.cumsum(sizes)[:-1])])
+    return action_writer(space)(policy[None])[0]
+
+
+def _count(result: Any) -> str:
+    return f"{len(result)} values" if isinstance(result, tuple) else f"one {type(result).__name__}"
+
+
+def _breach(name: str, what: str, cure: str) -> UsageError:
+    return UsageError(f"{name} {what}: {cure}.")

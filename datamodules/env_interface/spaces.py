@@ -1,0 +1,205 @@
+"""From Gymnasium's spaces to plain data, and between its arrays and the numbers that policies see and say."""
+
+from collections.abc import Callable
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+
+from datamodules.core.errors import UsageError
+from datamodules.core.types import ActionKind, Spaces
+
+Array = np.ndarray
+
+DISTINCT = 256
+"""Fewest float32 numbers between the bounds of an action's part: with fewer it cannot be rescaled to [-1, 1]."""
+
+
+def spaces_of(observation: gym.Space, action: gym.Space, *, name: str) -> Spaces:
+    """What an environment shows and takes, as plain data.
+
+    Observations: Box of floats becomes float32, of uint8 stays uint8, of other integers becomes int64, and of shape
+    `()` gets the shape `(1,)`; Discrete becomes one-hot float32 `[n]`; MultiDiscrete and MultiBinary become float32.
+    `obs_high` is the largest value of bytes, if below 255, and of images (`obs_bound`).
+    Actions: Box with finite bounds, Discrete, MultiDiscrete of one dimension, MultiBinary; the shape of an action is
+    always flat, and the parts of a Box whose bounds are equal are left out (`action_writer` fills them in).
+
+    Args:
+        name: the environment, for messages.
+
+    Raises: UsageError for every other space.
+    """
+    obs_shape, obs_dtype = _observation(observation, name)
+    kind, sizes, low, high, start = _action(action, name)
+    spaces = Spaces(
+        obs_shape=obs_shape,
+        obs_dtype=obs_dtype,
+        action_kind=kind,
+        action_sizes=sizes,
+        action_low=low,
+        action_high=high,
+        action_start=start,
+        agents=1,
+    )
+    bound = obs_bound(observation) if isinstance(observation, Box) else None
+    return spaces if bound is None else {**spaces, "obs_high": bound}
+
+
+def obs_bound(space: Box) -> float | None:
+    """The largest value of observations that networks are to see from 0 to 1, where their dtype does not tell it.
+
+    That is of bytes below 255, such as the category codes of a grid; of images (two dimensions or more) in other whole
+    numbers from 0 to at most 255; and 255 of images in floating-point numbers with exactly these bounds.
+    """
+    low, high = float(space.low.min(initial=0)), float(space.high.max(initial=0))
+    if space.dtype == np.uint8:
+        return max(high, 1.0) if high < 255 else None
+    image = len(space.shape) > 1 and low >= 0 and high <= 255
+    return high if image and (high > 1 if _whole(space) else high == 255 == space.high.min()) else None
+
+
+def _observation(space: gym.Space, name: str) -> tuple[tuple[int, ...], str]:
+    match space:
+        case Box() if np.issubdtype(space.dtype, np.floating):
+            return space.shape or (1,), "float32"
+        case Box():
+            return space.shape or (1,), "uint8" if space.dtype == np.uint8 else "int64"
+        case Discrete():
+            return (int(space.n),), "float32"
+        case MultiDiscrete() | MultiBinary():
+            return space.shape, "float32"
+    cure = "write a gymnasium.ObservationWrapper that shows one of these"
+    if space.is_np_flattenable:
+        cure = "register the environment with gymnasium.wrappers.FlattenObservation around it"
+    raise UsageError(
+        f"{name} shows a {type(space).__name__} observation, and only Box, Discrete, MultiDiscrete and MultiBinary are "
+        f"taken: {cure}."
+    )
+
+
+def _action(space: gym.Space, name: str) -> tuple[ActionKind, list[int], list[float], list[float], list[int]]:
+    match space:
+        case Discrete():
+            return "discrete", [int(space.n)], [], [], [int(space.start)]
+        case MultiDiscrete() if space.nvec.ndim == 1:
+            return "multidiscrete", space.nvec.tolist(), [], [], space.start.tolist()
+        case MultiBinary():
+            parts = int(np.prod(space.shape))
+            return "binary", [2] * parts, [], [], [0] * parts
+        case Box() if space.is_bounded():
+            low, high = (bound.astype(np.float64).ravel() for bound in (space.low, space.high))
+            free = free_parts(low, high, whole=_whole(space), name=name)
+            return "continuous", [], low[free].tolist(), high[free].tolist(), []
+        case Box():
+            raise UsageError(
+                f"{name} takes actions in a Box of shape {space.shape} without finite bounds: give its action space "
+                "finite bounds, for example with gymnasium.wrappers.TransformAction."
+            )
+    raise UsageError(
+        f"{name} takes actions in a {type(space).__name__} of shape {space.shape}, and only Box, Discrete, "
+        "MultiDiscrete of one dimension and MultiBinary are taken: write a "
+        "gymnasium.ActionWrapper that offers one of these."
+    )
+
+
+def free_parts(low: Array, high: Array, *, name: str, whole: bool = False) -> Array:
+    """Which parts of a continuous action can vary, bool `[parts]`.
+
+    Args:
+        low, high: bounds, float64 `[parts]`.
+        name: the environment, for messages.
+        whole: the action is made of whole numbers.
+
+    Raises: UsageError if none can, and for a range that float32 cannot rescale.
+    """
+    free = low < high
+    if not free.any():
+        raise UsageError(
+            f"{name} takes actions with nothing to choose: their lower bounds {low.tolist()} are not below"
+            f" the upper bounds {high.tolist()}. Change the bounds of its action space."
+        )
+    for part in free.nonzero()[0]:
+        bounds = low[part], high[part]
+        with np.errstate(over="ignore"):
+            first, last = np.asarray(bounds).astype(np.float32)
+            fine = np.isfinite(last - first) and _distinct(first, last) >= (
+                2 * (bounds[1] - bounds[0]) if whole else DISTINCT
+            )
+        if not fine:
+            raise UsageError(
+                f"{name} takes actions from {bounds[0]:g} to {bounds[1]:g} in part {part}, a range that float32 cannot"
+                " rescale: give the environment an action space such as [-1, 1] with"
+                " gymnasium.wrappers.RescaleAction or a wrapper of yours."
+            )
+    return free
+
+
+def without_constants(spaces: Spaces, name: str) -> Spaces:
+    """Leave out the parts of a continuous action whose bounds are equal, as `spaces_of` does.
+
+    Raises: UsageError as `free_parts` does.
+    """
+    if spaces["action_kind"] != "continuous":
+        return spaces
+    low, high = (np.asarray(spaces[bound], dtype=np.float64) for bound in ("action_low", "action_high"))
+    free = free_parts(low, high, name=name)
+    return {**spaces, "action_low": low[free].tolist(), "action_high": high[free].tolist()}
+
+
+def observation_reader(space: gym.Space) -> Callable[[Array], Array]:
+    """A function from one or many observations of `space` to numbers `[*obs_shape]` or `[B, *obs_shape]`.
+
+    Discrete becomes one-hot rows; a Box of shape `()` gets a dimension of size 1.
+    """
+    if isinstance(space, Discrete):
+        one_hot, start = np.eye(int(space.n), dtype=np.float32), int(space.start)
+        return lambda array: one_hot[np.asarray(array) - start]
+    return np.asarray if space.shape else lambda array: np.asarray(array)[..., None]
+
+
+def action_writer(space: gym.Space) -> Callable[[Array], Array]:
+    """A function from actions of a policy (`[B]` or `[B, parts]`, 0-based, unclipped) to batched actions of `space`.
+
+    Clips a Box action to its bounds, fills in its constant parts, adds the first value of discrete parts, restores
+    shape and dtype. Whole numbers of a Box share its range evenly: of n of them each is what 1/n of the range becomes.
+    The result never shares a buffer with an earlier step, so that an environment may keep it.
+    """
+    shape, dtype = space.shape or (), space.dtype
+    if isinstance(space, Box):
+        return _box_writer(space)
+    start = np.asarray(getattr(space, "start", 0), dtype=np.int64)
+    if not start.any():
+        return lambda array: array.reshape(-1, *shape).astype(dtype)
+    return lambda array: (array.reshape(-1, *shape) + start).astype(dtype, copy=False)
+
+
+def _box_writer(space: Box) -> Callable[[Array], Array]:
+    shape, dtype, low, high = space.shape, space.dtype, space.low, space.high
+    free = (low < high).ravel()
+
+    def filled(array: Array) -> Array:
+        if free.all():
+            return array.reshape(-1, *shape)
+        full = np.repeat(low.reshape(1, -1), len(array), 0).astype(np.result_type(low, array))
+        full[:, free] = array.reshape(len(array), -1)
+        return full.reshape(-1, *shape)
+
+    if not _whole(space):
+        return lambda array: np.minimum(np.maximum(filled(array), low), high).astype(dtype, copy=False)
+    first, steps = low.astype(np.float64), high.astype(np.float64) - low
+    share = (steps + 1) / np.maximum(steps, 1)
+
+    def whole(array: Array) -> Array:
+        above = (filled(array) - first).clip(0, steps)
+        return (first + np.minimum(np.floor(above * share), steps)).astype(dtype)
+
+    return whole
+
+
+def _whole(space: Box) -> bool:
+    return not np.issubdtype(space.dtype, np.floating)
+
+
+def _distinct(first: np.float32, last: np.float32) -> float:
+    """About how many float32 numbers lie between two, counted where they are furthest apart."""
+    return float((last - first) / np.spacing(max(abs(first), abs(last))))

@@ -1,0 +1,1 @@
+"""Dynamical systems as on-device environments: vector fields and observation models."""

@@ -1,0 +1,1 @@
+"""Snake as an on-device environment."""

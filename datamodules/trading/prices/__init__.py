@@ -1,0 +1,1 @@
+"""Read, check, split and generate prices."""

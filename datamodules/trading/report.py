@@ -1,0 +1,74 @@
+"""An agent beside the baselines: the same days, the same costs, the same arithmetic."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from datamodules.trading.account import Costs, account
+from datamodules.trading.baselines import BASELINES, random_timing
+from datamodules.trading.performance import Performance, performance, sharpe_difference_interval
+from datamodules.trading.prices.price_files import Numbers, Prices
+
+AGENT, REFERENCE, RANDOM = "agent", "buy and hold", "random, equal turnover"
+
+
+class Report(NamedTuple):
+    """One symbol on one window: what the policies of every row did.
+
+    rows: policy -> measure -> value, `Performance` and the interval of the Sharpe ratio minus buy and hold's; of the
+    random policies, which hold the agent's weights at random times (`random_timing`), the mean over up to 200 of them,
+    and where 95 % of them lie.
+    equity: policy -> log equity after every bar `[bars]`.   weight: of the agent `[bars]`.   day: of the decisions.
+    """
+
+    symbol: str
+    day: NDArray[np.datetime64]
+    rows: dict[str, dict[str, float]]
+    equity: dict[str, Numbers]
+    weight: Numbers
+
+
+def report(
+    prices: Prices,
+    gain: Tensor,
+    bars: slice,
+    weight: Tensor,
+    *,
+    costs: Costs,
+    limits: tuple[float, float],
+    bars_per_year: int = 252,
+) -> Report:
+    """Account for the agent's weights and for every baseline.
+
+    Args:
+        gain: of every bar of the symbol (`datamodules.trading.prices.lookup_tables.Tables.gain`).   bars: on which the agent decided.
+        weight: the agent's, one for each of them.   limits: of positions, for the baselines too.
+    """
+    paths = {AGENT: weight.double().cpu().numpy()}
+    paths |= {name: path(prices, bars_per_year)[bars].clip(*limits) for name, path in BASELINES.items()}
+    window = gain[bars].cpu()
+
+    def outcome(path: Numbers) -> tuple[Numbers, Performance]:
+        done = account(torch.from_numpy(path), window, costs)
+        growth = done.factor.log().numpy()
+        return growth, performance(growth, path, done.traded.numpy(), done.cost.numpy(), bars_per_year=bars_per_year)
+
+    outcomes = {name: outcome(path) for name, path in paths.items()}
+    rows = {name: measured._asdict() for name, (_, measured) in outcomes.items()}
+    reference = np.expm1(outcomes[REFERENCE][0])
+    intervals = {
+        name: sharpe_difference_interval(np.expm1(growth), reference, bars_per_year=bars_per_year)
+        for name, (growth, _) in outcomes.items()
+    }
+    drawn = [outcome(path) for path in random_timing(paths[AGENT])]
+    rows[RANDOM] = Performance(*np.mean([measured for _, measured in drawn], axis=0).tolist())._asdict()
+    differences = [measured.sharpe - rows[REFERENCE]["sharpe"] for _, measured in drawn]
+    intervals[RANDOM] = tuple(np.quantile(differences, (0.025, 0.975)).tolist())
+    for name, interval in intervals.items():
+        rows[name] |= dict(zip(("sharpe_difference_low", "sharpe_difference_high"), interval, strict=True))
+    equity = {name: np.cumsum(growth) for name, (growth, _) in outcomes.items()}
+    equity[RANDOM] = np.mean([np.cumsum(growth) for growth, _ in drawn], axis=0)
+    return Report(prices.symbol, prices.time[bars], rows, equity, paths[AGENT])

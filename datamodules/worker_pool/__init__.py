@@ -1,0 +1,1 @@
+"""Step Gymnasium environments in a pool of processes over shared memory. Imports no torch."""

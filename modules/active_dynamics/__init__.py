@@ -1,0 +1,1 @@
+"""Active dynamics: learn a latent dynamical system by choosing actions that inform."""

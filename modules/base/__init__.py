@@ -1,0 +1,1 @@
+"""What all algorithms share: the iteration, metrics, checks, checkpoints' hyperparameters."""

@@ -1,0 +1,1 @@
+"""Deep Q-networks: DQN with a replay buffer, PQN without."""

@@ -1,0 +1,1 @@
+"""Pure functions for models of dynamics: ELBO, Gaussians, information gain, prediction metrics."""

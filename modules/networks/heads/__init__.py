@@ -1,0 +1,1 @@
+"""Heads: policies, action values and critics from features."""

@@ -1,0 +1,1 @@
+"""Optimizers, flat parameters and collective operations."""

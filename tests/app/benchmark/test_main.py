@@ -1,0 +1,142 @@
+"""The benchmark: what it prints, what it refuses, and the arithmetic of its measurements."""
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Callback
+
+from app.benchmark.main import command_line, compared, parsed
+from app.timing import bare_loop, latency, percentile, spread
+from modules.active_dynamics.active_dynamics import ActiveDynamics
+from modules.exploration.policies import Held
+from tests.app.conftest import Run
+from tests.support.dynamics_fixtures import explorer, spring_data
+from tests.support.small_runs import trainer
+
+SMALL = ("data.num_envs=4", "data.horizon=16", "model.passes=2", "model.minibatches=2")
+WHAT_EVERY_RESULT_HOLDS = (
+    "env_steps_per_s", "spread", "collect_s", "prepare_s", "update_s", "other_s", "peak_memory_mib", "compile_s",
+    "start_up_s", "device", "torch", "config", "settings", "in_force", "machine", "versions",
+)  # fmt: skip
+
+
+def test_two_configs_are_compared_and_the_last_line_is_json(run: Run, folder: Path) -> None:
+    file = folder / "result.json"
+
+    outcome = run(
+        "benchmark", "--config", "ppo_cartpole.yaml", "--against", "ppo_cartpole_large.yaml",
+        "--repeats", "2", "--seconds", "0.3", "--threads", "1", "--json", str(file), "--set", *SMALL,
+    )  # fmt: skip
+
+    result = json.loads(outcome.out.splitlines()[-1])
+    assert outcome.code == 0 and result == json.loads(file.read_text())
+    assert not set(WHAT_EVERY_RESULT_HOLDS) - set(result)
+    assert result["ratio"] == pytest.approx(result["env_steps_per_s"] / result["peers"]["ppo_cartpole_large.yaml"])
+    parts = (result[f"{name}_s"] for name in ("collect", "prepare", "update"))
+    assert 0.5 * result["bare_s"] < sum(parts) < result["bare_s"]
+    assert "Evaluation is switched off" in outcome.out and "Changed: data.num_envs=4" in outcome.out
+    assert not (folder / "runs").exists(), "the run folder was to be a temporary one"
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--config", "ppo_cartpole.yml"), "There is no config `ppo_cartpole.yml`"),
+        (("--config", "ppo_cartpole.yaml", "--repeats", "0"), "--repeats is 0; it must be at least 1"),
+        (("--config", "ppo_cartpole.yaml", "--repeats", "many"), "invalid int value: 'many'"),
+        (("--config", "ppo_cartpole.yaml", "--seconds", "nan"), "--seconds is nan; it must be above 0"),
+        (("--config", "ppo_cartpole.yaml", "--set", "data.num_envs"), "--set data.num_envs is no setting"),
+        (("--config", "ppo_cartpole.yaml", "--against", "sb4"), "did you mean `sb3`?"),
+        (("--config", "ppo_cartpole.yaml", "--against", "none.yaml"), "There is no config `none.yaml`"),
+        (("--config", "ppo_cartpole.yaml", "--json", "nowhere/a.json"), "there is no folder nowhere"),
+        (("--config", "ppo_cartpole.yaml", "--data.num_envs", "4"), "is no option: change settings with --set"),
+        ((), "the following arguments are required: -c/--config"),
+    ],
+)
+def test_bad_words_are_refused_in_one_sentence(run: Run, words: tuple[str, ...], sentence: str) -> None:
+    outcome = run("benchmark", *words)
+
+    assert outcome.code == 2 and sentence.lower() in outcome.err.lower()
+    assert len(outcome.err.splitlines()) == 1
+
+
+def test_a_bad_setting_is_refused_in_the_words_of_fit(run: Run) -> None:
+    outcome = run("benchmark", "--config", "ppo_cartpole.yaml", "--set", "model.gama=0.9")
+
+    assert outcome.code == 2 and "did you mean" in outcome.err and "gamma" in outcome.err
+    assert len(outcome.err.splitlines()) == 1
+
+
+def test_what_makes_a_run_one_to_be_timed_wins_over_settings() -> None:
+    words = command_line(["a.yaml"], ["trainer.limit_val_batches=3"])
+
+    assert words.index("--trainer.limit_val_batches=3") < words.index("--trainer.limit_val_batches=0")
+    assert words[:2] == ["--config", str(Path("a.yaml").absolute())]
+
+
+def test_every_contestant_warms_up_before_the_first_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    orders: list[tuple[str, str]] = []
+
+    class Recorded:
+        """A contestant that does nothing but note what it is told."""
+
+        def __init__(self, name: str, *_: Any):
+            self.name = name
+
+        def ask(self, order: str) -> dict[str, Any]:
+            orders.append((self.name, order))
+            return {}
+
+        def repeat(self, seconds: float) -> None:
+            orders.append((self.name, f"repeat {seconds}"))
+
+        def speeds(self) -> list[float]:
+            return [1.0]
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr("app.benchmark.main.Contestant", Recorded)
+    monkeypatch.setattr("app.benchmark.main.outcome", lambda *_: {})
+    words = ["--config", "ppo_cartpole.yaml", "--against", "ppo_fast.yaml", "--repeats", "2", "--seconds", "4"]
+
+    compared(parsed(words))
+
+    names = ("ppo_cartpole.yaml", "ppo_fast.yaml")
+    assert orders == [(name, "train 2.0") for name in names] + [(name, "repeat 4.0") for name in names] * 2
+
+
+def test_percentiles_and_spread_of_known_numbers() -> None:
+    values = [float(value) for value in range(1, 101)]
+
+    assert (percentile(values, 0.95), percentile(values, 0.99), percentile([7.0], 0.5)) == (95.0, 99.0, 7.0)
+    assert spread([90.0, 100.0, 120.0]) == pytest.approx(0.3)
+    assert spread([5.0]) == 0
+
+
+def test_latency_is_that_of_one_call() -> None:
+    measured = latency(lambda: time.sleep(0.01), 0.1, torch.device("cpu"))
+
+    assert 0.01 <= measured.median <= measured.p95 <= measured.p99
+    assert measured.mean >= 0.01
+
+
+def test_the_bare_loop_refits_as_often_as_the_run_does(tmp_path: Path) -> None:
+    data = spring_data(updates=2)
+    model = explorer(data, exploration=Held(), refit_every=4)
+    found: list[tuple[int, int]] = []
+
+    class Between(Callback):
+        def on_train_batch_end(self, trainer: Any, pl_module: ActiveDynamics, *_: Any) -> None:
+            refit, times = pl_module.posterior.refit_, []
+            pl_module.posterior.refit_ = lambda *args: (times.append(1), refit(*args))
+            found.append((bare_loop(trainer, pl_module, 0.01).iterations, len(times)))
+            trainer.should_stop = True
+
+    trainer(tmp_path, Between(), max_steps=2, log_every_n_steps=8).fit(model, datamodule=data)
+
+    iterations, refits = found[0]
+    assert iterations == 4 * refits > 0

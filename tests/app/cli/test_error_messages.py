@@ -1,0 +1,116 @@
+from pathlib import Path
+
+import pytest
+
+from app.cli.error_messages import nearest
+from tests.app.conftest import EXPERIMENT, Run
+
+SENTENCES = {
+    "a misspelt option of the model": ("--model.learning_rat 3", "did you mean `learning_rate`?"),
+    "a misspelt option in init_args": ("--model.init_args.learning_rat 3", "did you mean `learning_rate`?"),
+    "a misspelt option of the network": ("--model.network.hiden 3", "did you mean `hidden`?"),
+    "a misspelt option of the data": ("--data.num_env 3", "did you mean `num_envs`?"),
+    "a misspelt option of the Trainer": ("--trainer.max_epoch 3", "did you mean `trainer.max_epochs`?"),
+    "a misspelt top-level option": ("--modl.passes 3", "is not a setting"),
+    "a learning rate in words": ("--model.learning_rate fast", "`fast`, but it must be a number"),
+    "a fraction of a pass": ("--model.passes 2.5", "`2.5`, but it must be a whole number"),
+    "a fraction with an exponent": ("--model.passes 1.5e0", "but it must be a whole number"),
+    "more than any number": ("--data.num_envs 1e999", "but it must be a whole number"),
+    "an optional number in words": ("--model.value_clip big", "`big`, but it must be a number or null"),
+    "an unknown choice": ("--data.backend fast", "`fast`, but it must be one of auto, sync"),
+    "a number where a list belongs": ("--model.network.hidden 3", "must be a list, each item a whole number"),
+    "a class that does not exist": ("--model tests.support.fake_algorithm.Walkr", "did you mean `Walker`?"),
+    "a class of the wrong kind": ("--model torch.nn.Linear", "does not correspond to a subclass of Algorithm"),
+    "a word that is no class path": ("--model.network Torsoo", "no dotted path"),
+    "a module that may not be imported": ("--model their_module.Model", "add `--trust their_module`"),
+    "an option without its value": ("--data.env", "`--data.env` needs a value"),
+    "a stray word": ("stray", "`stray` is not an option"),
+}
+
+
+@pytest.mark.parametrize(("words", "sentence"), SENTENCES.values(), ids=SENTENCES)
+def test_bad_input_is_one_sentence(run: Run, words: str, sentence: str) -> None:
+    outcome = run("fit", "--config", "small.yaml", *words.split())
+
+    assert outcome.code == 2
+    assert sentence in outcome.err
+    assert outcome.err.count("\n") == 1
+    assert "Traceback" not in outcome.err + outcome.out
+
+
+def test_a_setting_of_a_default_that_takes_none_asks_for_a_class(run: Run) -> None:
+    data = ("--data", "datamodules.replay.ReplayData", "--data.env", "Pendulum-v1")
+
+    outcome = run("fit", "--model", "modules.sac.sac.SAC", *data, "--model.network.hidden", "[64,64]")
+
+    assert outcome.code == 2
+    assert outcome.err.endswith(
+        "takes none as it is: name a class there first, as in `--model.network modules.networks.MLP`.\n"
+    )
+
+
+FILES = {
+    "a misspelt key": ("num_envss: 3", "`data.init_args.num_envss` (bad.yaml, line 9)", "did you mean `num_envs`?"),
+    "a wrong type": ("num_envs: many", "`data.init_args.num_envs` (bad.yaml, line 9)", "must be a whole number"),
+    "a fraction": ("num_envs: 1.5e0", "`data.init_args.num_envs` (bad.yaml, line 9)", "must be a whole number"),
+    "broken YAML": ("num_envs: [1", "`bad.yaml`, line 10", "is not valid YAML"),
+}
+
+
+@pytest.mark.parametrize(("line", "place", "sentence"), FILES.values(), ids=FILES)
+def test_a_mistake_in_a_file_names_file_and_line(run: Run, folder: Path, line: str, place: str, sentence: str) -> None:
+    (folder / "bad.yaml").write_text(EXPERIMENT.replace("    env:", f"    {line}\n    env:"))
+
+    outcome = run("fit", "--config", "bad.yaml")
+
+    assert outcome.code == 2
+    assert place in outcome.err and sentence in outcome.err
+    assert outcome.err.count("\n") == 1
+
+
+def test_a_mistake_in_a_file_elsewhere_names_file_and_line(run: Run, folder: Path) -> None:
+    (folder / "far").mkdir()
+    (folder / "far" / "bad.yaml").write_text(EXPERIMENT.replace("    env:", "    num_envss: 3\n    env:"))
+
+    assert "`data.init_args.num_envss` (far/bad.yaml, line 9)" in run("fit", "--config", "far/bad.yaml").err
+
+
+@pytest.mark.parametrize("content", ["", "- 1\n", "just text\n"])
+def test_a_file_without_settings_is_named(run: Run, folder: Path, content: str) -> None:
+    (folder / "bad.yaml").write_text(content)
+
+    assert "`bad.yaml` holds no settings" in run("fit", "--config", "bad.yaml").err
+
+
+def test_a_class_of_the_wrong_kind_in_a_file_is_named(run: Run, folder: Path) -> None:
+    (folder / "bad.yaml").write_text(EXPERIMENT.replace("tests.support.fake_algorithm.Walker", "torch.nn.Linear"))
+
+    outcome = run("fit", "--config", "bad.yaml")
+
+    assert outcome.code == 2
+    assert outcome.err.startswith("`torch.nn.Linear` (bad.yaml, line 3) cannot be used: it does not correspond")
+
+
+def test_a_class_that_lacks_types_is_told_which(run: Run, folder: Path) -> None:
+    scripted = "[{class_path: tests.support.fake_algorithm.Untyped}]"
+
+    outcome = run("fit", "--config", "sac_options_fourrooms.yaml", "--model.scripted", scripted)
+
+    asked = "OptionPolicy asks for `initiation(self, obs: torch.Tensor) -> torch.Tensor`, with these names and types."
+    assert (outcome.code, outcome.err.partition("cannot be used: ")[2].strip()) == (2, asked)
+
+
+def test_without_a_config_the_missing_parts_are_named(run: Run) -> None:
+    assert "lacks `data` and `model`" in run("fit").err
+
+
+def test_a_missing_argument_is_named_in_full(run: Run, folder: Path) -> None:
+    (folder / "bad.yaml").write_text(EXPERIMENT.replace("env: CartPole-v1", "num_envs: 2"))
+
+    outcome = run("fit", "--config", "bad.yaml")
+
+    assert (outcome.code, "lacks `data.env`" in outcome.err) == (2, True)
+
+
+def test_nearest_lists_candidates_when_none_is_close() -> None:
+    assert nearest("xyz", ["gamma", "lam"]) == "choose from gamma, lam."

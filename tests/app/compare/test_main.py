@@ -1,0 +1,84 @@
+"""The verb `compare`: what it runs, what it writes, what it refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from app.compare.main import entries, parsed, split_values
+from tests.app.conftest import Run
+
+WORDS = ("--config", "ppo_cartpole.yaml", "--metric", "eval/return_mean", "--threshold", "100")
+SHORT = ("data.total_env_steps=64", "data.num_envs=4", "data.horizon=16", "model.minibatches=1", "data.eval_episodes=2")
+
+
+def test_two_settings_of_a_config_are_run_and_compared(run: Run, folder: Path) -> None:
+    short = [word for setting in (*SHORT, "trainer.callbacks=[]") for word in ("--with", setting)]
+
+    outcome = run("compare", *WORDS, "--set", "model.gamma=,0.5", "--seeds", "1", "--jobs", "2", *short)
+
+    assert outcome.code == 0, outcome.err
+    result = json.loads(outcome.out.splitlines()[-1])
+    assert list(result) == ["ppo_cartpole gamma=config", "ppo_cartpole gamma=0.5"]
+    found = folder / "runs/compare"
+    assert "ppo_cartpole gamma=0.5,1,64," in (found / "curves.csv").read_text()
+    assert (found / "curves.png").is_file() and len(list(found.glob("compared/*/events*"))) == 2
+    again = run("compare", *WORDS, "--set", "model.gamma=,0.5", "--seeds", "1", *short)
+    assert "done" not in again.out and again.out.splitlines()[-1] == outcome.out.splitlines()[-1]
+
+
+def test_settings_multiply_and_brackets_keep_their_commas() -> None:
+    options = parsed(
+        [*WORDS, "--set", "model.gamma=0.9,0.99", "--set", 'data.env_kwargs={"a": 1, "b": 2},', "--seeds", "2"]
+    )
+
+    found = list(entries(options))
+
+    assert len(found) == 2 * 2 * 2 and len({entry.folder for entry in found}) == 8
+    assert '--data.env_kwargs={"a": 1, "b": 2}' in found[0].words
+    assert not any(word.startswith("--data.env_kwargs") for word in found[2].words)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--seeds", "0"), "--seeds is 0; it must be at least 1"),
+        (("--set", "model.gamma"), "--set model.gamma is no setting"),
+        (("--with", "model.gamma"), "--with model.gamma is no setting"),
+        (("--data.num_envs", "3"), "--data.num_envs is no option of compare: a setting of all runs follows `--with`"),
+        (("--mode", "most"), "invalid choice: 'most'"),
+        (("--with", "model.gama=1", "--seeds", "1"), "ppo_cartpole, seed 1: `model.gama` (command line) is not a"),
+    ],
+)
+def test_bad_input_is_refused_in_one_sentence_and_leaves_nothing(
+    run: Run, folder: Path, words: tuple[str, ...], sentence: str
+) -> None:
+    outcome = run("compare", *WORDS, *words)
+
+    assert outcome.code == 2 and sentence in outcome.err and len(outcome.err.splitlines()) == 1
+    assert [path.name for path in folder.iterdir()] == ["small.yaml"]
+
+
+@pytest.mark.parametrize(
+    "values", ["{process_noise: 0.05},{process_noise: 9.05}", f"{'x' * 70}.a,{'y' * 70}.a", "a.b,c.b"]
+)
+def test_settings_whose_labels_agree_at_the_end_stay_apart(values: str) -> None:
+    found = list(
+        entries(parsed(["--config", "ppo_cartpole.yaml", "--set", f"data.env_kwargs={values}", "--seeds", "1"]))
+    )
+
+    assert len({entry.setting for entry in found}) == len({entry.folder for entry in found}) == 2
+
+
+def test_a_config_that_changed_is_another_setting(folder: Path) -> None:
+    words = ["--config", "small.yaml", "--seeds", "1"]
+    (before,) = entries(parsed(words))
+    (folder / "small.yaml").write_text((folder / "small.yaml").read_text() + "# changed\n")
+
+    (after,) = entries(parsed(words))
+
+    assert before.setting == after.setting and before.folder != after.folder
+
+
+def test_values_are_split_outside_of_brackets_and_quotes() -> None:
+    assert split_values("{a: 1, b: [1, 2]},[3,{c: 4}],,'5,6'") == ["{a: 1, b: [1, 2]}", "[3,{c: 4}]", "", "'5,6'"]

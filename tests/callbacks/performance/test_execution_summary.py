@@ -1,0 +1,80 @@
+from typing import Any
+
+import pytest
+import torch
+
+from callbacks.performance.compile import Compile
+from callbacks.performance.execution_summary import OptimizationSummary, backend, form, pinned, rows_per_call
+from datamodules.core.phase import Joint
+from datamodules.vector.make_env import make_envs
+from tests.support.small_runs import Told
+
+CPU, CUDA = torch.device("cpu"), torch.device("cuda")
+
+
+class Halved:
+    """Environments in halves, of which each is decided for alone, whose memory is pinned."""
+
+    pure, pinned, halves = False, True, (slice(0, 5), slice(5, 9))
+
+
+class PoolEnv(Halved):
+    """Called as in a configuration."""
+
+
+def test_it_prints_once_what_was_really_used(make_run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    make_run(OptimizationSummary(), iterations=3).fit()
+
+    out = capsys.readouterr().out
+    assert out.count("In force:") == 1
+    assert "4 x CartPole-v1, backend sync" in out
+    assert "collect eager, prepare eager, update eager" in out
+    assert "32-true" in out and "1 thread of torch" in out and "4 rows a policy call" in out
+
+
+def test_a_joint_that_fell_back_is_told_with_what_was_asked_for() -> None:
+    def branches_on_a_value(x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if x.sum().item() > 0 else x
+
+    owner = type("Owner", (), {"branch": staticmethod(branches_on_a_value)})()
+    joint = Joint(lambda x: owner.branch(x), CPU, parts=[(owner, "branch")])
+    joint.mode = "default"
+
+    with pytest.warns(UserWarning, match="cannot be compiled"):
+        joint(torch.ones(2))
+
+    assert form(joint) == "eager (asked for default)"
+
+
+def test_what_has_no_parts_is_eager_as_it_should_be() -> None:
+    joint = Joint(torch.neg, CPU)
+    joint.mode = "default"
+
+    assert form(joint) == "eager"
+
+
+def test_the_summary_tells_the_joints_not_the_setting(make_run: Any) -> None:
+    told = Told()
+
+    make_run(Compile("off"), OptimizationSummary(), told, iterations=1, env="Snake-v0").fit()
+
+    assert told.forms["environments"] == "4 x Snake-v0, backend device"
+    assert told.forms["pinned memory"] == "not needed, nothing is copied between devices"
+
+
+@pytest.mark.parametrize("asked", ["sync", "vector", "async", "envpool"])
+def test_backends_are_named_as_in_a_configuration(asked: str) -> None:
+    if asked == "envpool":
+        pytest.importorskip("envpool", reason="needs the extra envpool")
+    envs = make_envs("CartPole-v1", 2, backend=asked)
+
+    assert backend(envs) == asked
+    envs.close()
+
+
+def test_a_pool_is_named_and_its_halves_and_pinned_memory_are_told() -> None:
+    pool = PoolEnv()
+    collector = type("Rows", (), {"envs": pool, "rows": 9})()
+
+    assert (backend(pool), rows_per_call(collector)) == ("pool", 5)
+    assert (pinned(pool, CUDA), pinned(pool, CPU)[:10]) == ("yes", "not needed")

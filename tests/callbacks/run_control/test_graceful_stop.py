@@ -1,0 +1,194 @@
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch import Callback
+
+from callbacks.run_control.checkpoint import Checkpoint
+from callbacks.run_control.graceful_stop import Interrupt
+from datamodules.core.signals import STOP_SIGNALS
+
+ROOT = Path(__file__).resolve().parents[3]
+
+TWO_RANKS = """
+import os, signal, sys, torch
+from lightning.pytorch import Callback, Trainer
+from callbacks.checkpoint import Checkpoint
+from callbacks.evaluation import RunSummary
+from callbacks.interrupt import Interrupt
+from datamodules.rollout import RolloutData
+from modules.ppo import PPO
+
+class OneRankIsTold(Callback):
+    def tell(self, trainer, *_):
+        if trainer.global_rank == 1 and trainer.global_step == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+setattr(OneRankIsTold, sys.argv[1], OneRankIsTold.tell)
+
+data = RolloutData("CartPole-v1", num_envs=2, horizon=8, total_env_steps=640)
+trainer = Trainer(
+    accelerator="cpu", strategy="ddp", devices=2, max_epochs=1, logger=False, val_check_interval=2,
+    check_val_every_n_epoch=None, num_sanity_val_steps=0, enable_progress_bar=False, use_distributed_sampler=False,
+    callbacks=[OneRankIsTold(), interrupt := Interrupt(), RunSummary(), Checkpoint()],
+)
+trainer.fit(model := PPO(data.spaces, passes=1, minibatches=2), data)
+line = f"rank {trainer.global_rank} stopped by {interrupt.stopped_by.name} at {trainer.global_step}"
+line += f", evaluated {'eval/return_mean' in model.latest}; "
+os.write(1, line.encode())
+torch.distributed.destroy_process_group()
+"""
+
+
+class Sends(Callback):
+    """Sends signals to this process while an iteration, or an evaluation, is under way."""
+
+    def __init__(self, *signals: signal.Signals, iteration: int = 2, evaluation: bool = False) -> None:
+        self.signals, self.iteration, self.evaluation = signals, iteration, evaluation
+
+    def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
+        if trainer.global_step == self.iteration and not self.evaluation:
+            self.send()
+
+    def on_validation_start(self, trainer: Any, *_: Any) -> None:
+        if trainer.global_step == self.iteration and self.evaluation:
+            self.send()
+
+    def send(self) -> None:
+        for number in self.signals:
+            os.kill(os.getpid(), number)
+
+
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+def test_a_signal_stops_after_the_iteration_it_came_in(
+    make_run: Any, capfd: pytest.CaptureFixture[str], number: signal.Signals
+) -> None:
+    interrupt = Interrupt()
+
+    run = make_run(Sends(number), interrupt, Checkpoint(), iterations=100).fit()
+
+    last = run.folder / "checkpoints" / "last.ckpt"
+    assert interrupt.stopped_by == number
+    assert torch.load(last, weights_only=True)["global_step"] == run.trainer.global_step == 3
+    assert f"Stopped by {number.name} after iteration 3, saved in {last}. Resume:" in capfd.readouterr().out
+
+
+def test_no_final_evaluation_follows_a_signal(make_run: Any) -> None:
+    evaluations: list[int] = []
+
+    class Counts(Callback):
+        def on_validation_start(self, trainer: Any, *_: Any) -> None:
+            evaluations.append(trainer.global_step)
+
+    run = make_run(Sends(signal.SIGINT, iteration=3), Counts(), Interrupt(), Checkpoint(), iterations=100).fit()
+
+    assert evaluations == [2]
+    assert run.trainer.limit_val_batches == 1.0
+
+
+def test_a_signal_during_an_evaluation_ends_it_and_what_it_played_counts_for_nothing(make_run: Any) -> None:
+    signals, checkpoint = Sends(signal.SIGINT, iteration=4, evaluation=True), Checkpoint(save_top_k=2)
+
+    run = make_run(signals, Interrupt(), checkpoint, iterations=100).fit()
+
+    files = sorted(path.name for path in (run.folder / "checkpoints").glob("*.ckpt"))
+    assert run.trainer.global_step == 4 and not run.module.evaluation_episodes.whole
+    assert len(files) == 2 and files[0].startswith("best-env_steps=64") and files[1] == "last.ckpt"
+    assert torch.load(run.folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == 4
+
+
+def test_a_signal_during_the_first_evaluation_leaves_no_result(make_run: Any) -> None:
+    run = make_run(Sends(signal.SIGTERM, evaluation=True), Interrupt(), Checkpoint(), iterations=100).fit()
+
+    assert [path.name for path in (run.folder / "checkpoints").glob("*.ckpt")] == ["last.ckpt"]
+    assert not [tag for tag in run.module.latest if tag.startswith("eval/")]
+
+
+@pytest.mark.parametrize("evaluation", [False, True])
+def test_an_interrupted_run_resumed_equals_one_that_was_not(make_run: Any, evaluation: bool) -> None:
+    straight = make_run(Checkpoint(), iterations=6, env="Snake-v0", version="straight")
+    start = {name: value.clone() for name, value in straight.module.state_dict().items()}
+    signals = Sends(signal.SIGINT, evaluation=evaluation)
+    broken = make_run(signals, Interrupt(), Checkpoint(), iterations=6, env="Snake-v0")
+    broken.module.load_state_dict(start)
+
+    straight.fit()
+    broken.fit()
+    resumed = make_run(Checkpoint(), iterations=6, env="Snake-v0", version="resumed")
+    resumed.fit(broken.folder / "checkpoints" / "last.ckpt")
+
+    assert resumed.trainer.global_step == straight.trainer.global_step == 6
+    weights = zip(straight.module.state_dict().values(), resumed.module.state_dict().values(), strict=True)
+    assert all(torch.equal(one, other) for one, other in weights)
+
+
+@pytest.mark.parametrize("first", STOP_SIGNALS)
+@pytest.mark.parametrize("second", STOP_SIGNALS)
+def test_a_second_signal_of_any_kind_exits_at_once_and_keeps_the_last_whole_checkpoint(
+    make_run: Any, first: signal.Signals, second: signal.Signals
+) -> None:
+    run = make_run(Sends(first, second, iteration=3), Interrupt(), Checkpoint(), iterations=100)
+
+    with pytest.raises(SystemExit) as left:
+        run.fit()
+
+    assert left.value.code == 128 + second
+    assert torch.load(run.folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == 2
+
+
+def test_a_hangup_that_the_process_ignores_stays_ignored(make_run: Any) -> None:
+    before, interrupt = signal.signal(signal.SIGHUP, signal.SIG_IGN), Interrupt()
+
+    try:
+        run = make_run(Sends(signal.SIGHUP), interrupt).fit()
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+    assert run.trainer.global_step == 4 and interrupt.stopped_by is None
+
+
+def test_the_signals_are_given_back(make_run: Any) -> None:
+    before = [signal.getsignal(number) for number in STOP_SIGNALS]
+
+    make_run(Sends(signal.SIGTERM), Interrupt()).fit()
+
+    assert [signal.getsignal(number) for number in STOP_SIGNALS] == before
+
+
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+@pytest.mark.parametrize("verb", ["validate", "test", "predict"])
+def test_a_signal_ends_what_only_plays_episodes(make_run: Any, verb: str, number: signal.Signals) -> None:
+    class Terminates(Callback):
+        def tell(self, *_: Any) -> None:
+            os.kill(os.getpid(), number)
+
+    setattr(Terminates, f"on_{verb.replace('validate', 'validation')}_epoch_start", Terminates.tell)
+    run, before = make_run(Interrupt(), Terminates()), signal.getsignal(number)
+
+    with pytest.raises(SystemExit) as left:
+        getattr(run.trainer, verb)(run.module, run.data)
+
+    assert left.value.code == 128 + number and signal.getsignal(number) == before
+
+
+@pytest.mark.parametrize(
+    ("moment", "outcome"),
+    [("on_train_batch_start", "at 3, evaluated True"), ("on_validation_start", "at 2, evaluated False")],
+)
+def test_a_rank_that_is_told_to_stop_stops_all(tmp_path: Path, moment: str, outcome: str) -> None:
+    script = tmp_path / "two_ranks.py"
+    script.write_text(TWO_RANKS, encoding="utf-8")
+
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, str(script), moment]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+
+    assert done.returncode == 0, done.stderr
+    assert all(f"rank {rank} stopped by SIGTERM {outcome}" in done.stdout for rank in (0, 1))
+    iteration = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
+    assert outcome.startswith(f"at {iteration},")

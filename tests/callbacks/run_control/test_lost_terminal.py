@@ -1,0 +1,83 @@
+"""A terminal that is closed under a run, or a pipe whose reader has ended: the run saves and stops."""
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+
+ROOT = Path(__file__).resolve().parents[3]
+RUN = """
+import sys, torch
+from pathlib import Path
+from lightning.pytorch import Callback, Trainer
+from callbacks.checkpoint import Checkpoint
+from callbacks.interrupt import Interrupt
+from callbacks.signal_watchdog import SignalWatchdog
+from datamodules.rollout import RolloutData
+from modules.ppo import PPO
+
+class Begun(Callback):
+    def on_train_batch_end(self, trainer, *_):
+        Path("begun").touch()
+
+with SignalWatchdog(grace=0):
+    data = RolloutData("CartPole-v1", num_envs=2, horizon=8, total_env_steps=10**8)
+    trainer = Trainer(
+        accelerator="cpu", max_epochs=1, logger=False, limit_val_batches=0, enable_progress_bar=False, devices=1,
+        callbacks=[Begun(), interrupt := Interrupt(), Checkpoint()],
+    )
+    trainer.fit(PPO(data.spaces, passes=1, minibatches=2), data)
+    print("a terminal that is gone takes no text", flush=True)
+    sys.exit(128 + interrupt.stopped_by)
+"""
+
+
+@contextmanager
+def training(folder: Path, **streams: int) -> Iterator[subprocess.Popen[bytes]]:
+    """A run that has ended its first iteration."""
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", RUN]
+    with subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True, **streams) as process:
+        deadline = time.monotonic() + 60
+        while not (folder / "begun").exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        yield process
+        process.kill()
+
+
+def saved_iterations(folder: Path) -> int:
+    return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_run_whose_terminal_is_closed_saves_and_stops(tmp_path: Path, again: bool) -> None:
+    ours, theirs = pty.openpty()
+    with training(tmp_path, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        os.close(ours)
+        process.send_signal(signal.SIGHUP)
+        if again:
+            time.sleep(0.01)
+            process.send_signal(signal.SIGHUP)
+
+        assert process.wait(60) == 129
+    assert saved_iterations(tmp_path) > 0
+
+
+def test_a_run_whose_output_nobody_reads_any_more_saves_and_stops(tmp_path: Path) -> None:
+    ours, theirs = os.pipe()
+    with training(tmp_path, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        os.close(ours)
+        process.send_signal(signal.SIGINT)
+
+        assert process.wait(60) == 130
+    assert saved_iterations(tmp_path) > 0

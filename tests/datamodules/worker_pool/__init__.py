@@ -1,0 +1,1 @@
+"""Tests of `datamodules.worker_pool`."""

@@ -1,0 +1,1 @@
+"""Reference implementations that tests compare with."""

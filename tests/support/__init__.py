@@ -1,0 +1,1 @@
+"""Environments, networks, fixtures and small runs that several tests use."""

@@ -1,0 +1,57 @@
+"""A small run on two CPU processes; `python -m tests.support.ddp_worker FOLDER [interrupt] [stale]`: what each rank saw."""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import lightning
+import torch
+from lightning.pytorch.callbacks import Callback
+
+from callbacks.run_control.graceful_stop import Interrupt
+from tests.support.small_runs import small_ppo, snake_data, trainer, weights_hash
+
+
+class Witness(Callback):
+    """Writes, for every iteration, a hash of the weights, the rewards' sum and the counters of this rank."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.lines: list[dict[str, Any]] = []
+
+    def on_train_batch_end(self, trainer: lightning.Trainer, pl_module: Any, *_: Any) -> None:
+        trainer.datamodule.settle()
+        storage = trainer.datamodule.collector.storage
+        seen = {"actions": storage["action"].flatten().tolist(), "obs": float(storage["obs"].sum())}
+        counters = {name: getattr(pl_module, name) for name in ("global_step", "env_steps", "updates")}
+        self.lines.append({**seen, **counters, "weights": weights_hash(pl_module), "latest": dict(pl_module.latest)})
+        (self.folder / f"rank{trainer.global_rank}.json").write_text(json.dumps(self.lines))
+
+
+class Interrupted(Callback):
+    """Rank 1 alone receives SIGTERM in its third iteration."""
+
+    def on_train_batch_start(self, trainer: lightning.Trainer, *_: Any) -> None:
+        if trainer.global_rank == 1 and trainer.global_step == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def main() -> None:
+    """Train on two ranks; every rank writes its file."""
+    torch.set_num_threads(1)
+    folder, interrupt = Path(sys.argv[1]), "interrupt" in sys.argv
+    lightning.seed_everything(1, verbose=False)
+    data = snake_data(total_env_steps=2560, staleness=int("stale" in sys.argv))
+    callbacks = [Witness(folder), Interrupt(), *([Interrupted()] if interrupt else [])]
+    run = trainer(folder, *callbacks, strategy="ddp", devices=2, val_check_interval=4, log_every_n_steps=1)
+    run.fit(small_ppo(data, target_kl=0.01), datamodule=data)
+    run.save_checkpoint(folder / "end.ckpt")
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
