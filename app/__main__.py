@@ -1,16 +1,18 @@
-"""The program: `python -m app VERB [options]`. One table of verbs; nothing heavy is imported before one is chosen."""
+"""Entry point `python -m app VERB [options]`: the table of verbs; heavy modules are imported after the choice."""
 
 import errno
 import os
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import find_spec
 from io import TextIOWrapper
 from pathlib import Path
 
 from app.cli.config_files import problem
-from app.cli.error_messages import config_paths, nearest, refuse
+from app.cli.error_messages import config_paths, exit_with_error, nearest
 from app.cli.import_policy import TRUST_VARIABLE, trusted, why_untrustworthy
+from datamodules.core.files.printable import printable_line
 
 VERBS = {
     "fit": "app.cli.main:main",
@@ -24,7 +26,7 @@ VERBS = {
     "monitor": "app.monitor.main:main",
     "docs": "app.docs:main",
 }
-SENTENCES = {
+VERB_HELP = {
     "fit": "train an agent",
     "validate": "evaluate whole greedy episodes as during training",
     "test": "evaluate a checkpoint and print the statistics",
@@ -36,8 +38,10 @@ SENTENCES = {
     "monitor": "watch a run and the machine in a terminal",
     "docs": "write the reference pages of the documentation",
 }
+WITHOUT_TORCH = {"plot", "monitor"}
+"""The verbs that start without torch."""
 CANNOT_WRITE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
-"""Errors of a disk that is full, or no longer takes anything."""
+"""Errors of a full or read-only disk."""
 PACKAGES = ("app", "modules", "datamodules", "callbacks")
 
 
@@ -45,7 +49,7 @@ def main() -> None:
     """Run a verb.
 
     Raises:
-        SystemExit: with code 2 and one sentence when the input is bad or the disk is full, with 130 after a Ctrl-C.
+        SystemExit: with code 2 and one sentence for invalid input or a full disk, with 130 after a Ctrl-C.
     """
     replace_unprintable()
     try:
@@ -55,17 +59,17 @@ def main() -> None:
     except OSError as error:
         if error.errno not in CANNOT_WRITE:
             raise
-        refuse(
-            f"{error.filename or 'A file'} cannot be written: {error.strerror}. What was written before is intact: make"
+        exit_with_error(
+            f"{error.filename or 'A file'} cannot be written: {error.strerror}. Earlier files are intact: make"
             " room, or choose another folder, then resume with --ckpt_path last."
         )
 
 
 def run_verb() -> None:
-    """Choose the verb, prepare the command line, and hand over.
+    """Choose the verb, prepare the command line, and run it.
 
     Raises:
-        SystemExit: with code 2 and one sentence when the input is bad.
+        SystemExit: with code 2 and one sentence for invalid input.
     """
     check_packages()
     verb = sys.argv[1] if len(sys.argv) > 1 else ""
@@ -76,25 +80,36 @@ def run_verb() -> None:
         print(usage(), file=sys.stderr)
         raise SystemExit(2)
     if verb not in VERBS:
-        refuse(f"There is no verb `{verb}`: {nearest(verb, VERBS)} Example: python -m app fit --config ppo_fast.yaml")
-    take_trust()
-    sys.argv[1:] = with_configs(sys.argv[1:])
-    for path in config_paths(sys.argv):
+        exit_with_error(
+            f"There is no verb `{verb}`: {nearest(verb, VERBS)} Example: python -m app fit --config ppo_fast.yaml"
+        )
+    parse_trust_flags()
+    sys.argv[1:] = resolve_config_args(sys.argv[1:])
+    configs = config_paths(sys.argv)
+    for path in configs:
         require_config(path)
+    announce(verb, configs)
     module, _, function = VERBS[verb].partition(":")
     getattr(import_module(module), function)()
 
 
+def announce(verb: str, configs: Sequence[Path]) -> None:
+    """Print on stderr what starts, if importing torch takes seconds; not on ranks started by a run."""
+    if verb not in WITHOUT_TORCH and "torch" not in sys.modules and "LOCAL_RANK" not in os.environ:
+        what = " ".join([verb, *(path.name for path in configs)])
+        print(printable_line(f"{what}: loading torch ..."), file=sys.stderr, flush=True)
+
+
 def replace_unprintable() -> None:
-    """Let a terminal that cannot show a character show `?`, not end the program."""
+    """Replace characters that the terminal cannot display by `?` instead of raising an error."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="replace")
 
 
 def usage() -> str:
-    """The verbs on one screen."""
-    rows = "\n".join(f"  {verb:<11}{SENTENCES[verb]}" for verb in VERBS)
+    """Return the list of verbs."""
+    rows = "\n".join(f"  {verb:<11}{VERB_HELP[verb]}" for verb in VERBS)
     return (
         f"python -m app VERB [--config FILE ...] [--key value ...] [--trust MODULE ...]\n\n{rows}\n\n"
         f"Example: python -m app fit --config ppo_fast.yaml --data.num_envs 64\n"
@@ -104,20 +119,22 @@ def usage() -> str:
 
 
 def check_packages() -> None:
-    """Refuse to start when another folder shadows one of our packages, whose names are common ones."""
+    """Refuse to start if another folder shadows one of our packages, which have common names."""
     homes = {}
     for name in PACKAGES:
         spec = find_spec(name)
         if spec is None or not spec.submodule_search_locations:
-            refuse(f"The package `{name}` is missing or shadowed by a file of that name: start from another folder.")
+            exit_with_error(
+                f"The package `{name}` is missing or shadowed by a file of that name: start from another folder."
+            )
         homes[name] = Path(next(iter(spec.submodule_search_locations))).resolve().parent
     for name, home in homes.items():
         if home != homes["app"]:
-            refuse(f"`{name}` was found in {home}, but `app` in {homes['app']}: start from another folder.")
+            exit_with_error(f"`{name}` was found in {home}, but `app` in {homes['app']}: start from another folder.")
 
 
-def take_trust() -> None:
-    """Move every `--trust MODULE` from the command line to the environment, and open the working directory."""
+def parse_trust_flags() -> None:
+    """Move every `--trust MODULE` from the command line to the environment, and trust the working directory."""
     names, rest, tokens = list(trusted()), [], iter(sys.argv)
     for token in tokens:
         flag, equals, name = token.partition("=")
@@ -126,7 +143,7 @@ def take_trust() -> None:
             continue
         name = name if equals else next(tokens, "")
         if reason := why_untrustworthy(name):
-            refuse(reason)
+            exit_with_error(reason)
         names.append(name)
     if names:
         os.environ[TRUST_VARIABLE] = ",".join(dict.fromkeys(names))
@@ -135,8 +152,8 @@ def take_trust() -> None:
     sys.argv[:] = rest
 
 
-def with_configs(argv: list[str]) -> list[str]:
-    """The command line with every config name replaced by the file it means."""
+def resolve_config_args(argv: list[str]) -> list[str]:
+    """Return the command line with config names replaced by their paths."""
     resolved: list[str] = []
     for index, token in enumerate(argv):
         flag, equals, name = token.partition("=")
@@ -150,35 +167,38 @@ def with_configs(argv: list[str]) -> list[str]:
 
 
 def find_config(name: str) -> str:
-    """The file a config name means: in the working directory first, then, for a bare name, among the shipped ones."""
+    """Return the path of a config: in the working directory, else, for a bare name, among the shipped ones."""
     shipped = configs_folder() / name
     if "://" in name:
-        refuse(f"The config `{name}` is a URL: download it, read it, and give the local file.")
+        exit_with_error(f"The config `{name}` is a URL: download it, read it, and give the local file.")
     if Path(name).is_file():
         return name
     if name == Path(name).name and shipped.is_file():
         return str(shipped)
-    refuse(f"There is no config `{name}`, neither here nor in {configs_folder()}: {nearest(name, shipped_configs())}")
+    exit_with_error(
+        f"There is no config `{name}`, neither in the working directory nor in"
+        f" {configs_folder()}: {nearest(name, shipped_configs())}"
+    )
 
 
 def require_config(path: str | Path) -> str:
-    """Return the path of a config, after a look at whether it is UTF-8, YAML and a mapping.
+    """Return the path of a config, after a check that it is UTF-8, YAML and a mapping.
 
     Raises:
         SystemExit: with one sentence and code 2 if it is not.
     """
     if said := problem(Path(path)):
-        refuse(said)
+        exit_with_error(said)
     return str(path)
 
 
 def configs_folder() -> Path:
-    """The folder of the shipped configs."""
+    """Return the folder of the shipped configs."""
     return Path(__file__).resolve().parent.parent / "configs"
 
 
 def shipped_configs() -> list[str]:
-    """Names of the shipped configs."""
+    """Return the names of the shipped configs."""
     return sorted(path.name for path in configs_folder().glob("*.yaml"))
 
 

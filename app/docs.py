@@ -2,11 +2,9 @@
 
 import argparse
 import inspect
-import re
 import sys
 import types
 from collections.abc import Iterable, Iterator, Mapping
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -14,23 +12,25 @@ import yaml
 from jsonargparse import ArgumentParser
 from lightning.pytorch import Callback, LightningDataModule
 
-from app.__main__ import SENTENCES, configs_folder, shipped_configs
+from app.__main__ import VERB_HELP, configs_folder, shipped_configs
 from app.benchmark.main import make_parser as benchmark_parser
-from app.cli.error_messages import refuse
+from app.cli.class_paths import exported_classes
+from app.cli.error_messages import exit_with_error
+from app.cli.help_text import LIGHTNING_OPTIONS
 from app.compare.main import make_parser as compare_parser
 from app.diagnose.main import make_parser as diagnose_parser
 from app.metrics import SECTIONS, Section
 from app.monitor.main import make_parser as monitor_parser
 from app.plot.main import make_parser as plot_parser
+from datamodules.core.exports import class_path
 from modules.base.algorithm import Algorithm
-from modules.sac.curiosity import Curiosity
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 
 GENERATED = "<!-- Written by `python -m app docs`: change the code, then run it again. -->\n"
 
 GIVEN = {"spaces", "obs_shape"}
-"""Arguments that the command line or the algorithm gives."""
+"""Arguments that are set by the command line or the algorithm."""
 
 KINDS = {
     "algorithms": ("Algorithms", "`--model CLASS`, then `--model.NAME VALUE`"),
@@ -41,17 +41,8 @@ KINDS = {
     "data": ("Data", "`--data CLASS`, then `--data.NAME VALUE`"),
     "callbacks": ("Callbacks", "an entry of `trainer.callbacks` in a config"),
 }
-"""The pages of settings: title, and how a setting is given."""
+"""Pages of settings: title, and how a setting is written."""
 
-LIGHTNING_OPTIONS = (
-    ("--config FILE", "a config; repeatable, later ones win; a bare name is also looked up in `configs/`"),
-    ("--KEY VALUE", "override one setting, such as `--data.num_envs 64`"),
-    ("--ckpt_path PATH", "a checkpoint to resume or evaluate: a file, `last` or `best`"),
-    ("--seed_everything N", "the seed (1)"),
-    ("--trust MODULE", "allow a module of yours that the config names; repeatable"),
-    ("--print_config", "print the merged settings and exit; the output is a config"),
-    ("--help", "list every setting of the verb; of one class: `--model.help CLASS`"),
-)
 PARSERS = {
     "benchmark": benchmark_parser,
     "diagnose": diagnose_parser,
@@ -65,12 +56,12 @@ def main() -> None:
     """Write every reference page into `docs/reference`.
 
     Raises:
-        SystemExit: with code 2 and one sentence where the program is installed without its documentation.
+        SystemExit: with code 2 and one sentence if the program is installed without its documentation.
     """
     if not FOLDER.parent.is_dir():
-        refuse(f"There is no folder {FOLDER.parent}: run `python -m app docs` in a clone of the repository.")
+        exit_with_error(f"There is no folder {FOLDER.parent}: run `python -m app docs` in a clone of the repository.")
     if sys.argv[2:]:
-        refuse(f"`docs` takes no options, and was given {' '.join(sys.argv[2:])}.")
+        exit_with_error(f"`docs` takes no options, and was given {' '.join(sys.argv[2:])}.")
     for name, text in pages().items():
         path = FOLDER / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -128,6 +119,7 @@ def settings_index() -> str:
     text = (
         "Every argument of a class that a config can name is a setting. `python -m app fit --config NAME"
         " --print_config` shows what a run would use; `--model.help CLASS` shows the same texts in the terminal."
+        " A class of these pages is given by its name, as in `--model PPO`; a class of yours by its dotted path."
         " `trainer.*` settings are those of Lightning's `Trainer`."
     )
     return page("Settings", text, table(("kind", "how to set"), rows))
@@ -138,45 +130,22 @@ def settings_page(kind: str, classes: Iterable[type]) -> str:
     title, usage = KINDS[kind]
     parts = [f"Set with {usage}."]
     for cls in classes:
-        parts += [f"## {cls.__name__}", f"`{cls.__module__}.{cls.__qualname__}`: {summary(cls)}"]
+        parts += [f"## {cls.__name__}", f"`{class_path(cls)}`: {summary(cls)}"]
         if rows := list(setting_rows(cls)):
             parts.append(table(("setting", "type", "default", "meaning"), rows))
     return page(title, *parts)
 
 
 def configurable() -> dict[str, list[type]]:
-    """Return the classes that configs can name, by kind: those of the shipped configs and the others in their files."""
-    named = {path for name in shipped_configs() for path in class_paths(configs_folder() / name)}
-    ours = {load(path) for path in named if path.partition(".")[0] in ("modules", "datamodules", "callbacks")}
+    """Return the classes that the packages export for configs, by kind."""
     found: dict[str, list[type]] = {kind: [] for kind in KINDS}
-    for module in sorted({cls.__module__ for cls in ours | {Curiosity}}):
-        for cls in vars(import_module(module)).values():
-            if inspect.isclass(cls) and cls.__module__ == module and is_setting(cls, cls in ours):
-                found[kind_of(cls)].append(cls)
+    for cls in exported_classes():
+        found[kind_of(cls)].append(cls)
     return found
-
-
-def class_paths(config: Path) -> Iterator[str]:
-    """Yield every class that a config names."""
-    return iter(re.findall(r"class_path: *([\w.]+)", config.read_text(encoding="utf-8")))
-
-
-def load(path: str) -> type:
-    """Return the class of a dotted path."""
-    module, _, name = path.rpartition(".")
-    found: type = getattr(import_module(module), name)
-    return found
-
-
-def is_setting(cls: type, named: bool) -> bool:
-    """Return whether a class is public, no protocol, and has settings, or is named by a shipped config."""
-    if cls.__name__.startswith("_") or getattr(cls, "_is_protocol", False) or hasattr(cls, "_fields"):
-        return False
-    return named or ("Args:" in (cls.__doc__ or "") and any(setting_rows(cls)))
 
 
 def kind_of(cls: type) -> str:
-    """Return the page on which a class stands."""
+    """Return the page of a class."""
     bases = {"algorithms": Algorithm, "data": LightningDataModule, "callbacks": Callback}
     for kind, base in bases.items():
         if issubclass(cls, base):
@@ -225,7 +194,9 @@ def default_text(value: Any) -> str:
         return f"{value['class_path']}({settings})" if settings else str(value["class_path"])
     if isinstance(value, float):
         return repr(value)
-    if inspect.isfunction(value) or inspect.isclass(value):
+    if inspect.isclass(value):
+        return class_path(value)
+    if inspect.isfunction(value):
         return f"{value.__module__}.{value.__qualname__}"
     return yaml.safe_dump(value, default_flow_style=True).removesuffix("...\n").strip()
 
@@ -248,8 +219,8 @@ def cli_page() -> str:
 
 
 def verbs() -> Iterator[tuple[str, str]]:
-    """Yield every verb of a user with its sentence."""
-    return ((verb, sentence) for verb, sentence in SENTENCES.items() if verb != "docs")
+    """Yield every verb for users with its help text."""
+    return ((verb, sentence) for verb, sentence in VERB_HELP.items() if verb != "docs")
 
 
 def option_rows(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:

@@ -45,7 +45,7 @@ PPO = Section(
 
 STALENESS = Section(
     "Collecting with an older policy",
-    "With `--data.staleness 1`. Collecting then runs in parallel with the update: the other shares add up to 1 without"
+    "With `--data.policy_lag 1`. Collecting then runs in parallel with the update: the other shares add up to 1 without"
     " `time/collect_share`, and waiting for it is part of `time/other_share`.",
     (("rollout/policy_lag", "iterations", "how far the collecting policy is behind the updated one"),),
 )
@@ -87,7 +87,7 @@ SAC = Section(
 
 CURIOSITY = Section(
     "Curiosity",
-    "With `--model.curiosity modules.sac.curiosity.Curiosity`. Losses are logged before weighting.",
+    "With `--model.curiosity modules.Curiosity`. Losses are logged before weighting.",
     (
         ("curiosity/scale", "reward", "mean reward added to a step"),
         ("curiosity/forward_loss", "features squared", "error of the forward model"),
@@ -114,10 +114,10 @@ OPTIONS = Section(
         ("train/alpha_option", "return per nat", "temperature of the choice of options"),
         ("train/master_loss train/termination_loss", "return", "losses of the controller"),
         ("train/q_min", "return", "lowest estimate in a minibatch"),
-        ("option/alarms", "1", "alarms of `callbacks.options.collapse_alarm.OptionAlarm`"),
-        ("option/timeline option/usage", "image", "figures of `callbacks.options.option_figures.OptionFigures`"),
+        ("option/alarms", "1", "alarms of `callbacks.OptionCollapseMonitor`"),
+        ("option/timeline option/usage", "image", "figures of `callbacks.OptionFigures`"),
         ("option/regime_information", "nats", "mutual information of the option and a synthetic market's regime"
-         " (`callbacks.options.regime_information.RegimeInformation`)"),
+         " (`callbacks.RegimeInformation`)"),
     ),
 )  # fmt: skip
 
@@ -145,7 +145,8 @@ DYNAMICS = Section(
 
 TRADING = Section(
     "Trading",
-    "Reported at the end of an episode, as `rollout/NAME_mean` and `eval/NAME_mean`. `callbacks.figures.trading_report.TradingReport`"
+    "Reported at the end of an episode, as `rollout/NAME_mean` and `eval/NAME_mean`."
+    " `callbacks.TradingReport`"
     " adds the figure `trading/equity/SYMBOL` and the table `trading/report` at every evaluation.",
     (
         ("log_return", "log equity", "return of the episode"),
@@ -159,7 +160,7 @@ TRADING = Section(
 
 GPU = Section(
     "GPU monitor",
-    "With `callbacks.performance.gpu_monitor.GPUMonitor`; `N` is the number of a GPU.",
+    "With `callbacks.GPUMonitor`; `N` is the number of a GPU.",
     (
         ("gpu/N/utilisation", "%", "utilisation"),
         ("gpu/N/memory_mib gpu/N/memory_peak_mib", "MiB", "memory in use, and its peak"),

@@ -1,4 +1,4 @@
-"""Processes that run this program again."""
+"""Environment variables for subprocesses that run this program."""
 
 import os
 from pathlib import Path
@@ -7,6 +7,6 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def child_environ() -> dict[str, str]:
-    """This process's environment, in which a child finds the packages, and the user's modules, from any folder."""
+    """Return this process's environment variables, with which a child finds all packages from any folder."""
     paths = [str(ROOT), str(Path.cwd()), os.environ.get("PYTHONPATH", "")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}

@@ -1,4 +1,4 @@
-"""What a run really does and what it costs: shared by everything that measures or says so."""
+"""Timing, memory and system information for the measuring verbs."""
 
 import math
 import os
@@ -14,22 +14,22 @@ from typing import Any, NamedTuple
 
 import torch
 
-from callbacks.performance.throughput import joints
+from callbacks.performance.throughput import phases
 
 PACKAGES = ("torch", "lightning", "gymnasium", "numpy", "stable-baselines3", "skrl")
-"""Whose versions belong to a measurement."""
+"""Packages whose versions are reported with a measurement."""
 
 
 class Bare(NamedTuple):
-    """What iterations cost without the Trainer: how many, in how many seconds, and each joint's part of the seconds."""
+    """Cost of iterations without the Trainer: their number, the total seconds, and each phase's fraction of them."""
 
     iterations: int
     seconds: float
-    joints: dict[str, float]
+    phases: dict[str, float]
 
 
 class Latency(NamedTuple):
-    """Seconds of one call: mean, median, and what 95 and 99 of 100 calls stay under."""
+    """Seconds per call: mean, median, and the 95th and 99th percentile."""
 
     mean: float
     median: float
@@ -37,28 +37,28 @@ class Latency(NamedTuple):
     p99: float
 
 
-def bare_loop(trainer: Any, model: Any, seconds: float) -> Bare:
-    """Train for a while without the Trainer, with the very objects of its run: collect, prepare, update.
+def loop_without_trainer(trainer: Any, model: Any, seconds: float) -> Bare:
+    """Train for `seconds` without the Trainer, with the objects of its run: collect, prepare, update.
 
     Nothing is counted or logged. Call it between two iterations of a fit.
     """
-    device, running = trainer.strategy.root_device, joints(trainer, model)
+    device, running = trainer.strategy.root_device, phases(trainer, model)
     synchronize(device)
-    for joint in running.values():
-        joint.seconds()
+    for phase in running.values():
+        phase.pop_seconds()
     began, iterations = time.perf_counter(), 0
     while time.perf_counter() - began < seconds:
         for _ in range(trainer.log_every_n_steps):
             with trainer.precision_plugin.train_step_context():
-                model.iterate(trainer.datamodule.collect())
+                model.run_iteration(trainer.datamodule.collect())
         synchronize(device)
         iterations += trainer.log_every_n_steps
     elapsed = time.perf_counter() - began
-    return Bare(iterations, elapsed, {name: joint.seconds() for name, joint in running.items()})
+    return Bare(iterations, elapsed, {name: phase.pop_seconds() for name, phase in running.items()})
 
 
 def latency(function: Callable[[], Any], seconds: float, device: torch.device) -> Latency:
-    """Call a function again and again for a while; every call is waited for. The first one is not counted."""
+    """Time repeated calls of a function with synchronization after each; the first one is not counted."""
     function()
     synchronize(device)
     calls: list[float] = []
@@ -72,23 +72,23 @@ def latency(function: Callable[[], Any], seconds: float, device: torch.device) -
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The smallest of the values that at least `share` of them, in (0, 1], do not exceed."""
+    """Return the smallest value that at least a fraction `share`, in (0, 1], of the values do not exceed."""
     return sorted(values)[math.ceil(share * len(values)) - 1]
 
 
 def spread(values: Sequence[float]) -> float:
-    """Highest less lowest, as a share of the median; 0 for one value."""
+    """Return the range divided by the median; 0 for one value."""
     return (max(values) - min(values)) / statistics.median(values)
 
 
 def synchronize(device: torch.device) -> None:
-    """Wait for what a CUDA device still has to do."""
+    """Wait for all work on a CUDA device."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
 
 def peak_memory_mib(device: torch.device) -> float:
-    """The most memory this process ever held, in MiB: of the device on CUDA, else of the host."""
+    """Return the peak memory of this process, in MiB: of the device on CUDA, else of the host."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
     unit = 1 if sys.platform == "darwin" else 1024
@@ -96,12 +96,12 @@ def peak_memory_mib(device: torch.device) -> float:
 
 
 def device_name(device: torch.device) -> str:
-    """What the device calls itself."""
+    """Return the name of the device."""
     return torch.cuda.get_device_name(device) if device.type == "cuda" else cpu_name()
 
 
 def cpu_name() -> str:
-    """The processor's model, where the system tells."""
+    """Return the processor's model, if available."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
@@ -109,14 +109,14 @@ def cpu_name() -> str:
 
 
 def machine() -> dict[str, Any]:
-    """The host: processor, cores this process may use, load per core over the last minute, system."""
+    """Return the host's processor, available cores, load per core over the last minute, and system."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     load = round(os.getloadavg()[0] / cores, 2)
     return {"cpu": cpu_name(), "cores": cores, "load_per_core": load, "system": platform.platform(terse=True)}
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of the packages that decide about speed, those that are installed."""
+    """Return the versions of Python and of the installed packages that affect speed."""
     found = {"python": platform.python_version()}
     for package in PACKAGES:
         try:

@@ -1,8 +1,46 @@
-"""What watches and adjusts a run: one Lightning `Callback` a file, attached by its `class_path` in a config.
+"""Callbacks that monitor and adjust a run: one Lightning `Callback` per file, attached by its `class_path` in a config.
 
-A callback knows Lightning, `datamodules.core.types` and `datamodules.core.phase`, never a concrete algorithm. To add one, write a
-file here (or anywhere importable), give every setting a default in its `__init__`, test that each setting acts, and
-name it under `trainer.callbacks` in a YAML. One whose `on_train_batch_*` has the same effect when a batch holds several
-iterations (`data.iterations_per_batch`) says so with the class attribute `acts_per_iteration = False`; others are
-refused then.
+A callback depends on Lightning, `datamodules.core.types` and `datamodules.core.phase`, never on a concrete algorithm.
+To add one, write a file in this folder (or anywhere importable), give every setting a default in its `__init__`, test
+that each setting has an effect, add its name to `EXPORTS`, and name it under `trainer.callbacks` in a YAML. If its
+`on_train_batch_*` has the same effect with several iterations per batch (`data.iterations_per_batch`), set the class
+attribute `acts_per_iteration = False`; other callbacks are refused in that case.
 """
+
+from typing import TYPE_CHECKING
+
+from datamodules.core.exports import lazy_exports
+
+EXPORTS = {
+    "Compile": "callbacks.performance.compile",
+    "ExecutionSummary": "callbacks.performance.execution_summary",
+    "GPUMonitor": "callbacks.performance.gpu_monitor",
+    "TrainingProgress": "callbacks.performance.progress_bar",
+    "ThreadTuner": "callbacks.performance.thread_tuner",
+    "Throughput": "callbacks.performance.throughput",
+    "RunCheckpoint": "callbacks.run_control.checkpoint",
+    "DivergenceGuard": "callbacks.run_control.divergence_guard",
+    "DynamicsFigures": "callbacks.figures.dynamics_figures",
+    "TradingReport": "callbacks.figures.trading_report",
+    "OptionCollapseMonitor": "callbacks.options.collapse_alarm",
+    "OptionFigures": "callbacks.options.option_figures",
+    "RegimeInformation": "callbacks.options.regime_information",
+}
+"""The exported classes and their modules; the imports below repeat them for type checkers."""
+
+if TYPE_CHECKING:
+    from callbacks.figures.dynamics_figures import DynamicsFigures as DynamicsFigures
+    from callbacks.figures.trading_report import TradingReport as TradingReport
+    from callbacks.options.collapse_alarm import OptionCollapseMonitor as OptionCollapseMonitor
+    from callbacks.options.option_figures import OptionFigures as OptionFigures
+    from callbacks.options.regime_information import RegimeInformation as RegimeInformation
+    from callbacks.performance.compile import Compile as Compile
+    from callbacks.performance.execution_summary import ExecutionSummary as ExecutionSummary
+    from callbacks.performance.gpu_monitor import GPUMonitor as GPUMonitor
+    from callbacks.performance.progress_bar import TrainingProgress as TrainingProgress
+    from callbacks.performance.thread_tuner import ThreadTuner as ThreadTuner
+    from callbacks.performance.throughput import Throughput as Throughput
+    from callbacks.run_control.checkpoint import RunCheckpoint as RunCheckpoint
+    from callbacks.run_control.divergence_guard import DivergenceGuard as DivergenceGuard
+else:
+    __getattr__, __dir__ = lazy_exports(__name__, EXPORTS)

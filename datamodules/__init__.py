@@ -1,9 +1,31 @@
-"""Where data comes from: environments, the loop that collects, and the datasets that yield what was collected.
+"""Data modules, the environments and buffers they use, and the types shared with algorithms.
 
-`types` holds the words everything else speaks. `vector.make_envs` turns any environment into one interface of tensors
-(`gymnasium_env` on the host, `device_env` on the device, `spaces` for what they show and take, `workers` for processes
-of their own, `envpool_envs` for EnvPool's). Nothing here knows an algorithm: a policy enters as an argument.
+`core` holds the shared types and protocols. `vector.make_env` wraps any environment into a vector environment with
+tensors: `gymnasium_adapter` on the host, `func_vector_env` on the device, `async_vector_env` and `worker_pool` in
+processes, `envpool_adapter` for EnvPool. No module depends on an algorithm: a policy is an argument.
 
-To add an environment, write one file in `envs/`; to add a source of data, write one file here with a dataset that
-collects in `__iter__` and a `LightningDataModule` that makes its environments.
+To add an environment, write one file in `envs/`. To add a data module, write one file in this folder with a dataset
+that collects in `__iter__` and a `LightningDataModule` that creates its environments, and add its name to `EXPORTS`.
 """
+
+from typing import TYPE_CHECKING
+
+from datamodules.core.exports import lazy_exports
+
+EXPORTS = {
+    "RolloutDataModule": "datamodules.rollout",
+    "ReplayDataModule": "datamodules.replay",
+    "SequenceDataModule": "datamodules.sequence",
+    "OfflineSequenceDataModule": "datamodules.offline",
+    "TradingDataModule": "datamodules.trading.datamodule",
+}
+"""The exported classes and their modules; the imports below repeat them for type checkers."""
+
+if TYPE_CHECKING:
+    from datamodules.offline import OfflineSequenceDataModule as OfflineSequenceDataModule
+    from datamodules.replay import ReplayDataModule as ReplayDataModule
+    from datamodules.rollout import RolloutDataModule as RolloutDataModule
+    from datamodules.sequence import SequenceDataModule as SequenceDataModule
+    from datamodules.trading.datamodule import TradingDataModule as TradingDataModule
+else:
+    __getattr__, __dir__ = lazy_exports(__name__, EXPORTS)

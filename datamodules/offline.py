@@ -1,4 +1,4 @@
-"""Data for models of sequences that were stored before: files of trajectories, or a recording made at the start."""
+"""OfflineSequenceDataModule: sequences from a file of trajectories, or recorded at the start of the run."""
 
 from itertools import pairwise
 from pathlib import Path
@@ -8,65 +8,76 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from datamodules.base import Backend, OnEnvError, require_positive
-from datamodules.buffers.sequence_buffer import SequenceRing
+from datamodules.base import Backend, OnEnvError, check_positive
+from datamodules.buffers.sequence_buffer import SequenceBuffer
 from datamodules.collect.iteration_dataset import IterationDataset
-from datamodules.collect.validation_sequences import record, require_finite
-from datamodules.core.errors import UsageError
+from datamodules.collect.validation_sequences import check_finite, record
+from datamodules.core.errors import ConfigurationError
 from datamodules.core.files.tensor_files import first_line, verify_checksums
-from datamodules.core.phase import Joint
+from datamodules.core.phase import Phase
 from datamodules.core.required_values import require_values
-from datamodules.core.seeding import run_seed, stream_seed
-from datamodules.core.sequence_types import SequenceExperience, Sequences
-from datamodules.core.types import Scalars
-from datamodules.sequence import SequenceData
-from datamodules.vector.make_env import make_envs
+from datamodules.core.seeding import derive_seed, global_seed
+from datamodules.core.sequence_types import SequenceBatch, SequenceIteration
+from datamodules.core.types import MetricVector
+from datamodules.sequence import SequenceDataModule
+from datamodules.vector.make_env import make_vector_env
 
 
 class StoredDataset(IterationDataset):
-    """Draws pieces of stored sequences.
+    """Dataset that samples pieces of stored sequences.
 
     Args:
-        ring: holds the sequences, one a row.
-        shape: (U, N): minibatches an iteration, pieces in each.
-        seed: of what is drawn; each iteration draws from a stream of its own, so that nothing needs to be saved.
-        iterations: length of the run.
-        trainer: that runs it.
+        ring: buffer with one sequence per row.
+        shape: (U, N): minibatches per iteration, pieces per minibatch.
+        seed: seed of the sampling; each iteration uses its own stream, so that no state is saved.
+        iterations: iterations of the run.
+        trainer: Trainer of the run.
     """
 
-    def __init__(self, ring: SequenceRing, shape: tuple[int, int], seed: int, iterations: int, trainer: Any):
+    def __init__(self, ring: SequenceBuffer, shape: tuple[int, int], seed: int, iterations: int, trainer: Any):
         super().__init__(iterations, trainer)
         self.ring, self.shape, self.seed = ring, shape, seed
         self.generator = torch.Generator(device=ring.columns["obs"].device)
 
-    def collect(self) -> SequenceExperience:
-        """Draw."""
+    def collect(self) -> SequenceIteration:
+        """Sample the minibatches of one iteration."""
         self.generator.manual_seed((self.seed + self.trainer.global_step) % 2**63)
         uniforms = torch.rand(*self.shape, 2, generator=self.generator, device=self.generator.device)
         chunks = self.ring.sample(uniforms, recent=0)
-        episodes = Scalars(("count", "return", "length"), torch.zeros(3, dtype=torch.float64))
-        return SequenceExperience(None, {}, chunks, None, chunks.joined.numel(), episodes)
+        episodes = MetricVector(("count", "return", "length"), torch.zeros(3, dtype=torch.float64))
+        return SequenceIteration(None, {}, chunks, None, chunks.contiguous.numel(), episodes)
 
 
-class StoredData(SequenceData):
-    """Offline: pieces of trajectories that a file holds. Environment steps count the steps drawn.
+class OfflineSequenceDataModule(SequenceDataModule):
+    """Offline data: pieces of the trajectories in a file. Environment steps count the sampled steps.
 
     Args:
-        file: what `predict` wrote (`trajectories.npz`); null records `sequences` of `steps` steps at the start, with
+        env: a Gymnasium id (`CartPole-v1`, `module:Id`) or the dotted path of an environment class, for the recording
+            and for evaluation.
+        env_kwargs: keyword arguments of the environment.
+        backend: as for `SequenceDataModule`.
+        file: `trajectories.npz` written by `predict`; null records `sequences` of `steps` steps at the start, with
             uniform actions held for 20 steps.
-        env, env_kwargs, backend: made for the recording and for evaluation.
-        sequences: number of sequences of the recording.
-        steps: length of each of them.
-        total_env_steps: steps drawn in the whole run, all ranks together, rounded up.
-        updates: U, minibatches per iteration.
-        batch_size: N, pieces in a minibatch.
-        chunk: L, steps of a piece.
-        held_out, held_out_steps, iterations_per_batch, env_timeout, on_env_error: as for `SequenceData`.
+        sequences: number of recorded sequences.
+        steps: length of a recorded sequence, in steps.
+        total_env_steps: sampled steps of the whole run, summed over ranks, rounded up.
+        num_updates: U, minibatches per iteration.
+        batch_size: N, pieces per minibatch.
+        sequence_length: L, steps per piece.
+        num_val_sequences: validation sequences, recorded with held random actions, summed over ranks.
+        val_sequence_length: steps of a validation sequence, and of a trajectory played by `predict`.
+        iterations_per_batch: iterations per Trainer batch; more than 1 saves Lightning's overhead (0.3 ms a batch) if
+            iterations take a few ms, and is refused with callbacks that act on every batch.
+        env_timeout: maximum seconds for the start, a reset or a step of an environment in a process (async, pool); the
+            error names the environment and its action. null: 300 for these backends; the others have no timeout.
+        on_env_error: action if an environment in a process (async, pool) raises, crashes or exceeds `env_timeout`: stop
+            ends the run; restart creates it again and drops its episode, up to max(3, num_envs) times within 1,000 env
+            steps.
 
-    Raises: UsageError for values that cannot be, and for a file that is none of ours.
+    Raises: ConfigurationError for invalid values, and for a file not written by `predict`.
     """
 
-    acts = False
+    collects_online = False
 
     def __init__(
         self,
@@ -77,134 +88,137 @@ class StoredData(SequenceData):
         sequences: int = 64,
         steps: int = 100,
         total_env_steps: int = 2_000_000,
-        updates: int = 1,
+        num_updates: int = 1,
         batch_size: int = 32,
-        chunk: int = 50,
-        held_out: int = 64,
-        held_out_steps: int = 100,
+        sequence_length: int = 50,
+        num_val_sequences: int = 64,
+        val_sequence_length: int = 100,
         iterations_per_batch: int = 1,
         env_timeout: float | None = None,
         on_env_error: OnEnvError = "stop",
     ):
-        require_values("data", StoredData, locals())
+        require_values("data", OfflineSequenceDataModule, locals())
         super().__init__(
             env,
             env_kwargs,
             backend,
             num_envs=sequences,
             total_env_steps=total_env_steps,
-            capacity=max(steps, chunk),
-            updates=updates,
+            capacity=max(steps, sequence_length),
+            num_updates=num_updates,
             batch_size=batch_size,
-            chunk=chunk,
-            held_out=held_out,
-            held_out_steps=held_out_steps,
+            sequence_length=sequence_length,
+            num_val_sequences=num_val_sequences,
+            val_sequence_length=val_sequence_length,
             iterations_per_batch=iterations_per_batch,
             env_timeout=env_timeout,
             on_env_error=on_env_error,
         )
-        require_positive("updates", updates)
-        require_positive("sequences", sequences)
+        check_positive("num_updates", num_updates)
+        check_positive("sequences", sequences)
         if file is not None and not Path(file).is_file():
-            raise UsageError(
+            raise ConfigurationError(
                 f"There is no file {file}: write one with `python -m app predict`, or set data.file to null."
             )
-        self.file, self.sequences, self.steps, self.chunk = file, sequences, steps, chunk
+        self.file, self.sequences, self.steps, self.sequence_length = file, sequences, steps, sequence_length
         self.save_hyperparameters()
 
     @property
     def steps_per_iteration(self) -> int:
-        """Steps one iteration draws, all ranks together."""
-        return self.updates * self.batch_size * self.chunk * self.world_size
+        """Return the steps sampled in one iteration, summed over ranks."""
+        return self.num_updates * self.batch_size * self.sequence_length * self.world_size
 
     def train_dataloader(self) -> Any:
-        """The loop: pieces of what is stored."""
+        """Return the dataset that samples pieces of the stored sequences."""
         assert self.trainer is not None
         rank, device = self.trainer.global_rank, self.trainer.strategy.root_device
-        self.ring = holding(self.stored(rank, device), self.chunk)
-        seed = stream_seed(run_seed(), rank, "replay")
-        shape = (self.updates, self.batch_size)
+        self.ring = buffer_of(self.stored(rank, device), self.sequence_length)
+        seed = derive_seed(global_seed(), rank, "replay")
+        shape = (self.num_updates, self.batch_size)
         self.dataset = StoredDataset(self.ring, shape, seed, self.iterations, self.trainer)
         return self.dataset
 
     @property
-    def joints(self) -> dict[str, Joint[Any]]:
-        """None: nothing is collected."""
+    def phases(self) -> dict[str, Phase[Any]]:
+        """Return no phases: nothing is collected."""
         return {}
 
-    def stored(self, rank: int, device: torch.device) -> Sequences:
-        """The sequences of the file, or a recording: of every rank the same."""
+    def stored(self, rank: int, device: torch.device) -> SequenceBatch:
+        """Return the sequences of the file, or a recording; the same on every rank."""
         if self.file is not None:
             found = read_sequences(Path(self.file))
             shapes = [tuple(column.shape[2:]) for column in (found.obs, found.action)]
             if shapes != [tuple(self.spaces["obs_shape"]), (len(self.spaces["action_low"]),)]:
-                raise UsageError(
+                raise ConfigurationError(
                     f"{self.file} holds observations and actions of shapes {shapes}, other than those of {self.env}:"
-                    " set data.env and data.env_kwargs to where it was played."
+                    " set data.env and data.env_kwargs to those of the recording."
                 )
-            require_finite(found, str(self.file))
-            obs, action, joined = (tensor.to(device) for tensor in found)
-            return Sequences(obs.float(), action.float(), joined)
+            check_finite(found, str(self.file))
+            obs, action, contiguous = (tensor.to(device) for tensor in found)
+            return SequenceBatch(obs.float(), action.float(), contiguous)
         where: dict[str, Any] = {"backend": self.backend, "device": device, "timeout": self.env_timeout}
         where["restart"] = self.on_env_error == "restart"
-        envs = make_envs(self.env, self.sequences, env_kwargs=self.env_kwargs, **where)
-        recorded = record(envs, self.steps, stream_seed(run_seed(), 0, "env"))
+        envs = make_vector_env(self.env, self.sequences, env_kwargs=self.env_kwargs, **where)
+        recorded = record(envs, self.steps, derive_seed(global_seed(), 0, "env"))
         envs.close()
-        require_finite(recorded, self.env)
+        check_finite(recorded, self.env)
         return recorded
 
 
-def holding(sequences: Sequences, chunk: int) -> SequenceRing:
-    """A ring whose rows are the sequences.
+def buffer_of(sequences: SequenceBatch, sequence_length: int) -> SequenceBuffer:
+    """Create a buffer whose rows are the sequences.
 
-    Raises: UsageError if they are shorter than a piece.
+    Raises: ConfigurationError if they are shorter than a piece.
     """
-    steps = len(sequences.joined)
-    if chunk > steps:
-        raise UsageError(f"data.chunk is {chunk}, but the longest stored sequence has {steps} steps: lower data.chunk.")
-    ring = SequenceRing(steps, chunk)
+    steps = len(sequences.contiguous)
+    if sequence_length > steps:
+        raise ConfigurationError(
+            f"data.sequence_length is {sequence_length}, but the longest stored sequence has {steps} steps: lower"
+            " data.sequence_length."
+        )
+    ring = SequenceBuffer(steps, sequence_length)
     ring.size = steps
-    last = torch.zeros_like(sequences.joined[:1])
+    last = torch.zeros_like(sequences.contiguous[:1])
     ring.columns = {
         "obs": sequences.obs,
         "action": torch.cat([sequences.action, torch.zeros_like(sequences.action[:1])]),
-        "joined": torch.cat([sequences.joined, last]),
+        "contiguous": torch.cat([sequences.contiguous, last]),
     }
     return ring
 
 
-def read_sequences(path: Path) -> Sequences:
-    """Read the episodes of a file that `predict` wrote, one a row; behind the end of a shorter one nothing is joined.
+def read_sequences(path: Path) -> SequenceBatch:
+    """Read the episodes of a file written by `predict`, one per row; steps past the end of one are not contiguous.
 
-    Raises: UsageError if the file is damaged or none of ours; nothing in it is ever executed.
+    Raises: ConfigurationError if the file is damaged or not written by `predict`; no code in it is executed.
     """
     try:
         verify_checksums(path)
         with np.load(path, allow_pickle=False) as file:
             columns = {name: torch.from_numpy(file[name]) for name in ("obs", "action", "episode_start", "obs_start")}
     except Exception as error:  # a damaged file can make NumPy raise anything
-        raise UsageError(
-            f"{path} is no file of trajectories, or damaged ({first_line(error)}): write it anew with `predict`, or"
+        raise ConfigurationError(
+            f"{path} is damaged, or not a file of trajectories ({first_line(error)}): write it again with `predict`, or"
             " set data.file to null."
         ) from None
     if problem := inconsistency(columns):
-        raise UsageError(f"{path} is no file of trajectories ({problem}): write it anew with `predict`.")
+        raise ConfigurationError(f"{path} is not a file of trajectories ({problem}): write it again with `predict`.")
     begin, first = columns["episode_start"].tolist(), columns["obs_start"].tolist()
     actions = [columns["action"][a:b] for a, b in pairwise(begin)]
     obs = [columns["obs"][a:b] for a, b in pairwise(first)]
-    joined = [torch.ones(len(action), dtype=torch.bool) for action in actions]
-    return Sequences(side_by_side(obs), side_by_side(actions), side_by_side(joined))
+    contiguous = [torch.ones(len(action), dtype=torch.bool) for action in actions]
+    return SequenceBatch(pad_and_stack(obs), pad_and_stack(actions), pad_and_stack(contiguous))
 
 
 def inconsistency(columns: dict[str, Tensor]) -> str:
-    """Say what keeps columns from being episodes one after the other (see `read_sequences`); empty if nothing does."""
+    """Return why columns are not consecutive episodes (see `read_sequences`); empty if they are."""
     begin, first = columns["episode_start"], columns["obs_start"]
     if begin.dim() != 1 or begin.shape != first.shape or len(begin) < 2:
-        return f"its starts of episodes are of shapes {list(begin.shape)} and {list(first.shape)}"
+        return f"its episode starts have shapes {list(begin.shape)} and {list(first.shape)}"
     if begin.dtype != torch.int64 or first.dtype != torch.int64 or begin[0] != 0 or (begin.diff() < 1).any():
-        return "its starts of episodes are no whole numbers that rise from 0"
+        return "its episode starts are not integers increasing from 0"
     if (first - begin != torch.arange(len(begin))).any():
-        return "its episodes do not have one observation more than actions"
+        return "its episodes do not have one more observation than actions"
     for name, ends in (("action", begin), ("obs", first)):
         column = columns[name]
         if column.dim() < 2 or not column.dtype.is_floating_point or len(column) != ends[-1]:
@@ -212,6 +226,6 @@ def inconsistency(columns: dict[str, Tensor]) -> str:
     return ""
 
 
-def side_by_side(sequences: list[Tensor]) -> Tensor:
-    """Sequences of any length as columns `[longest, N, ...]`, zero behind their ends."""
+def pad_and_stack(sequences: list[Tensor]) -> Tensor:
+    """Stack sequences of any length as columns `[longest, N, ...]`, zero-padded."""
     return torch.nn.utils.rnn.pad_sequence(sequences)

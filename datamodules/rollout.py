@@ -1,63 +1,66 @@
-"""On-policy data: every batch is collected with the weights as they are (or were), learned from once, and forgotten."""
+"""RolloutDataModule: on-policy data; each rollout is used for one iteration of learning."""
 
 from typing import Any, cast
 
 from torch import Tensor
 
-from datamodules.base import Backend, EnvironmentData, OnEnvError, require_positive
-from datamodules.collect.collector import Collector
+from datamodules.base import Backend, EnvDataModule, OnEnvError, check_positive
+from datamodules.collect.collector import RolloutCollector
 from datamodules.collect.iteration_dataset import IterationDataset
-from datamodules.collect.prefetching import Ahead
-from datamodules.core.errors import UsageError
-from datamodules.core.protocols import Actor
-from datamodules.core.pytree import mapped
+from datamodules.collect.prefetching import PrefetchingCollector
+from datamodules.core.errors import ConfigurationError
+from datamodules.core.protocols import Policy
+from datamodules.core.pytree import tree_map
 from datamodules.core.required_values import require_values
 from datamodules.core.types import Rollout
 
 
 class RolloutDataset(IterationDataset):
-    """Rollouts of a collector, which may work ahead."""
+    """Dataset of a collector's rollouts, which may be collected ahead."""
 
-    def __init__(self, collector: Collector, iterations: int, trainer: Any, ahead: Ahead | None = None):
+    def __init__(
+        self, collector: RolloutCollector, iterations: int, trainer: Any, ahead: PrefetchingCollector | None = None
+    ):
         super().__init__(iterations, trainer)
         self.collector, self.ahead = collector, ahead
 
     def collect(self) -> Rollout:
-        """The next rollout."""
+        """Return the next rollout."""
         if self.ahead is None:
             return self.collector.collect()
         learned, ends = self.trainer.global_step, (self.trainer.num_training_batches, self.trainer.max_steps)
         return self.ahead.collect(learned, last=learned + 1 in ends)
 
 
-class RolloutData(EnvironmentData):
-    """Rollouts of `horizon` steps of `num_envs` environments a rank, for on-policy algorithms.
+class RolloutDataModule(EnvDataModule):
+    """On-policy rollouts of `rollout_length` steps of `num_envs` environments per rank.
 
     Args:
         env: a Gymnasium id (`CartPole-v1`, `module:Id`) or the dotted path of an environment class.
         env_kwargs: keyword arguments of the environment.
-        backend: auto | device (on-device tensors) | sync | async (a process each) | vector (the id's own entry point)
-            | pool (many environments in each of a few processes) | envpool (EnvPool's environments, in threads of C++).
-        num_envs: environments on each rank.
-        horizon: steps of every environment in a rollout.
-        total_env_steps: the length of the run in environment steps, all ranks together, rounded up to whole iterations.
-        staleness: iterations that the policy which collects is behind the one that learns. 0 collects, then learns; 1
-            collects the next rollout while learning from the last, for algorithms that correct for it (PPO): a step
-            teaches a little less, and is had earlier where environments are waited for. On a CPU these are then stepped
-            in another thread than they were made in.
-        eval_episodes: episodes of an evaluation, all ranks together.
+        backend: auto | device (on-device tensors) | sync | async (one process per environment) | vector (the id's own
+            vector entry point) | pool (several environments in each of a few processes) | envpool (EnvPool's
+            environments, in C++ threads).
+        num_envs: environments per rank.
+        rollout_length: steps of every environment per rollout.
+        total_env_steps: environment steps of the run, summed over ranks, rounded up to whole iterations.
+        policy_lag: iterations that the collecting policy lags behind the learning one. 0 collects, then learns; 1
+            collects the next rollout while learning from the last, for algorithms that correct for it (PPO). Sample
+            efficiency drops slightly; use it if stepping the environments is slow. On a CPU they are then stepped in
+            another thread than the one that created them.
+        eval_episodes: episodes per evaluation, summed over ranks.
         eval_greedy: evaluate the policy's mode (True) or sample from it.
         eval_env_kwargs: changes to `env_kwargs` for evaluation only.
-        eval_max_steps: an evaluation episode this long is truncated there, with a warning; the row plays its next one.
-        iterations_per_batch: iterations that Lightning runs as one batch; more than 1 saves its overhead (0.3 ms a
-            batch) where iterations take a few ms, and is refused beside callbacks that act on every batch.
-        env_timeout: seconds that an environment in a process (async, pool) may take for its start, a reset or a step; a
-            longer one is named with its action and ends the run. null: 300 there; the other backends have none.
-        on_env_error: what follows where an environment in a process (async, pool) raises, dies or exceeds
-            `env_timeout`: stop ends the run, restart makes it anew and drops its episode, up to max(3, num_envs) times
-            within 1,000 env steps.
+        eval_max_steps: evaluation episodes are truncated after this number of steps, with a warning.
+        iterations_per_batch: iterations per Trainer batch; more than 1 saves Lightning's overhead (0.3 ms a batch) if
+            iterations take a few ms, and is refused with callbacks that act on every batch.
+        env_timeout: maximum seconds for the start, a reset or a step of an environment in a process (async, pool); the
+            error names the environment and its action. null: 300 for these backends; the others have no timeout.
+        on_env_error: action if an environment in a process (async, pool) raises, crashes or exceeds `env_timeout`: stop
+            ends the run; restart creates it again and drops its episode, up to max(3, num_envs) times within 1,000 env
+            steps.
 
-    Raises: UsageError for values that cannot be, and for environments that cannot be made.
+    Raises: ConfigurationError for invalid values, and for environments that cannot be created.
     """
 
     def __init__(
@@ -66,9 +69,9 @@ class RolloutData(EnvironmentData):
         env_kwargs: dict[str, Any] | None = None,
         backend: Backend = "auto",
         num_envs: int = 8,
-        horizon: int = 128,
+        rollout_length: int = 128,
         total_env_steps: int = 100_000,
-        staleness: int = 0,
+        policy_lag: int = 0,
         eval_episodes: int = 32,
         eval_greedy: bool = True,
         eval_env_kwargs: dict[str, Any] | None = None,
@@ -77,7 +80,7 @@ class RolloutData(EnvironmentData):
         env_timeout: float | None = None,
         on_env_error: OnEnvError = "stop",
     ):
-        require_values("data", RolloutData, locals())
+        require_values("data", RolloutDataModule, locals())
         super().__init__(
             env,
             env_kwargs,
@@ -92,36 +95,36 @@ class RolloutData(EnvironmentData):
             env_timeout,
             on_env_error,
         )
-        require_positive("horizon", horizon)
-        if staleness not in (0, 1):
-            raise UsageError(
-                f"data.staleness is {staleness}; give 0 (collect, then learn) or 1 (collect the next while learning)."
+        check_positive("rollout_length", rollout_length)
+        if policy_lag not in (0, 1):
+            raise ConfigurationError(
+                f"data.policy_lag is {policy_lag}; give 0 (collect, then learn) or 1 (collect the next while learning)."
             )
-        self.horizon, self.staleness = horizon, staleness
+        self.rollout_length, self.policy_lag = rollout_length, policy_lag
         self._restored_ahead: dict[str, Any] | None = None
         self.save_hyperparameters()
 
     @property
-    def rows_per_rollout(self) -> int:
-        """Transitions in one rank's rollout."""
-        return self.horizon * self.num_envs * self.spaces["agents"]
+    def transitions_per_rollout(self) -> int:
+        """Return the transitions in one rank's rollout."""
+        return self.rollout_length * self.num_envs * self.spaces["num_agents"]
 
     @property
     def steps_per_iteration(self) -> int:
-        """Environment steps one iteration adds, all ranks together."""
-        return self.horizon * self.num_envs * self.world_size
+        """Return the environment steps of one iteration, summed over ranks."""
+        return self.rollout_length * self.num_envs * self.world_size
 
     @property
-    def beside(self) -> tuple[str, ...]:
-        """Joints that work while others do."""
-        return ("collect",) * self.staleness
+    def concurrent_phases(self) -> tuple[str, ...]:
+        """Return the names of the phases that run concurrently with others."""
+        return ("collect",) * self.policy_lag
 
     def train_dataloader(self) -> RolloutDataset:
-        """The loop: environments stepped with the module's own policy, or with a copy of it that works ahead."""
+        """Return the dataset that steps environments with the module's policy, or with a copy that collects ahead."""
         assert self.trainer is not None
-        collector, ahead = self.make_collector(self.horizon), None
-        if self.staleness:
-            ahead = Ahead(collector, self._actor, self.trainer.precision_plugin.forward_context)
+        collector, ahead = self.make_collector(self.rollout_length), None
+        if self.policy_lag:
+            ahead = PrefetchingCollector(collector, self._actor, self.trainer.precision_plugin.forward_context)
             if self._restored_ahead is not None:
                 ahead.load_state_dict(self._restored_ahead)
         self._restored_ahead = None
@@ -129,37 +132,37 @@ class RolloutData(EnvironmentData):
         return self.dataset
 
     @property
-    def _ahead(self) -> Ahead | None:
+    def _ahead(self) -> PrefetchingCollector | None:
         return None if self.collector is None or self.dataset is None else self.dataset.ahead
 
-    def _collecting(self) -> Actor:
-        return cast(Any, self._actor).twin() if self.staleness else self._actor
+    def _rollout_policy(self) -> Policy:
+        return cast(Any, self._actor).policy_copy() if self.policy_lag else self._actor
 
-    def measured(self) -> dict[str, Any]:
-        """Adds how far behind the policy was that collected the last rollout, where that is not 0 by construction."""
-        return super().measured() | ({} if self._ahead is None else {"rollout/policy_lag": self._ahead.lag})
+    def extra_metrics(self) -> dict[str, Any]:
+        """Return the values to log, with the policy lag of the last rollout if `policy_lag` is 1."""
+        return super().extra_metrics() | ({} if self._ahead is None else {"rollout/policy_lag": self._ahead.policy_lag})
 
-    def rank_state(self) -> dict[str, Any]:
-        """That of the rollout under way, where one is."""
-        return super().rank_state() if self._ahead is None else mapped(Tensor.cpu, self._ahead.origin())
+    def rank_state_dict(self) -> dict[str, Any]:
+        """Return this rank's state at the start of the pending rollout, if there is one."""
+        return super().rank_state_dict() if self._ahead is None else tree_map(Tensor.cpu, self._ahead.start_state())
 
     def state_dict(self) -> dict[str, Any]:
-        """Adds the weights that collect ahead."""
+        """Return the state with the weights that collect ahead."""
         ahead = None if self.dataset is None else self.dataset.ahead
-        return super().state_dict() | ({} if ahead is None else {"ahead": mapped(Tensor.cpu, ahead.state_dict())})
+        return super().state_dict() | ({} if ahead is None else {"ahead": tree_map(Tensor.cpu, ahead.state_dict())})
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Keep what was collected ahead with, if this rank goes on from there."""
+        """Store the weights that collected ahead, if this rank's environments can be restored."""
         super().load_state_dict(state_dict)
         self._restored_ahead = None if self._restored is None else state_dict.get("ahead")
 
-    def settle(self) -> None:
-        """Wait for the rollout under way."""
+    def wait(self) -> None:
+        """Wait for the pending rollout."""
         if self._ahead is not None:
-            self._ahead.settle()
+            self._ahead.wait()
 
     def on_exception(self, exception: BaseException) -> None:
-        """End the thread that collects ahead, but wait for no environment that takes its time."""
+        """End the thread that collects ahead, without waiting for a slow environment."""
         if self._ahead is not None:
             self._ahead.close(seconds=1.0)
         super().on_exception(exception)

@@ -1,4 +1,4 @@
-"""Data for models of sequences: E agents live online, and what they lived is remembered as it was."""
+"""SequenceDataModule: online data for sequence models; agents explore, and pieces of their trajectories are sampled."""
 
 from typing import Any
 
@@ -6,35 +6,40 @@ import torch
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from torch import Tensor
 
-from datamodules.base import Backend, EnvironmentData, OnEnvError, require_positive
-from datamodules.buffers.sequence_buffer import SequenceRing
-from datamodules.collect.collector import Collector
-from datamodules.collect.evaluation import EpisodeDataset
+from datamodules.base import Backend, EnvDataModule, OnEnvError, check_positive
+from datamodules.buffers.sequence_buffer import SequenceBuffer
+from datamodules.collect.collector import RolloutCollector
+from datamodules.collect.evaluation import EvaluationDataset
 from datamodules.collect.iteration_dataset import IterationDataset
-from datamodules.collect.validation_sequences import HeldOutDataset, longest, record_held_out, require_finite
-from datamodules.core.errors import UsageError
+from datamodules.collect.validation_sequences import (
+    HeldOutDataset,
+    check_finite,
+    longest_contiguous,
+    record_validation_data,
+)
+from datamodules.core.errors import ConfigurationError
 from datamodules.core.required_values import require_values
-from datamodules.core.seeding import restore_generator, run_seed, stream_generator, stream_seed
-from datamodules.core.sequence_types import AHEAD, HeldOut, SequenceExperience
+from datamodules.core.seeding import derive_generator, derive_seed, global_seed, restore_generator
+from datamodules.core.sequence_types import PREDICTION_STEPS, SequenceIteration, ValidationData
 
 
 class SequenceDataset(IterationDataset):
-    """Steps environments with the module's policy, keeps what happened, and draws pieces of it.
+    """Dataset that steps environments with the module's policy, stores the steps, and samples pieces of them.
 
     Args:
-        collector: steps the environments.
-        ring: remembers.
-        shape: (U, N): minibatches an iteration, pieces in each.
-        recent: so many of the N pieces are the newest steps.
-        generator: of what is drawn.
-        iterations: length of the run.
-        trainer: that runs it.
+        collector: collector that steps the environments.
+        ring: sequence buffer.
+        shape: (U, N): minibatches per iteration, pieces per minibatch.
+        recent: number of the N pieces that are the most recent steps.
+        generator: generator of the sampling.
+        iterations: iterations of the run.
+        trainer: Trainer of the run.
     """
 
     def __init__(
         self,
-        collector: Collector,
-        ring: SequenceRing,
+        collector: RolloutCollector,
+        ring: SequenceBuffer,
         shape: tuple[int, int],
         recent: int,
         generator: torch.Generator,
@@ -45,40 +50,44 @@ class SequenceDataset(IterationDataset):
         self.collector, self.ring, self.shape, self.recent = collector, ring, shape, recent
         self.generator = generator
 
-    def collect(self) -> SequenceExperience:
-        """Collect, remember, draw."""
+    def collect(self) -> SequenceIteration:
+        """Collect and store a rollout, and sample minibatches."""
         rollout = self.collector.collect()
-        fresh = self.ring.store(rollout)
+        fresh = self.ring.append(rollout)
         uniforms = torch.rand(*self.shape, 2, generator=self.generator, device=self.generator.device)
         chunks = self.ring.sample(uniforms, self.recent)
         history = self.ring.history() if self.shape[0] else None
-        return SequenceExperience(fresh, rollout.extras, chunks, history, rollout.env_steps, rollout.episodes)
+        return SequenceIteration(fresh, rollout.extras, chunks, history, rollout.env_steps, rollout.episodes)
 
 
-class SequenceData(EnvironmentData):
-    """Online: E agents explore in parallel; all they lived is remembered, and drawn from in pieces.
+class SequenceDataModule(EnvDataModule):
+    """Online data: E agents explore in parallel; their steps are stored, and pieces of them are sampled.
 
     Args:
-        env, env_kwargs, backend: as for `EnvironmentData`.
-        num_envs: E, agents on each rank, which share one model.
-        horizon: steps of every agent between two updates of the model.
-        total_env_steps: the length of the run in environment steps, all ranks together, rounded up.
-        capacity: steps of every agent that are remembered.
-        updates: U, minibatches drawn an iteration; 0 where the model learns from every step itself.
-        batch_size: N, pieces in a minibatch.
-        chunk: L, steps of a piece.
-        recent: so many pieces of a minibatch are the newest steps.
-        held_out: sequences that evaluation predicts, made with held random actions; all ranks together.
-        held_out_steps: of each of them, and of what `predict` plays.
-        iterations_per_batch: iterations that Lightning runs as one batch; more than 1 saves its overhead (0.3 ms a
-            batch) where iterations take a few ms, and is refused beside callbacks that act on every batch.
-        env_timeout: seconds that an environment in a process (async, pool) may take for its start, a reset or a step; a
-            longer one is named with its action and ends the run. null: 300 there; the other backends have none.
-        on_env_error: what follows where an environment in a process (async, pool) raises, dies or exceeds
-            `env_timeout`: stop ends the run, restart makes it anew and drops its episode, up to max(3, num_envs) times
-            within 1,000 env steps.
+        env: a Gymnasium id (`CartPole-v1`, `module:Id`) or the dotted path of an environment class.
+        env_kwargs: keyword arguments of the environment.
+        backend: auto | device (on-device tensors) | sync | async (one process per environment) | vector (the id's own
+            vector entry point) | pool (several environments in each of a few processes) | envpool (EnvPool's
+            environments, in C++ threads).
+        num_envs: E, agents per rank, which share one model.
+        train_freq: steps of every agent between two updates of the model.
+        total_env_steps: environment steps of the run, summed over ranks, rounded up to whole iterations.
+        capacity: steps stored per agent.
+        num_updates: U, minibatches sampled per iteration; 0 if the model learns from each new step instead.
+        batch_size: N, pieces per minibatch.
+        sequence_length: L, steps per piece.
+        num_recent: number of pieces per minibatch that are the most recent steps.
+        num_val_sequences: validation sequences, recorded with held random actions, summed over ranks.
+        val_sequence_length: steps of a validation sequence, and of a trajectory played by `predict`.
+        iterations_per_batch: iterations per Trainer batch; more than 1 saves Lightning's overhead (0.3 ms a batch) if
+            iterations take a few ms, and is refused with callbacks that act on every batch.
+        env_timeout: maximum seconds for the start, a reset or a step of an environment in a process (async, pool); the
+            error names the environment and its action. null: 300 for these backends; the others have no timeout.
+        on_env_error: action if an environment in a process (async, pool) raises, crashes or exceeds `env_timeout`: stop
+            ends the run; restart creates it again and drops its episode, up to max(3, num_envs) times within 1,000 env
+            steps.
 
-    Raises: UsageError for values that cannot be.
+    Raises: ConfigurationError for invalid values.
     """
 
     def __init__(
@@ -87,114 +96,118 @@ class SequenceData(EnvironmentData):
         env_kwargs: dict[str, Any] | None = None,
         backend: Backend = "auto",
         num_envs: int = 1,
-        horizon: int = 1,
+        train_freq: int = 1,
         total_env_steps: int = 2_000,
         capacity: int = 10_000,
-        updates: int = 0,
+        num_updates: int = 0,
         batch_size: int = 32,
-        chunk: int = 20,
-        recent: int = 0,
-        held_out: int = 32,
-        held_out_steps: int = 100,
+        sequence_length: int = 20,
+        num_recent: int = 0,
+        num_val_sequences: int = 32,
+        val_sequence_length: int = 100,
         iterations_per_batch: int = 1,
         env_timeout: float | None = None,
         on_env_error: OnEnvError = "stop",
     ):
-        require_values("data", SequenceData, locals())
+        require_values("data", SequenceDataModule, locals())
         loop: dict[str, Any] = {"eval_greedy": False, "iterations_per_batch": iterations_per_batch}
         loop |= {"env_timeout": env_timeout, "on_env_error": on_env_error}
-        super().__init__(env, env_kwargs, backend, num_envs, total_env_steps, held_out, **loop)
-        for name, value in {"horizon": horizon, "capacity": capacity, "batch_size": batch_size, "chunk": chunk}.items():
-            require_positive(name, value)
-        require_positive("held_out_steps", held_out_steps)
-        if updates < 0 or not 0 <= recent <= batch_size:
-            raise UsageError(
-                f"data.updates is {updates} and data.recent {recent}: they must not be negative, nor recent more than"
-                f" data.batch_size {batch_size}."
+        super().__init__(env, env_kwargs, backend, num_envs, total_env_steps, num_val_sequences, **loop)
+        sizes = {"train_freq": train_freq, "capacity": capacity, "batch_size": batch_size}
+        sizes |= {"sequence_length": sequence_length, "val_sequence_length": val_sequence_length}
+        for name, value in sizes.items():
+            check_positive(name, value)
+        if num_updates < 0 or not 0 <= num_recent <= batch_size:
+            raise ConfigurationError(
+                f"data.num_updates is {num_updates} and data.num_recent {num_recent}: they must not be negative, and"
+                f" num_recent must not exceed data.batch_size {batch_size}."
             )
-        if self.spaces["action_kind"] != "continuous":
-            raise UsageError(
-                f"{env} takes {self.spaces['action_kind']} actions; exploring dynamics needs continuous ones: choose"
-                " another environment, or modules.ppo.ppo.PPO with datamodules.rollout.RolloutData."
+        if self.spaces["action_type"] != "continuous":
+            raise ConfigurationError(
+                f"{env} takes {self.spaces['action_type']} actions; exploring dynamics needs continuous ones: choose"
+                " another environment, or modules.PPO with datamodules.RolloutDataModule."
             )
-        self.horizon, self.updates, self.batch_size, self.recent = horizon, updates, batch_size, recent
-        self.held_out, self.held_out_steps = held_out, held_out_steps
-        self.ring = SequenceRing(capacity, chunk)
+        self.train_freq, self.num_updates = train_freq, num_updates
+        self.batch_size, self.num_recent = batch_size, num_recent
+        self.num_val_sequences, self.val_sequence_length = num_val_sequences, val_sequence_length
+        self.ring = SequenceBuffer(capacity, sequence_length)
         self.generator: torch.Generator | None = None
-        self._held_out: HeldOut | None = None
+        self._held_out: ValidationData | None = None
         self.save_hyperparameters()
 
     @property
     def steps_per_iteration(self) -> int:
-        """Environment steps one iteration adds, all ranks together."""
-        return self.horizon * self.num_envs * self.world_size
+        """Return the environment steps of one iteration, summed over ranks."""
+        return self.train_freq * self.num_envs * self.world_size
 
     def train_dataloader(self) -> SequenceDataset:
-        """The loop: environments stepped with the module's own policy."""
+        """Return the dataset that steps environments with the module's policy."""
         assert self.trainer is not None
         restored = self._restored
-        collector = self.make_collector(self.horizon)
-        generator = stream_generator(run_seed(), self.trainer.global_rank, "replay", collector.envs.device)
+        collector = self.make_collector(self.train_freq)
+        generator = derive_generator(global_seed(), self.trainer.global_rank, "replay", collector.envs.device)
         if restored is not None:
             restore_generator(generator, restored["replay"])
             self.ring.load_state_dict(restored["ring"], collector.envs.device)
             if not restored["envs"]:
-                self.ring.cut()
+                self.ring.break_episode()
         self.generator = generator
-        shape = (self.updates, self.batch_size)
+        shape = (self.num_updates, self.batch_size)
         self.dataset = SequenceDataset(
-            collector, self.ring, shape, self.recent, generator, self.iterations, self.trainer
+            collector, self.ring, shape, self.num_recent, generator, self.iterations, self.trainer
         )
         return self.dataset
 
-    def rank_state(self) -> dict[str, Any]:
-        """Adds what is remembered, and the state of the draws."""
+    def rank_state_dict(self) -> dict[str, Any]:
+        """Return the state with the stored steps and the generator of the sampling."""
         assert self.generator is not None
         drawn = {"replay": self.generator.get_state(), "ring": self.ring.state_dict()}
-        return super().rank_state() | drawn
+        return super().rank_state_dict() | drawn
 
-    def measured(self) -> dict[str, float | Tensor]:
-        """The largest observation that is remembered, NaN if one is: `callbacks.run_control.divergence_guard.Stability` looks at it."""
-        return {**super().measured(), "train/largest_obs": self.ring.columns["obs"].abs().max()}
+    def extra_metrics(self) -> dict[str, float | Tensor]:
+        """Return the largest stored observation, NaN if one is NaN; `DivergenceGuard` reads it."""
+        return {**super().extra_metrics(), "train/largest_obs": self.ring.columns["obs"].abs().max()}
 
     def val_dataloader(self) -> Any:
-        """The held-out sequences."""
+        """Return the dataset of held-out sequences."""
         return HeldOutDataset(self.held_out_sequences())
 
-    def held_out_sequences(self) -> HeldOut:
-        """Sequences that nobody learns from, recorded once, the same at every evaluation."""
+    def held_out_sequences(self) -> ValidationData:
+        """Return held-out sequences, recorded once and equal in every evaluation."""
         assert self.trainer is not None
         if self._held_out is None:
             rank = self.trainer.global_rank
-            rows = -(-self.held_out // self.world_size)
-            envs = self._copies(rows, self.env_kwargs)
-            self._held_out = record_held_out(envs, self.held_out_steps, stream_seed(run_seed(), rank, "eval"))
+            rows = -(-self.num_val_sequences // self.world_size)
+            envs = self._make_envs(rows, self.env_kwargs)
+            self._held_out = record_validation_data(
+                envs, self.val_sequence_length, derive_seed(global_seed(), rank, "eval")
+            )
             envs.close()
-            require_finite(self._held_out.sequences, self.env)
-            self._warn_of_short(longest(self._held_out.sequences.joined))
+            check_finite(self._held_out.sequences, self.env)
+            self._warn_of_short(longest_contiguous(self._held_out.sequences.contiguous))
             if self._held_out.grid is None:
-                rank_zero_info(f"{self.env} knows no true field: it is judged by its predictions, dynamics/r2_k.")
+                rank_zero_info(f"{self.env} provides no true vector field: only dynamics/r2_k is evaluated.")
         return self._held_out
 
     def _warn_of_short(self, steps: int) -> None:
-        """Say what cannot be measured, where no held-out trajectory is longer than `steps`."""
-        if missing := [str(k) for k in AHEAD if k > steps]:
+        """Warn which prediction horizons cannot be measured if no held-out trajectory is longer than `steps`."""
+        if missing := [str(k) for k in PREDICTION_STEPS if k > steps]:
             rank_zero_warn(
                 f"No held-out trajectory lasts {', '.join(missing)} steps, so dynamics/r2_{missing[0]} and beyond are"
-                f" nan: raise data.held_out_steps, which is {self.held_out_steps}, or let episodes of {self.env} last"
-                " longer."
+                f" nan: raise data.val_sequence_length, which is {self.val_sequence_length}, or let episodes of"
+                f" {self.env} last longer."
             )
 
     def test_dataloader(self) -> Any:
-        """The same."""
+        """Return the dataset of held-out sequences."""
         return self.val_dataloader()
 
-    def predict_dataloader(self) -> EpisodeDataset:
-        """As many trajectories as are held out and as long, but of the module's policy; episodes may end earlier."""
+    def predict_dataloader(self) -> EvaluationDataset:
+        """Return episodes of the module's policy, as many and at most as long as the held-out sequences."""
         assert self.trainer is not None
         rank = self.trainer.global_rank
-        rows = -(-self.held_out // self.world_size)
-        envs = self._copies(rows, self.env_kwargs)
-        self._eval_envs, seed = envs, stream_seed(run_seed(), rank, "eval")
+        rows = -(-self.num_val_sequences // self.world_size)
+        envs = self._make_envs(rows, self.env_kwargs)
+        self._eval_envs, seed = envs, derive_seed(global_seed(), rank, "eval")
         how: dict[str, Any] = {"greedy": self.eval_greedy, "record": True, "cut": True}
-        return EpisodeDataset(envs, self._actor, rows, seed=seed, max_steps=self.held_out_steps, **how)
+        return EvaluationDataset(envs, self._actor, rows, seed=seed, max_steps=self.val_sequence_length, **how)

@@ -1,6 +1,39 @@
-"""What learns: one algorithm a file, over pure functions (`functional`) and networks (`networks`).
+"""Learning: algorithms (one package each), pure functions (`functional`) and networks (`networks`).
 
-`algorithm.py` holds the single base class: counters, metrics, the episode steps. To add an algorithm, subclass
-`Algorithm` in a file of its own, write `act`, `prepare` and `update`, add its name to the algorithms' import contract
-in pyproject.toml, and give it a config in `configs/`. Algorithms never import one another.
+`modules.base.algorithm` has the single base class: counters, metrics, the iteration. To add an algorithm, subclass
+`Algorithm` in its own package, implement `act`, `prepare` and `update`, add its name to `EXPORTS` with the import below
+and to the algorithms' import contract in pyproject.toml, and give it a config in `configs/`. Algorithms never import
+one another.
 """
+
+from typing import TYPE_CHECKING
+
+from datamodules.core.exports import lazy_exports
+
+EXPORTS = {
+    "PPO": "modules.ppo.ppo",
+    "DQN": "modules.dqn.dqn",
+    "PQN": "modules.dqn.pqn",
+    "SAC": "modules.sac.sac",
+    "SACOptions": "modules.sac_options.sac_options",
+    "ActiveDynamics": "modules.active_dynamics.active_dynamics",
+    "OptionController": "modules.sac_options.controller",
+    "Curiosity": "modules.sac.curiosity",
+    "FullyObservedModel": "modules.active_dynamics.observed_model",
+    "LatentModel": "modules.active_dynamics.latent_model",
+}
+"""The exported classes and their modules; the imports below repeat them for type checkers."""
+
+if TYPE_CHECKING:
+    from modules.active_dynamics.active_dynamics import ActiveDynamics as ActiveDynamics
+    from modules.active_dynamics.latent_model import LatentModel as LatentModel
+    from modules.active_dynamics.observed_model import FullyObservedModel as FullyObservedModel
+    from modules.dqn.dqn import DQN as DQN
+    from modules.dqn.pqn import PQN as PQN
+    from modules.ppo.ppo import PPO as PPO
+    from modules.sac.curiosity import Curiosity as Curiosity
+    from modules.sac.sac import SAC as SAC
+    from modules.sac_options.controller import OptionController as OptionController
+    from modules.sac_options.sac_options import SACOptions as SACOptions
+else:
+    __getattr__, __dir__ = lazy_exports(__name__, EXPORTS)

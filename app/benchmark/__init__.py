@@ -1,1 +1,1 @@
-"""Measure how fast a configuration trains, beside other libraries."""
+"""Measure the training speed of a configuration, and compare it with other libraries."""

@@ -1,4 +1,4 @@
-"""`python -m app benchmark`: how fast a config trains, where the time goes, and how it compares."""
+"""`python -m app benchmark`: measure the training speed of a config and its parts, and compare it with others."""
 
 import argparse
 import json
@@ -16,35 +16,35 @@ from typing import IO, Any
 import torch
 
 from app.__main__ import find_config, require_config
-from app.cli.error_messages import PlainParser, nearest, refuse
-from app.peers.base import FOREVER
+from app.cli.error_messages import PlainParser, exit_with_error, nearest
+from app.peers.base import UNREACHABLE_STEPS
 from app.peers.ppo import PEERS
 from app.subprocess_env import child_environ
 from app.timing import machine, spread, versions
 from datamodules.core.files.printable import printable
 
-FORCED = {
+FORCED_SETTINGS = {
     "trainer.limit_val_batches": 0,
     "trainer.num_sanity_val_steps": 0,
     "trainer.devices": 1,
-    "data.total_env_steps": FOREVER,
+    "data.total_env_steps": UNREACHABLE_STEPS,
 }
-"""What makes a run one to be timed: no evaluation, one device, no end; schedules stay at their start."""
+"""Settings of a timed run: no evaluation, one device, no end; schedules stay at their initial value."""
 
 
-class Contestant:
-    """A process that trains when it is told to, in an empty folder of its own (see `app.benchmark.worker`).
+class BenchmarkWorker:
+    """Process that trains on request, in its own empty folder (see `app.benchmark.worker`).
 
     Args:
-        name: for the reader.
+        name: name in the output.
         who: `ours` or a peer.
-        words: the command line of `fit`.
-        threads: of torch and of what it calls.
-        folder: to run in.
+        words: command line of `fit`.
+        threads: number of threads of torch and of its libraries.
+        folder: working directory.
 
     Attributes:
         start_up: seconds from the start of the process to the end of its first iteration.
-        trained, bare: one measurement a repeat.
+        trained, bare: one measurement per repeat.
     """
 
     def __init__(self, name: str, who: str, words: Sequence[str], threads: int, folder: Path):
@@ -62,23 +62,23 @@ class Contestant:
         self.start_up = time.perf_counter() - began
 
     def ask(self, order: str) -> dict[str, Any]:
-        """Tell the process what to do and wait until it is done."""
+        """Send a command to the process and wait for its answer."""
         assert self._process.stdin is not None
         print(order, file=self._process.stdin, flush=True)
         return self._answer()
 
     def repeat(self, seconds: float) -> None:
-        """Measure once: training, and for ours the bare joints beside it."""
+        """Measure once: training, and for `ours` also the phases without the Trainer."""
         self.trained.append(self.ask(f"train {seconds}"))
         if self.who == "ours":
             self.bare.append(self.ask(f"bare {seconds}"))
 
     def speeds(self) -> list[float]:
-        """Environment steps a second of every repeat."""
+        """Return the environment steps per second of every repeat."""
         return [repeat["env_steps"] / repeat["seconds"] for repeat in self.trained]
 
     def per_cpu_second(self) -> float:
-        """Environment steps a second of processor time, which other work on the machine leaves nearly alone."""
+        """Return the environment steps per second of processor time, which other processes hardly affect."""
         return statistics.median(repeat["env_steps"] / repeat["cpu_seconds"] for repeat in self.trained)
 
     def close(self) -> None:
@@ -94,15 +94,15 @@ class Contestant:
         self._log.seek(0)
         said = self._log.read().strip().splitlines()
         if code == 2 and said:
-            refuse(said[-1])
+            exit_with_error(said[-1])
         raise SystemExit(printable("\n".join([*said[-20:], f"{self.name} ended with exit code {code}: see above."])))
 
 
 def main() -> None:
-    """Time the contestants and print what came out; the last line is JSON.
+    """Time the contestants and print the results; the last line is JSON.
 
     Raises:
-        SystemExit: with code 2 and one sentence when the input is bad, 130 after Ctrl-C.
+        SystemExit: with code 2 and one sentence for invalid input, 130 after Ctrl-C.
     """
     options = parsed(sys.argv[2:])
     print(
@@ -130,22 +130,24 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--against", nargs="+", action="extend", default=[], metavar="WHAT", help=against)
     parser.add_argument("--repeats", type=int, default=5, help="measurements of each contestant (5)")
     parser.add_argument("--seconds", type=float, default=5.0, help="length of a measurement (5)")
-    parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="of every contestant")
+    parser.add_argument(
+        "--threads", type=int, default=torch.get_num_threads(), help="torch threads of every contestant"
+    )
     parser.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="change settings")
     parser.add_argument("--json", type=Path, help="write the JSON object to this file too")
     return parser
 
 
 def parsed(words: list[str]) -> argparse.Namespace:
-    """The options that follow the verb, checked.
+    """Parse and check the options after the verb.
 
     Raises:
-        SystemExit: with code 2 and one sentence when they are bad.
+        SystemExit: with code 2 and one sentence if they are invalid.
     """
     parser = make_parser()
     options, rest = parser.parse_known_args(words)
     if rest:
-        parser.error(f"{' '.join(rest)} is no option: change settings with --set, such as --set data.num_envs=64")
+        parser.error(f"{' '.join(rest)} is not an option: change settings with --set, such as --set data.num_envs=64")
     for name, least in (("repeats", 1), ("threads", 1)):
         if getattr(options, name) < least:
             parser.error(f"--{name} is {getattr(options, name)}; it must be at least {least}")
@@ -153,37 +155,37 @@ def parsed(words: list[str]) -> argparse.Namespace:
         parser.error(f"--seconds is {options.seconds:g}; it must be above 0")
     for setting in options.set:
         if not setting.partition("=")[1] or setting.startswith("-"):
-            parser.error(f"--set {setting} is no setting: write key=value, such as data.num_envs=64")
+            parser.error(f"--set {setting} is not a setting: write key=value, such as data.num_envs=64")
     if options.json and not options.json.absolute().parent.is_dir():
         parser.error(f"--json {options.json} cannot be written: there is no folder {options.json.parent}")
-    options.against = [opponent(name) for name in dict.fromkeys(options.against)]
+    options.against = [resolve_peer(name) for name in dict.fromkeys(options.against)]
     return options
 
 
-def opponent(name: str) -> str:
-    """A peer's name as it is, a config's as the file it means.
+def resolve_peer(name: str) -> str:
+    """Return a peer's name unchanged, or the path of a config.
 
     Raises:
         SystemExit: with code 2 and one sentence if it is neither, or not installed.
     """
     if name in PEERS:
         if find_spec(PEERS[name].package) is None:
-            refuse(f"The peer `{name}` is not installed: pip install -e '.[peers]' in the project's folder.")
+            exit_with_error(f"The peer `{name}` is not installed: pip install -e '.[peers]' in the project's folder.")
         return name
     if not name.endswith((".yaml", ".yml")):
-        refuse(f"`--against {name}` is neither a config nor a peer: {nearest(name, PEERS)}")
+        exit_with_error(f"`--against {name}` is neither a config nor a peer: {nearest(name, PEERS)}")
     return require_config(find_config(name))
 
 
 def compared(options: argparse.Namespace) -> dict[str, Any]:
-    """Run the contest; everything about it as plain values, the first contestant's on top."""
+    """Run the benchmark; return its results as plain values, the first contestant's at the top level."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="leyden-benchmark-")))
         contestants = []
-        for index, (name, who, configs) in enumerate(entries(options)):
+        for index, (name, who, configs) in enumerate(benchmark_entries(options)):
             home = folder / str(index)
             home.mkdir()
-            contestant = Contestant(name, who, command_line(configs, options.set), options.threads, home)
+            contestant = BenchmarkWorker(name, who, command_line(configs, options.set), options.threads, home)
             stack.callback(contestant.close)
             contestant.ask(f"train {options.seconds / 2}")
             contestants.append(contestant)
@@ -195,8 +197,8 @@ def compared(options: argparse.Namespace) -> dict[str, Any]:
         return outcome(contestants, options)
 
 
-def entries(options: argparse.Namespace) -> list[tuple[str, str, list[str]]]:
-    """Name, kind and configs of every contestant, ours first; a peer trains on ours' configs."""
+def benchmark_entries(options: argparse.Namespace) -> list[tuple[str, str, list[str]]]:
+    """Return name, kind and configs of every contestant, ours first; a peer uses the configs of ours."""
     ours = [(" + ".join(Path(config).name for config in options.config), "ours", options.config)]
     others = [
         (name, name, options.config) if name in PEERS else (Path(name).name, "ours", [name]) for name in options.against
@@ -205,21 +207,21 @@ def entries(options: argparse.Namespace) -> list[tuple[str, str, list[str]]]:
 
 
 def command_line(configs: Sequence[str], settings: Sequence[str]) -> list[str]:
-    """The words after `fit`; the last ones win."""
+    """Return the arguments of `fit`; later ones win."""
     words = [word for config in configs for word in ("--config", str(Path(config).absolute()))]
     words += [f"--{setting}" for setting in settings]
-    return words + [f"--{key}={value}" for key, value in FORCED.items()]
+    return words + [f"--{key}={value}" for key, value in FORCED_SETTINGS.items()]
 
 
-def outcome(contestants: list[Contestant], options: argparse.Namespace) -> dict[str, Any]:
-    """What was measured: medians over the repeats, seconds an iteration."""
+def outcome(contestants: list[BenchmarkWorker], options: argparse.Namespace) -> dict[str, Any]:
+    """Return the measurements: medians over the repeats, seconds per iteration."""
     ours, *others = contestants
     facts = ours.ask("facts")
     fitted = [repeat["seconds"] / repeat["iterations"] for repeat in ours.trained]
     bare = [repeat["seconds"] / repeat["iterations"] for repeat in ours.bare]
     parts = {
-        f"{name}_s": statistics.median(repeat["joints"][name] / repeat["iterations"] for repeat in ours.bare)
-        for name in ours.bare[0]["joints"]
+        f"{name}_s": statistics.median(repeat["phases"][name] / repeat["iterations"] for repeat in ours.bare)
+        for name in ours.bare[0]["phases"]
     }
     result = {
         "config": ours.name,
@@ -250,7 +252,7 @@ def outcome(contestants: list[Contestant], options: argparse.Namespace) -> dict[
 
 
 def table(result: dict[str, Any]) -> str:
-    """The outcome for a reader."""
+    """Format the results for a terminal."""
     name = result["config"]
     rows = [(name, speed(result["env_steps_per_s"], result["spread"], result["env_steps_per_cpu_s"]))]
     for peer, steps in result.get("peers", {}).items():
@@ -265,9 +267,7 @@ def table(result: dict[str, Any]) -> str:
     rows += list(result["in_force"].items())
     host = result["machine"]
     if host["load_per_core"] > 1:
-        rows += [
-            ("note", "the machine is busy with other work: compare what was measured together, trust nothing else")
-        ]
+        rows += [("note", "the machine is busy with other work: compare only measurements of this run")]
     rows += [("machine", f"{host['cpu']}, {host['cores']} cores, load {host['load_per_core']} a core")]
     rows += [("versions", ", ".join(f"{package} {number}" for package, number in result["versions"].items()))]
     width = max(len(label) for label, _ in rows) + 2
@@ -275,5 +275,5 @@ def table(result: dict[str, Any]) -> str:
 
 
 def speed(median: float, uneven: float, per_cpu_second: float) -> str:
-    """One contestant's speed in words."""
+    """Format one contestant's speed."""
     return f"{median:,.0f} env steps/s, spread {uneven:.1%}, {per_cpu_second:,.0f} a second of CPU time"

@@ -1,24 +1,26 @@
-"""Config files: whether one is UTF-8, YAML of bounded size and a mapping, found out before anything reads it."""
+"""Check that a config file is UTF-8, YAML of bounded size and a mapping, before it is parsed."""
 
 from pathlib import Path
 
 import yaml
 
 MAX_BYTES, MAX_NODES, MAX_DEPTH = 1_000_000, 100_000, 100
-"""Largest file, most values with every alias written out, and deepest nesting; shipped configs have at most 4 kB."""
+"""Limits of file size, number of values with aliases expanded, and nesting; shipped configs have at most 4 kB."""
+
+TOO_DEEP = f"its values are nested too deeply, more than {MAX_DEPTH} times"
 
 EVENTS = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""Splits a text into events, and makes nothing of them."""
+"""Loader that splits a text into events without constructing objects."""
 
 
 def problem(path: Path) -> str:
-    """Say in one sentence why a file is no config; empty if it is one.
+    """Return one sentence that says why a file is not a config; empty if it is one.
 
     Nothing in the file is executed: YAML's tags of Python objects are refused.
     """
     try:
         if path.stat().st_size > MAX_BYTES:
-            return f"`{path}` is no config: it has more than {MAX_BYTES:,} bytes."
+            return f"`{path}` is not a config: it has more than {MAX_BYTES:,} bytes."
         text = path.read_bytes().decode("utf-8-sig")
         if said := excess(text):
             return f"`{path}` is not usable: {said}."
@@ -38,19 +40,19 @@ def problem(path: Path) -> str:
     if not isinstance(content, dict):
         return f"`{path}` holds no settings: an experiment is a mapping with `model`, `data` and `trainer`."
     if odd := [key for key in content if not isinstance(key, str)]:
-        return f"`{path}` has the setting `{odd[0]}`, which is no text: a setting's name is text, such as `model`."
+        return f"`{path}` has the setting `{odd[0]}`, which is not text: a setting's name is text, such as `model`."
     return ""
 
 
 def excess(text: str) -> str:
-    """Say in a clause what is too much in a YAML text, every alias counted as what it stands for; empty if nothing.
+    """Return a clause that says which limit a YAML text exceeds, with aliases expanded; empty if none.
 
-    A text that is no YAML is left to whoever parses it.
+    Invalid YAML is ignored; its parser reports it.
     """
     try:
         return _excess(text)
-    except yaml.YAMLError:
-        return ""
+    except yaml.YAMLError as error:
+        return TOO_DEEP if "nesting depth" in str(error) else ""  # libyaml has a limit of its own
 
 
 def _excess(text: str) -> str:
@@ -82,5 +84,5 @@ def _excess(text: str) -> str:
         if values > MAX_NODES:
             return f"it has more than {MAX_NODES:,} values, aliases written out"
         if len(inside) + depth > MAX_DEPTH:
-            return f"its values are nested too deeply, more than {MAX_DEPTH} times"
+            return TOO_DEEP
     return ""

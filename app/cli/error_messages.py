@@ -1,10 +1,11 @@
-"""Turns what the parser or a constructor complains about into one sentence on stderr and exit code 2.
+"""Turn errors of the parser or a constructor into one sentence on stderr and exit code 2.
 
 The parser reports from the inside out: first the class whose option is wrong, last the whole command line. The
-innermost complaint says what is wrong; the keys of all of them together say where, in which file and on which line.
+innermost message states the error; the keys of all messages together give the setting, its file and its line.
 """
 
 import argparse
+import functools
 import inspect
 import re
 import sys
@@ -17,9 +18,10 @@ from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Union, get_arg
 
 import yaml
 
+from app.cli.class_paths import short_names
 from app.cli.config_files import problem
 from app.cli.import_policy import why_untrustworthy
-from app.cli.setting_owners import owners
+from app.cli.setting_owners import SYNONYMS, owners, suggested
 from datamodules.core.files.printable import printable_line
 
 PLAIN_WORDS: dict[Any, str] = {
@@ -43,23 +45,28 @@ NO_PATH = re.compile(r"Expected a dot import path string: (\S+)")
 VALUE = re.compile(r"(?:Got|Given) value: (.*)")
 
 
-class Complaint(NamedTuple):
-    """What one parser said: its options with their types, and its message."""
+NO_CLASS = "it is neither an exported class nor a dotted path such as `my_module.MyClass`"
+COMMAND_LINE = "command line"
+"""The place of a setting that no file holds."""
+
+
+class ParserMessage(NamedTuple):
+    """Message of one parser, with its options and their types."""
 
     options: dict[str, Any]
     message: str
 
 
 class Entry(NamedTuple):
-    """One setting as the user wrote it: its key in parts, its text (None for a mapping), and the place."""
+    """Setting as written by the user: its key in parts, its text (None for a mapping), and its location."""
 
     parts: tuple[str, ...]
     text: str | None
     place: str
 
 
-def refuse(sentence: str) -> NoReturn:
-    """Say one sentence on stderr and end with exit code 2, the code for bad input.
+def exit_with_error(sentence: str) -> NoReturn:
+    """Print one sentence on stderr and exit with code 2, the code for invalid input.
 
     Raises:
         SystemExit: always.
@@ -69,15 +76,15 @@ def refuse(sentence: str) -> NoReturn:
 
 
 class PlainParser(argparse.ArgumentParser):
-    """A parser whose every error is one sentence, exit code 2, and no usage dump."""
+    """Parser whose errors are one sentence with exit code 2, without a usage text."""
 
     def error(self, message: str) -> NoReturn:
-        """Refuse."""
-        refuse(f"{message[:1].upper()}{message[1:]} (`{self.prog} --help` shows the options).")
+        """Exit with an error."""
+        exit_with_error(f"{message[:1].upper()}{message[1:]} (`{self.prog} --help` shows the options).")
 
 
 def nearest(word: str, candidates: Iterable[str], *, count: int = 8) -> str:
-    """A clause that names the candidate closest to `word`, else the first `count` of them."""
+    """Return a clause that names the candidate closest to `word`, else the first `count` of them."""
     candidates = sorted(set(candidates))
     close = get_close_matches(word, candidates, n=1, cutoff=0.6)
     if close:
@@ -87,12 +94,12 @@ def nearest(word: str, candidates: Iterable[str], *, count: int = 8) -> str:
     return f"choose from {', '.join(candidates[:count])}{', ...' if len(candidates) > count else '.'}"
 
 
-def explain(complaints: Sequence[Complaint], argv: Sequence[str]) -> str:
-    """The sentence for a failed parse.
+def explain_parse_error(complaints: Sequence[ParserMessage], argv: Sequence[str]) -> str:
+    """Return the error message for a failed parse.
 
     Args:
-        complaints: what the parsers said, innermost first; the last one is final.
-        argv: the verb and what follows it, bare config names resolved.
+        complaints: messages of the parsers, innermost first; the last one is final.
+        argv: the verb and its arguments, with config names resolved.
     """
     final = complaints[-1].message
     if final.startswith(("Problems parsing config", "Unexpected config")):
@@ -101,7 +108,7 @@ def explain(complaints: Sequence[Complaint], argv: Sequence[str]) -> str:
     options, message = relevant[0]
     parents = [match[1] for c in reversed(relevant) if (match := KEY.search(c.message))]
     if match := UNKNOWN.search(message):
-        return _unknown_key(match[1] or match[2], parents, options, argv)
+        return _unknown_key(match[1] or match[2], parents, options, argv, complaints[-1].options)
     if match := REQUIRED.search(message):
         return _missing(match[1].split(", "), parents)
     if match := NO_VALUE.search(message):
@@ -114,24 +121,59 @@ def explain(complaints: Sequence[Complaint], argv: Sequence[str]) -> str:
     return message
 
 
-def _unknown_key(key: str, parents: list[str], options: dict[str, Any], argv: Sequence[str]) -> str:
+def _unknown_key(
+    key: str, parents: list[str], options: dict[str, Any], argv: Sequence[str], outermost: dict[str, Any]
+) -> str:
     if not key.startswith("-") and key in argv and not parents:
         return f"`{key}` is not an option: every setting is written `--key value`."
     key = key.lstrip("-").split("=")[0]
     written, place = _locate([*parents, key], None, argv)
-    valid = [name for name in options if not name.endswith("help") and name != "print_config"]
+    valid = _settings(options)
     if not valid:
         owner = written.rpartition(".")[0]
-        cure = f"name a class there first, as in `--{owner} modules.networks.MLP`."
-        return f"`{written}` ({place}) is not a setting, because `{owner}` takes none as it is: {cure}"
+        cure = f"name a class first, as in `--{owner} modules.networks.MLP`."
+        return f"`{written}` ({place}) is not a setting, because `{owner}` has none yet: {cure}"
     if found := owners(written):
         one, others = ("another class", "that") if len(found) == 1 else ("other classes", "one of them")
         return (
             f"`{written}` ({place}) belongs to {one}: name {others} (class_path {' or '.join(found)}), or leave it out."
         )
     head, _, _ = key.rpartition(".")
-    siblings = [name for name in valid if head and name.startswith(f"{head}.")]
+    siblings = [name for name in valid if head and name.startswith(f"{head}.")] or (valid if parents else [])
+    if written.rpartition(".")[2] in SYNONYMS or not get_close_matches(key, siblings, n=1):
+        meant = suggested(written, _configured(argv), _settings(outermost))
+        if meant is not None:
+            flag = "--" if place == COMMAND_LINE else ""
+            return f"`{written}` ({place}) is not a setting: did you mean `{flag}{meant}`?"
     return f"`{written}` ({place}) is not a setting: {nearest(key, siblings or valid)}"
+
+
+def dropped_settings(settings: Any, argv: Sequence[str]) -> Iterator[str]:
+    """Yield one sentence for every setting of a config file that the class chosen later does not have.
+
+    Args:
+        settings: of the verb, parsed.
+        argv: the verb and what follows it.
+    """
+    for entry in _entries(argv):
+        *above, key, name = ("", *entry.parts)
+        made = functools.reduce(lambda owner, part: getattr(owner, part, None), above[1:], settings)
+        path, given = getattr(made, "class_path", None), getattr(made, "init_args", None)
+        if entry.place != COMMAND_LINE and key == "init_args" and path and name not in (vars(given) if given else ()):
+            yield f"`{'.'.join(entry.parts)}` ({entry.place}) is dropped: {path} has no such setting."
+
+
+def _settings(options: dict[str, Any]) -> list[str]:
+    return [name for name in options if not name.endswith("help") and name != "print_config"]
+
+
+def _configured(argv: Sequence[str]) -> dict[str, str]:
+    """Return the classes of model and data as the user wrote them."""
+    found: dict[str, str] = {}
+    for parts, text, _ in _entries(argv):
+        if text and (parts[1:] == ("class_path",) or (parts in (("model",), ("data",)))):
+            found.setdefault(parts[0], text)
+    return found
 
 
 def _wrong_type(key: str, parents: list[str], options: dict[str, Any], message: str, argv: Sequence[str]) -> str:
@@ -141,12 +183,12 @@ def _wrong_type(key: str, parents: list[str], options: dict[str, Any], message: 
 
 
 def wrong_value(keys: Sequence[str], value: str | None, hint: Any, argv: Sequence[str]) -> str:
-    """Return the sentence for a value that is not of the type `hint`.
+    """Return the error message for a value that is not of the type `hint`.
 
     Args:
-        keys: of the setting, outermost first.
-        value: as the parser read it; None if that is not known.
-        argv: the verb and what follows it.
+        keys: keys of the setting, outermost first.
+        value: text of the value as the parser read it; None if unknown.
+        argv: the verb and its arguments.
     """
     written, place = _locate(keys, value, argv)
     got = f"is `{'null' if value == 'None' else value}`" if value is not None else "has the wrong type"
@@ -168,7 +210,7 @@ def _class_problem(message: str) -> tuple[str, str] | None:
     if (match := BAD_KIND.search(message)) and (given := GIVEN_CLASS.search(message)):
         return given[1], f"it {match[1]}"
     if (match := NO_PATH.search(message)) and match[1] != "None":
-        return match[1], "it is no dotted path such as `my_module.MyClass`"
+        return match[1], NO_CLASS
     return None
 
 
@@ -179,6 +221,8 @@ def _bad_class(path: str, reason: str, protocols: Mapping[str, type], argv: Sequ
         return f"`{path}` ({place}) is refused: a configuration may not use this part of `{top}`."
     if not reason:
         return f"`{path}` ({place}) may not be imported: if you trust that code, add `--trust {top}`."
+    if reason == NO_CLASS:
+        return f"`{path}` ({place}) cannot be used: {reason}; {nearest(path, short_names())}"
     module, _, name = path.rpartition(".")
     known = vars(sys.modules.get(module, object))
     if (protocol := protocols.get(reason.rpartition(" ")[2])) and isinstance(known.get(name), type):
@@ -188,8 +232,8 @@ def _bad_class(path: str, reason: str, protocols: Mapping[str, type], argv: Sequ
     return f"`{path}` ({place}) cannot be used: {reason.rstrip('.')}{hint}"
 
 
-def _protocols(complaints: Sequence[Complaint]) -> dict[str, type]:
-    """The protocols among the types of the options, by name."""
+def _protocols(complaints: Sequence[ParserMessage]) -> dict[str, type]:
+    """Return the protocols among the types of the options, by name."""
     hints, found = [hint for complaint in complaints for hint in complaint.options.values()], {}
     while hints:
         hint = hints.pop()
@@ -200,7 +244,7 @@ def _protocols(complaints: Sequence[Complaint]) -> dict[str, type]:
 
 
 def _unlike(given: type, protocol: type) -> str:
-    """Which methods of a class are not those of a protocol, types included, and how to write them."""
+    """Return which methods of a class violate a protocol, types included, and their required signatures."""
     wanted, own = _signatures(protocol), _signatures(given)
     wrong = [f"`{name}{signature}`" for name, signature in wanted.items() if own.get(name) != signature]
     return f"{protocol.__name__} asks for {', '.join(wrong) or 'other methods'}, with these names and types."
@@ -216,7 +260,7 @@ def _broken_file(argv: Sequence[str], message: str) -> str:
 
 
 def config_paths(argv: Sequence[str]) -> list[Path]:
-    """The config files of a command line, in the order they are merged."""
+    """Return the config files of a command line, in the order in which they are merged."""
     pairs = zip(argv, [*argv[1:], ""], strict=True)
     named = [
         value if flag in ("-c", "--config") else flag.partition("=")[2] for flag, value in pairs if _is_config(flag)
@@ -229,7 +273,7 @@ def _is_config(flag: str) -> bool:
 
 
 def _locate(keys: Sequence[str], value: str | None, argv: Sequence[str]) -> tuple[str, str]:
-    """The key as the user wrote it and its place; the last word wins, as it does when settings are merged."""
+    """Return the key as the user wrote it and its location; the last occurrence counts, as in merging."""
     wanted = [part for key in keys for part in key.removeprefix(f"{argv[0]}.").split(".")]
     found = [entry for entry in _entries(argv) if _follows(entry.parts, wanted)]
     exact = [entry for entry in found if value is not None and entry.text == value]
@@ -244,14 +288,14 @@ def _follows(parts: Sequence[str], wanted: Sequence[str]) -> bool:
 
 
 def _entries(argv: Sequence[str]) -> Iterator[Entry]:
-    """Every setting of the command line, the strongest first."""
+    """Yield every setting of the command line, highest precedence first."""
     for flag, value in reversed(list(zip(argv, [*argv[1:], ""], strict=True))):
         if flag.startswith("--"):
             key, equals, text = flag[2:].partition("=")
             parts, written = tuple(key.rstrip("+").split(".")), text if equals else value
-            yield Entry(parts, written, "command line")
+            yield Entry(parts, written, COMMAND_LINE)
             if written[:1] in ("{", "["):
-                with suppress(yaml.YAMLError):
+                with suppress(yaml.YAMLError, RecursionError):
                     yield from _nested(yaml.compose(written, Loader=yaml.SafeLoader), parts, None)
     for path in reversed(config_paths(argv)):
         node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
@@ -263,7 +307,7 @@ def _nested(node: yaml.Node | None, parts: tuple[str, ...], path: Path | None) -
         for key, child in node.value:
             inner = (*parts, *str(key.value).split("."))
             text = child.value if isinstance(child, yaml.ScalarNode) else None
-            place = "command line" if path is None else f"{path}, line {key.start_mark.line + 1}"
+            place = COMMAND_LINE if path is None else f"{path}, line {key.start_mark.line + 1}"
             yield Entry(inner, text, place)
             yield from _nested(child, inner, path)
     elif isinstance(node, yaml.SequenceNode):
@@ -272,7 +316,7 @@ def _nested(node: yaml.Node | None, parts: tuple[str, ...], path: Path | None) -
 
 
 def _words(hint: Any) -> str:
-    """A type in plain words."""
+    """Describe a type in plain words."""
     origin, arguments = get_origin(hint), get_args(hint)
     if hint in PLAIN_WORDS or origin in PLAIN_WORDS:
         return PLAIN_WORDS.get(hint) or PLAIN_WORDS[origin]

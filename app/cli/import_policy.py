@@ -1,6 +1,6 @@
-"""What a configuration may import: a YAML is code, so everything is denied but this list and the user's own modules.
+"""Policy for imports by a configuration: only the listed modules and those trusted by the user are allowed.
 
-Add a library by adding its prefix to `ALLOWED`; the most specific entry decides, so `DENIED` carves out of it.
+Add a library by adding its prefix to `ALLOWED`; the most specific entry decides, so that `DENIED` excludes parts of it.
 """
 
 import os
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 
 TRUST_VARIABLE = "LEYDEN_TRUST"
-"""Carries the names after `--trust` to the processes of a multi-process run, which start from the command line."""
+"""Environment variable with the modules of `--trust`, for the processes of a multi-process run."""
 
 ALLOWED = (
     "modules",
@@ -37,12 +37,12 @@ ENV_WITH_MODULE = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*):[A-Za-z_][\w./-]*")
 
 
 def trusted() -> tuple[str, ...]:
-    """Modules the user opened with `--trust`."""
+    """Return the modules that the user trusts with `--trust`."""
     return tuple(name for name in os.environ.get(TRUST_VARIABLE, "").split(",") if name)
 
 
 def why_untrustworthy(name: str) -> str | None:
-    """Why `--trust name` is refused, in one sentence; None when it is accepted."""
+    """Return one sentence that says why `--trust name` is refused; None if it is accepted."""
     if not all(part.isidentifier() for part in name.split(".")):
         return f"`--trust {name}` names no module: write a dotted name such as `my_module`, without `.py`."
     if name.partition(".")[0] in NEVER_TRUSTED:
@@ -51,9 +51,9 @@ def why_untrustworthy(name: str) -> str | None:
 
 
 def restrict_imports() -> None:
-    """Let the parser import only what is allowed or trusted, and read configs only from local files.
+    """Restrict the parser to allowed or trusted imports, and to local config files.
 
-    Call after `lightning.pytorch.cli` is imported, which opens remote files again.
+    Call it after the import of `lightning.pytorch.cli`, which enables remote files.
     """
     from jsonargparse import set_parsing_settings
 
@@ -67,7 +67,7 @@ def restrict_imports() -> None:
 
 
 def is_allowed(path: str) -> bool:
-    """Whether a module or dotted path may be imported; the most specific entry decides."""
+    """Return whether a module or dotted path may be imported; the most specific entry decides."""
     verdicts = {name: True for name in (*ALLOWED, *trusted())} | dict.fromkeys(DENIED, False)
     parts = path.split(".")
     prefixes = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
@@ -75,7 +75,7 @@ def is_allowed(path: str) -> bool:
 
 
 def untrusted_environments(config: object) -> Iterator[str]:
-    """Environment ids in a nested configuration that would import a module nobody opened.
+    """Yield the environment ids in a nested configuration that would import an untrusted module.
 
     Gymnasium imports the part before the colon of `module:Id`; a dotted path under the key `env` is imported as well.
     """
@@ -86,7 +86,7 @@ def untrusted_environments(config: object) -> Iterator[str]:
 
 
 def _imported_by(env: str) -> str | None:
-    """What an environment's name imports, read as `datamodules.vector.make_env` reads it."""
+    """Return the module that an environment's name imports, as parsed by `datamodules.vector.make_env`."""
     module, colon, _ = env.rpartition(":")
     if colon:
         return module

@@ -1,4 +1,4 @@
-"""Lightning's verbs (fit, validate, test, predict) with Leyden's one link, forced settings and checks of bad input."""
+"""Lightning's verbs (fit, validate, test, predict), with linked spaces, fixed settings and checks of the input."""
 
 import logging
 import re
@@ -17,17 +17,18 @@ from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCL
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from torch import distributed
 
+from app.cli.class_paths import exported_classes
 from app.cli.config_files import problem
-from app.cli.error_messages import refuse
+from app.cli.error_messages import dropped_settings, exit_with_error
 from app.cli.import_policy import restrict_imports, trusted, untrusted_environments
-from app.cli.parser import OneSentenceParser
+from app.cli.parser import ConciseParser
 from app.cli.required_settings import check_required
 from app.cli.trainer_settings import check_settings, one_sentence
 from app.runs.checkpoints import (
-    Difference,
     Experiment,
+    OptionDifference,
     different_options,
-    experiment_of,
+    experiment_from_config,
     load_checkpoint,
     misfit,
     require_same_algorithm,
@@ -39,33 +40,34 @@ from app.runs.find_checkpoint import find_checkpoint
 from app.runs.run_folder import RunFolders, expand_settings
 from callbacks.run_control.checkpoint import write_atomically
 from callbacks.run_control.checkpoint_index import environment_of
-from callbacks.run_control.divergence_guard import Diverged
-from callbacks.run_control.graceful_stop import Interrupt
+from callbacks.run_control.divergence_guard import TrainingDiverged
+from callbacks.run_control.graceful_stop import GracefulStop
 from callbacks.run_control.run_summary import RunSummary
 from callbacks.run_control.signal_watchdog import SignalWatchdog
-from callbacks.run_control.trajectory_writer import Trajectories
-from datamodules.base import EnvironmentData
-from datamodules.core.errors import UsageError
+from callbacks.run_control.trajectory_writer import TrajectoryWriter
+from datamodules.base import EnvDataModule
+from datamodules.core.errors import ConfigurationError
 from datamodules.core.files.paths import expand_path
 from datamodules.core.files.printable import printable
 from datamodules.core.signals import exits_on_signal
 from modules.base.algorithm import Algorithm
 from modules.base.trainer_checks import check_callbacks
+from modules.manual_backward.callback import ManualBackward
 
 RANK_ZERO = "lightning.pytorch.utilities.rank_zero"
-"""The logger of Lightning's information."""
+"""Name of Lightning's logger for information."""
 
 TRAINER_DEFAULTS: dict[str, Any] = {
     "max_epochs": 1,  # one epoch is the run; its length comes from data.total_env_steps
     "check_val_every_n_epoch": None,  # val_check_interval counts iterations
     "use_distributed_sampler": False,  # every rank owns its environments: nothing to shard
 }
-"""What a run needs unless its config says otherwise."""
+"""Trainer settings that are used unless the config sets them."""
 
-CHATTER = re.compile(r"litlogger|litmodels|TPU available|max_epochs=1` reached|has Tensor Cores")
-"""Lightning's information that tells the user nothing to act on."""
+IGNORED_INFO = re.compile(r"litlogger|litmodels|TPU available|max_epochs=1` reached|has Tensor Cores")
+"""Lightning's information that needs no action by the user."""
 
-NOISE = (
+IGNORED_WARNINGS = (
     r"`isinstance\(treespec, LeafSpec\)` is deprecated",  # Lightning's own, on recent torch
     r"The '.*' does not have many workers",  # the dataset is the loop: workers would be other loops
     r"The dirpath has changed from",  # an evaluation saves no checkpoints
@@ -78,70 +80,81 @@ NOISE = (
     r"The AccumulateGrad node's stream does not match the stream of the node",
     r"You called `self.log\(.*no logger configured",  # an evaluation makes no run folder
 )
-"""Warnings that tell the user nothing to act on."""
+"""Warnings that need no action by the user."""
 
 
 FORMAT_WARNING = warnings.formatwarning
-"""Lightning's way."""
+"""Original function that formats warnings."""
 
 GRACE = 5.0
-"""Seconds that a second signal leaves for closing environments; then the process is ended."""
+"""Seconds after a second signal for closing environments; then the process is ended."""
 
 
 class LeydenCLI(LightningCLI):
-    """The command line: any `Algorithm` on any `EnvironmentData`, the data's spaces linked to the model."""
+    """Command line of any `Algorithm` with any `EnvDataModule`; the data's spaces are linked to the model."""
 
     experiment: Experiment
     ckpt_path: Path | None = None
     checkpoint: dict[str, Any]
 
     def __init__(self) -> None:
-        self.interrupt = Interrupt()
+        self.interrupt = GracefulStop()
         commands = Commands(sys.argv[2:], trusted())
         super().__init__(
             Algorithm,
-            EnvironmentData,
+            EnvDataModule,
             subclass_mode_model=True,
             subclass_mode_data=True,
             auto_configure_optimizers=False,
             seed_everything_default=1,  # reproducible unless asked otherwise
             save_config_callback=SaveConfig,
             save_config_kwargs={"overwrite": True},
-            trainer_defaults=TRAINER_DEFAULTS | {"callbacks": [self.interrupt, RunSummary(), Trajectories(), commands]},
+            trainer_defaults=TRAINER_DEFAULTS
+            | {"callbacks": [self.interrupt, RunSummary(), TrajectoryWriter(), commands, ManualBackward()]},
             parser_kwargs={"prog": "python -m app"},
-            parser_class=OneSentenceParser,
+            parser_class=ConciseParser,
         )
 
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
-        """Lightning's verbs; `weights_only` is no option, because checkpoints always load that way."""
+        """Return Lightning's verbs; `weights_only` is not an option, because checkpoints are always loaded with it."""
         return {verb: {*skip, "weights_only"} for verb, skip in LightningCLI.subcommands().items()}
 
+    def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
+        parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
+        assert isinstance(parser, ConciseParser) and parser.groups is not None
+        parser.verb, parser.groups["trainer"].title = subcommand, "settings of Lightning's Trainer"
+        return parser
+
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Link what the environment shows and takes to the model."""
+        """Link the environment's spaces to the model."""
         parser.link_arguments("data.spaces", "model.init_args.spaces", apply_on="instantiate")
 
     def parse_arguments(self, parser: LightningArgumentParser, args: ArgsType) -> None:
-        """Parse, then refuse what is unsafe or without effect before anything is imported or made.
+        """Parse, then refuse unsafe or ineffective settings before any class is imported or instantiated.
 
         Raises:
-            UsageError: for an environment of an untrusted module, null where a value is needed, or a Trainer setting
-                that cannot act.
+            ConfigurationError: for an environment of an untrusted module, null where a value is required, or a Trainer
+                setting that has no effect.
         """
         try:
             super().parse_arguments(parser, args)
         except UnicodeDecodeError:  # of a file that a setting names; those after --config were looked at before
             values = [token.rpartition("=")[2] for token in sys.argv[1:]]
             said = [problem(Path(value)) for value in values if Path(value).is_file()]
-            raise UsageError(next(filter(None, said), "A file is not UTF-8 text: save it as UTF-8.")) from None
+            raise ConfigurationError(next(filter(None, said), "A file is not UTF-8 text: save it as UTF-8.")) from None
         settings = self.config[self.config.subcommand]
         for env in untrusted_environments(settings.as_dict()):
             top = env.partition(":")[0].partition(".")[0]
-            raise UsageError(f"The environment `{env}` imports `{top}`: if you trust that code, add `--trust {top}`.")
+            raise ConfigurationError(
+                f"The environment `{env}` imports `{top}`: if you trust that code, add `--trust {top}`."
+            )
+        for sentence in dropped_settings(settings, sys.argv[1:]):
+            rank_zero_warn(sentence)
         check_required(settings)
         check_settings(settings)
         expand_settings(settings)
-        self.experiment = experiment_of(settings.trainer.as_dict())
+        self.experiment = experiment_from_config(settings.trainer.as_dict())
         if self.config.subcommand == "fit":
             require_writable(self.experiment.folder)
             if settings.trainer.logger is False and not settings.trainer.default_root_dir:
@@ -152,7 +165,7 @@ class LeydenCLI(LightningCLI):
             settings.trainer.logger = False  # an evaluation makes no run folder of its own
 
     def _parse_ckpt_path(self) -> None:
-        """Find and check the checkpoint. Unlike Lightning's, never merge its settings: the configuration wins."""
+        """Find and check the checkpoint. Unlike Lightning, never merge its settings: the configuration wins."""
         verb = self.config.subcommand
         settings = self.config[verb]
         if not settings.ckpt_path:
@@ -169,10 +182,10 @@ class LeydenCLI(LightningCLI):
         rank_zero_info(f"Checkpoint: {self.ckpt_path}")
 
     def instantiate_classes(self) -> None:
-        """Make data, model and Trainer; a value that one of them refuses is the user's mistake, not a bug.
+        """Instantiate data, model and Trainer; report a value refused by a constructor as a user error.
 
         Raises:
-            UsageError: for such a value, in the words of the constructor.
+            ConfigurationError: for such a value, with the message of the constructor.
         """
         with one_sentence():
             try:
@@ -180,39 +193,41 @@ class LeydenCLI(LightningCLI):
             except (ValueError, MisconfigurationException) as error:
                 reason = cause(error)
                 if isinstance(reason, ValueError | MisconfigurationException):
-                    raise UsageError(str(reason)) from error
+                    raise ConfigurationError(str(reason)) from error
                 raise reason from None
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
-        """Make the Trainer, after a look at whether the checkpoint belongs to this environment.
+        """Instantiate the Trainer, after a check that the checkpoint matches this environment.
 
         Raises:
-            UsageError: if it was learned in other spaces, for callbacks that cannot act, and for float16 on a CPU.
+            ConfigurationError: if the checkpoint has other spaces, for callbacks without effect, and for float16 on a
+            CPU.
         """
         if self.ckpt_path is not None:
             require_same_spaces(self.ckpt_path, self.checkpoint, self.datamodule.spaces)
             for key, here, there in self._differences():
-                rank_zero_info(f"model.{key} is {here} here and {there} in the checkpoint; {here} is used.")
+                rank_zero_info(
+                    f"model.{key} is {here} in the configuration and {there} in the checkpoint; {here} is used."
+                )
         trainer = super().instantiate_trainer(**kwargs)
         check_callbacks(trainer.callbacks)  # type: ignore[attr-defined]
         write_atomically(trainer)
         precision = self.config[self.config.subcommand].trainer.precision
         if precision in ("16-mixed", "16", 16) and trainer.strategy.root_device.type == "cpu":
-            raise UsageError("trainer.precision 16-mixed needs a GPU: use bf16-mixed or 32-true on a CPU.")
+            raise ConfigurationError("trainer.precision 16-mixed needs a GPU: use bf16-mixed or 32-true on a CPU.")
         return trainer
 
-    def _differences(self) -> list[Difference]:
-        """Which of the model's options differ from the checkpoint's."""
+    def _differences(self) -> list[OptionDifference]:
+        """Return the model options that differ from the checkpoint's."""
         verb = self.config.subcommand
         settings = self._parser(verb).dump(self.config[verb], skip_validation=True, skip_unset=False)
         return different_options(self.checkpoint, yaml.safe_load(settings)["model"].get("init_args", {}))
 
     def _run_subcommand(self, subcommand: str) -> None:
-        """Run the verb in a folder of its own, which is removed if the run fails before it has logged anything.
+        """Run the verb in its own folder, which is removed if the run fails before it has logged anything.
 
         Raises:
-            UsageError: for a folder that is another run's, and for a checkpoint whose weights are not this model's,
-                which Torch says in many lines.
+            ConfigurationError: for a folder of another run, and for a checkpoint whose weights do not match this model.
         """
         folders = RunFolders(self.trainer, subcommand, self.ckpt_path)
         try:
@@ -221,7 +236,7 @@ class LeydenCLI(LightningCLI):
         except Exception as error:
             if isinstance(error, OSError) and error.errno is not None and error.filename is None:
                 error.filename = str(self.experiment.folder)  # where a run writes
-            if not self.model.latest:
+            if not self.model.last_logged:
                 folders.remove()
             raise
         finally:
@@ -234,7 +249,7 @@ class LeydenCLI(LightningCLI):
         except RuntimeError as error:
             if self.ckpt_path is None or not str(error).startswith("Error(s) in loading state_dict"):
                 raise
-            raise UsageError(
+            raise ConfigurationError(
                 misfit(self.ckpt_path, self.checkpoint, self.model.state_dict(), self._differences())
             ) from error
 
@@ -246,7 +261,7 @@ class LeydenCLI(LightningCLI):
 
 
 def cause(error: BaseException) -> BaseException:
-    """What a constructor raised: the parser, which tries every type of a union, wraps it in errors of its own."""
+    """Return the constructor's error: the parser, which tries every type of a union, wraps it in its own errors."""
     chain = [error]
     while chain[-1].__cause__ is not None:
         chain.append(chain[-1].__cause__)
@@ -258,13 +273,13 @@ def cause(error: BaseException) -> BaseException:
 
 
 def keep_readable(record: logging.LogRecord) -> bool:
-    """Take what a terminal would act on out of Lightning's information; drop what tells the user nothing."""
+    """Remove control characters from Lightning's information; drop messages that need no action."""
     record.msg, record.args = printable(record.getMessage()), ()
-    return not CHATTER.search(record.msg)
+    return not IGNORED_INFO.search(record.msg)
 
 
 def format_readable(*args: Any, **kwargs: Any) -> str:
-    """Format a warning as before, without what a terminal would act on."""
+    """Format a warning as before, without control characters."""
     return printable(FORMAT_WARNING(*args, **kwargs))
 
 
@@ -272,21 +287,22 @@ def main() -> None:
     """Run one of Lightning's verbs from the command line.
 
     Raises:
-        SystemExit: with one sentence and code 2 when the input is bad, 1 when the weights diverged; with 128 + the
-            signal's number when a signal ended the run. Every other error keeps its traceback.
+        SystemExit: with one sentence and code 2 for invalid input, 1 if the weights diverged; with 128 + the signal's
+            number if a signal ended the run. Other errors keep their traceback.
     """
-    for message in NOISE:
+    for message in IGNORED_WARNINGS:
         warnings.filterwarnings("ignore", message=message)
     logging.getLogger(RANK_ZERO).addFilter(keep_readable)
     warnings.formatwarning = format_readable
     restrict_imports()
-    OneSentenceParser.begin()
+    exported_classes()  # so that the parser knows their short names
+    ConciseParser.begin()
     try:
         with SignalWatchdog(GRACE), exits_on_signal():
             cli = LeydenCLI()
-    except UsageError as error:
-        refuse(str(error))
-    except Diverged as error:
+    except ConfigurationError as error:
+        exit_with_error(str(error))
+    except TrainingDiverged as error:
         raise SystemExit(printable(str(error))) from None
     if distributed.is_available() and distributed.is_initialized():
         distributed.destroy_process_group()  # its threads, left to the interpreter's end, can abort the process

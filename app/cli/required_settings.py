@@ -1,4 +1,4 @@
-"""Refuse `null` for settings that need a value, wherever a class is named; the parser itself lets null pass."""
+"""Refuse `null` for settings that require a value, in every nested class; the parser itself accepts null."""
 
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -8,29 +8,29 @@ from jsonargparse import Namespace
 from lightning.pytorch import Trainer
 
 from app.cli.error_messages import wrong_value
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from datamodules.core.required_values import null_arguments
 
 LINKED = ("model", "init_args", "spaces")
-"""Set when the data is made."""
+"""Setting that is linked from the data."""
 
 
 def check_required(settings: Namespace) -> None:
-    """Refuse null where the class that takes the setting does not.
+    """Refuse null for settings that do not allow it.
 
     Args:
-        settings: of one verb, parsed: every class in them has been imported.
+        settings: parsed settings of one verb, whose classes have been imported.
 
-    Raises: UsageError.
+    Raises: ConfigurationError for such a setting.
     """
     for keys, hint in null_settings(settings):
         if keys != LINKED:
             written = [key for key in keys if key != "init_args"]
-            raise UsageError(wrong_value(written, "null", hint, sys.argv[1:]))
+            raise ConfigurationError(wrong_value(written, "null", hint, sys.argv[1:]))
 
 
 def null_settings(settings: Any, keys: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yield keys and type of every setting that is null and may not be, outermost first."""
+    """Yield keys and type of every setting that is null but may not be, outermost first."""
     if isinstance(settings, Sequence) and not isinstance(settings, str):
         for each in settings:
             yield from null_settings(each, keys)

@@ -1,37 +1,76 @@
-"""Which classes of the package take a setting that the configured one does not."""
+"""Find the correct key of a setting that has the wrong key, or the name that another library uses."""
 
 import inspect
-from collections.abc import Iterator
-from importlib import import_module
-from pkgutil import walk_packages
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+
+from app.cli.class_paths import canonical_path, exported_classes, short_names
+from datamodules.core.exports import class_path
 
 FAMILIES = {
     ("data",): ("datamodules", "train_dataloader"),
-    ("model",): ("modules", "action_kinds"),
+    ("model",): ("modules", "action_types"),
     ("model", "network"): ("modules.networks", "forward"),
 }
-"""Package of the classes that can stand at a key, and an attribute that the package gives them."""
+"""Package of the classes that are valid at a key, and an attribute that the package defines for them."""
+
+SYNONYMS = {
+    "lr": "learning_rate",
+    "seed": "seed_everything",
+    "n_envs": "num_envs",
+    "env_id": "env",
+    "n_steps": "rollout_length",
+    "num_steps": "rollout_length",
+    "total_timesteps": "total_env_steps",
+    "n_epochs": "update_epochs",
+    "ent_coef": "entropy_coef",
+    "vf_coef": "value_loss_coef",
+    "clip_coef": "clip_range",
+    "buffer_size": "capacity",
+}
+"""Names of settings in other libraries, each with the name used here."""
 
 
 def owners(written: str) -> list[str]:
-    """Return the dotted paths of the classes that take a setting at its place; empty if none does.
+    """Return the dotted paths of the classes that have a setting at its key; empty if none has.
 
     Args:
-        written: the setting in full, such as `data.init_args.horizon`.
+        written: the complete key, such as `data.init_args.rollout_length`.
     """
-    *place, name = [part for part in written.split(".") if part != "init_args"]
+    *place, name = parts(written)
     if tuple(place) not in FAMILIES:
         return []
-    package, attribute = FAMILIES[tuple(place)]
-    found = [kind for kind in classes(package) if gives(package, kind, attribute)]
-    return [f"{kind.__module__}.{kind.__name__}" for kind in found if name in arguments(kind)]
+    return sorted(class_path(kind) for kind in family(tuple(place)) if name in arguments(kind))
 
 
-def classes(package: str) -> Iterator[type]:
-    """Yield the classes that are defined in a package."""
-    for module in walk_packages(import_module(package).__path__, f"{package}."):
-        members = vars(import_module(module.name)).values()
-        yield from (each for each in members if isinstance(each, type) and each.__module__ == module.name)
+def suggested(written: str, configured: Mapping[str, str], others: Iterable[str]) -> str | None:
+    """Return the complete key of the setting that a nonexistent one probably means; None if no name is close.
+
+    Args:
+        written: the complete key.
+        configured: the configured classes of `data` and `model`, by short name or dotted path.
+        others: keys of settings that belong to neither.
+    """
+    *place, name = parts(written)
+    known = [parts(each) for each in others]
+    for key in ("data", "model"):
+        kinds = [kind for kind in family((key,)) if is_named(kind, configured.get(key, ""))] or family((key,))
+        known += [[key, each] for kind in kinds for each in sorted(arguments(kind))]
+    words = [name, SYNONYMS.get(name, name)]
+    words += get_close_matches(name, {each[-1] for each in known}, n=1, cutoff=0.75)
+    found = (each for word in words for each in sorted(known, key=lambda each: each[:-1] != place) if each[-1] == word)
+    return next((".".join(each) for each in found), None)
+
+
+def parts(written: str) -> list[str]:
+    """Return the parts of a key without `init_args`, outermost first."""
+    return [part for part in written.split(".") if part != "init_args"]
+
+
+def family(place: tuple[str, ...]) -> list[type]:
+    """Return the exported classes that are valid at a key."""
+    package, attribute = FAMILIES[place]
+    return [kind for kind in exported_classes(package) if gives(package, kind, attribute)]
 
 
 def gives(package: str, kind: type, attribute: str) -> bool:
@@ -40,13 +79,18 @@ def gives(package: str, kind: type, attribute: str) -> bool:
     return definer.__module__.startswith(f"{package}.")
 
 
+def is_named(kind: type, path: str) -> bool:
+    """Return whether a class is named by a short name or a dotted path."""
+    return class_path(kind) == short_names().get(path, canonical_path(path))
+
+
 def arguments(kind: type) -> set[str]:
-    """Return the names of the arguments of a class, those that it hands on to its bases included."""
+    """Return the names of the arguments of a class, including those passed to its bases."""
     names: set[str] = set()
     for each in kind.__mro__:
         if "__init__" in vars(each):
-            parameters = inspect.signature(vars(each)["__init__"]).parameters
-            names |= parameters.keys()
-            if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+            parameters = inspect.signature(vars(each)["__init__"]).parameters.values()
+            names |= {parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD}
+            if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
                 break
     return names - {"self"}

@@ -1,4 +1,4 @@
-"""`python -m app compare`: settings times seeds, side by side: steps to a threshold, final values, curves."""
+"""`python -m app compare`: run settings times seeds, and compare steps to a threshold, final values and curves."""
 
 import argparse
 import csv
@@ -19,8 +19,9 @@ from typing import NamedTuple
 from torch.utils.tensorboard import SummaryWriter
 
 from app.__main__ import find_config, require_config
-from app.cli.error_messages import PlainParser, nearest, refuse
-from app.compare.statistics import Band, Result, band, judged, table
+from app.cli.class_paths import canonical_path
+from app.cli.error_messages import PlainParser, exit_with_error, nearest
+from app.compare.statistics import ConfidenceBand, Result, confidence_band, summarize_setting, table
 from app.monitor.curves import Curves
 from app.plot.learning_curves import draw_learning_curves
 from app.subprocess_env import child_environ
@@ -28,14 +29,14 @@ from callbacks.figures.plotting import encode, style
 from datamodules.core.files.printable import printable, printable_line
 
 FINISHED = "finished.json"
-"""Says in a run's folder which command line it finished: the same comparison, started again, goes on from there."""
+"""Marker in a run's folder with its command line: the same comparison, started again, skips this run."""
 
 REFUSED = 2
-"""The exit code of a run that bad input ended: its sentence is all there is to keep."""
+"""Exit code of a run ended by invalid input: its error message is the result."""
 
 
 class Entry(NamedTuple):
-    """One run: its setting, its seed, the folder of its first attempt, and the words after `fit`."""
+    """Run: its setting, its seed, the folder of its first attempt, and the arguments of `fit`."""
 
     setting: str
     seed: int
@@ -44,7 +45,7 @@ class Entry(NamedTuple):
 
 
 def main() -> None:
-    """Run what is missing, then show the comparison and write it beside the runs."""
+    """Run missing runs, then print the comparison and write it beside the runs."""
     options = parsed(sys.argv[2:])
     found, above = list(entries(options)), (options.folder, *options.folder.parents)
     missing = [folder for folder in above if not folder.exists()]
@@ -55,12 +56,12 @@ def main() -> None:
         for folder in missing:
             with suppress(OSError):
                 folder.rmdir()
-        refuse(failures[0])
+        exit_with_error(failures[0])
     results = []
     for setting, group in itertools.groupby(found, key=lambda entry: entry.setting):
         curves = [curve_of(finished(entry) or entry.folder, options.metric) for entry in group]
-        results.append(judged(setting, curves, options.threshold, options.mode))
-    bands = {result.name: course for result in results if (course := band(result.curves)).steps}
+        results.append(summarize_setting(setting, curves, options.threshold, options.mode))
+    bands = {result.name: course for result in results if (course := confidence_band(result.curves)).steps}
     write(options.folder, options.metric, results, bands, options.threshold)
     print(printable(table(results, options.metric, options.threshold)))
     folder = printable_line(str(options.folder))
@@ -79,42 +80,45 @@ def make_parser() -> argparse.ArgumentParser:
         "a setting that is the same in all runs; repeatable"
     ))  # fmt: skip
     parser.add_argument("--seeds", type=int, default=5, help="runs of each setting, with seeds 1, 2, ...")
-    parser.add_argument("--metric", default="eval/return_mean", help="the tag to judge by (eval/return_mean)")
+    parser.add_argument("--metric", default="eval/return_mean", help="tag of the metric (eval/return_mean)")
     parser.add_argument("--threshold", type=float, help="the value to reach, if any")
     parser.add_argument("--mode", choices=("max", "min"), default="max", help="whether more or less is better")
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
-    parser.add_argument("--folder", type=Path, default=Path("runs/compare"), help="where runs and results go")
+    parser.add_argument("--folder", type=Path, default=Path("runs/compare"), help="folder of runs and results")
     return parser
 
 
 def parsed(words: Sequence[str]) -> argparse.Namespace:
-    """Parse the options of the verb and refuse bad ones."""
+    """Parse and check the options of the verb."""
     options, unknown = make_parser().parse_known_args(words)
     if unknown:
-        refuse(
-            f"{unknown[0]} is no option of compare: a setting of all runs follows `--with`, for example"
+        exit_with_error(
+            f"{unknown[0]} is not an option of compare: a setting of all runs follows `--with`, for example"
             " --with data.total_env_steps=500, and one to compare `--set`."
         )
     for name in ("seeds", "jobs"):
         if getattr(options, name) < 1:
-            refuse(f"--{name} is {getattr(options, name)}; it must be at least 1.")
+            exit_with_error(f"--{name} is {getattr(options, name)}; it must be at least 1.")
     for option, settings, form in (("--set", options.set, "KEY=A,B,C"), ("--with", options.same, "KEY=VALUE")):
         for setting in settings:
             if "=" not in setting.strip("="):
-                refuse(f"{option} {setting} is no setting: write {form}, for example {option} model.gamma=0.9")
+                exit_with_error(
+                    f"{option} {setting} is not a setting: write {form}, for example {option} model.gamma=0.9"
+                )
     return options
 
 
 def entries(options: argparse.Namespace) -> Iterator[Entry]:
-    """All runs, those of a setting one after the other; the hash of all that decides it names its folder."""
+    """Yield all runs, grouped by setting; a hash of its arguments names the folder of each."""
     varied = [(key, split_values(values)) for key, _, values in (item.partition("=") for item in options.set)]
     found = []
     for config in options.config:
         path = Path(require_config(find_config(config)))
         for values in itertools.product(*(values for _, values in varied)):
             chosen = [(key, value) for (key, _), value in zip(varied, values, strict=True)]
-            settings = [f"--{setting}" for setting in options.same]
-            settings += [f"--{key}={value}" for key, value in chosen if value]
+            same = (setting.partition("=") for setting in options.same)
+            settings = [f"--{key}={canonical_path(value)}" for key, _, value in same]
+            settings += [f"--{key}={canonical_path(value)}" for key, value in chosen if value]
             digest = sha256(json.dumps(settings).encode() + b"\0" + path.read_bytes()).hexdigest()[:10]
             short = " ".join([path.stem, *(label(key, value) for key, value in chosen)])
             long = " ".join([path.stem, *(f"{key}={value or 'config'}" for key, value in chosen)])
@@ -130,7 +134,7 @@ def entries(options: argparse.Namespace) -> Iterator[Entry]:
 
 
 def split_values(values: str) -> list[str]:
-    """The values of a setting, split at the commas outside of brackets and quotes."""
+    """Split the values of a setting at the commas outside of brackets and quotes."""
     parts, depth, quote = [""], 0, ""
     for character in values:
         if quote:
@@ -146,29 +150,29 @@ def split_values(values: str) -> list[str]:
 
 
 def label(key: str, value: str) -> str:
-    """A setting for a name: the last words of key and value."""
+    """Return a short name of a setting: the last parts of key and value."""
     plain_class = re.fullmatch(r"[A-Za-z_][\w.]*", value)
     return f"{key.rpartition('.')[2]}={(value.rpartition('.')[2] if plain_class else value) or 'config'}"
 
 
 def plain(name: str) -> str:
-    """A name for a folder."""
+    """Return a name that is valid for a folder."""
     return re.sub(r"[^A-Za-z0-9._-]+", "_", name)
 
 
 def attempts(entry: Entry) -> Iterator[Path]:
-    """The folders of a run: a new one where an attempt before did not finish."""
+    """Yield the folders of a run: a new one after each unfinished attempt."""
     for number in itertools.count(1):
         yield entry.folder if number == 1 else entry.folder.with_name(f"{entry.folder.name}_{number}")
 
 
 def finished(entry: Entry) -> Path | None:
-    """The folder of the attempt that finished."""
+    """Return the folder of the finished attempt; None if there is none."""
     return next((run for run in itertools.takewhile(Path.exists, attempts(entry)) if (run / FINISHED).is_file()), None)
 
 
 def finish(entry: Entry, threads: int) -> str | None:
-    """Run it, unless it was finished before; a sentence if it fails. Nothing of an earlier attempt is removed."""
+    """Run it, unless already finished; return an error message if it fails. Earlier attempts are kept."""
     if finished(entry) is not None:
         return None
     run = next(itertools.dropwhile(os.path.lexists, attempts(entry)))
@@ -199,16 +203,18 @@ def finish(entry: Entry, threads: int) -> str | None:
 
 
 def curve_of(folder: Path, metric: str) -> list[tuple[int, float]]:
-    """The metric's points in a finished run."""
+    """Return the metric's points of a finished run."""
     curves = Curves(folder)
     curves.refresh()
     if metric not in curves.by_tag:
-        refuse(f"{folder} has logged no {metric}: {nearest(metric, curves.by_tag)}")
+        exit_with_error(f"{folder} has logged no {metric}: {nearest(metric, curves.by_tag)}")
     return curves.by_tag[metric].points
 
 
-def write(folder: Path, metric: str, results: list[Result], bands: dict[str, Band], threshold: float | None) -> None:
-    """The points as CSV, the curves as a figure and for TensorBoard."""
+def write(
+    folder: Path, metric: str, results: list[Result], bands: dict[str, ConfidenceBand], threshold: float | None
+) -> None:
+    """Write the points as CSV, and the curves as a figure and for TensorBoard."""
     with (folder / "curves.csv").open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
         rows.writerow(("setting", "seed", "env_steps", metric))
@@ -228,7 +234,7 @@ def write(folder: Path, metric: str, results: list[Result], bands: dict[str, Ban
 
 
 def summary(result: Result) -> dict[str, object]:
-    """A setting's numbers for a program; null for never."""
+    """Return a setting's results as plain values; null if the threshold is never reached."""
     steps, final = (
         [value if math.isfinite(value) else None for value in each] for each in (result.steps, result.final)
     )

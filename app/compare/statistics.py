@@ -1,4 +1,4 @@
-"""The statistics of a comparison: several settings, several seeds of each, one metric."""
+"""Statistics of a comparison of settings, each with several seeds, for one metric."""
 
 import math
 import statistics
@@ -15,7 +15,7 @@ Points = Sequence[tuple[int, float]]
 
 
 class Estimate(NamedTuple):
-    """A number and the ends of its 95 % interval."""
+    """Estimate and the ends of its 95 % interval."""
 
     value: float
     low: float
@@ -23,11 +23,11 @@ class Estimate(NamedTuple):
 
 
 class Result(NamedTuple):
-    """One setting.
+    """Result of one setting.
 
-    curves: the metric's points of every seed.   crossings: environment steps to the threshold, infinite where it was
-    never reached.   steps: their median.   final: interquartile mean of the last values that are finite.   left_out:
-    seeds whose last value is not.
+    curves: the metric's points of every seed.   crossings: environment steps to the threshold, infinite if it was never
+    reached.   steps: their median.   final: interquartile mean of the finite last values.   left_out: seeds whose last
+    value is not finite.
     """
 
     name: str
@@ -38,24 +38,24 @@ class Result(NamedTuple):
     left_out: int = 0
 
 
-class Band(NamedTuple):
-    """A setting's course over its seeds: the interquartile mean and its 95 % interval at every step."""
+class ConfidenceBand(NamedTuple):
+    """Curve of a setting over its seeds: the interquartile mean and its 95 % interval at every step."""
 
     steps: list[int]
     estimates: list[Estimate]
 
 
-def judged(name: str, curves: Sequence[Points], threshold: float | None, mode: Mode) -> Result:
-    """The result of a setting whose seeds gave these curves; without a threshold, no steps are counted."""
-    crossings = [math.inf if threshold is None else crossing(points, threshold, mode) for points in curves]
+def summarize_setting(name: str, curves: Sequence[Points], threshold: float | None, mode: Mode) -> Result:
+    """Return the result of a setting from its seeds' curves; without a threshold, no steps are counted."""
+    crossings = [math.inf if threshold is None else steps_to_threshold(points, threshold, mode) for points in curves]
     last = [points[-1][1] for points in curves]
     finite = [value for value in last if math.isfinite(value)]
     final = bootstrap(finite, interquartile_mean) if finite else Estimate(math.nan, math.nan, math.nan)
     return Result(name, curves, crossings, bootstrap(crossings, statistics.median), final, len(last) - len(finite))
 
 
-def crossing(points: Points, threshold: float, mode: Mode) -> float:
-    """The first step at which the metric is as good as the threshold, infinite if it never is."""
+def steps_to_threshold(points: Points, threshold: float, mode: Mode) -> float:
+    """Return the first step at which the metric reaches the threshold, infinite if it never does."""
     for step, value in points:
         if (value >= threshold) if mode == "max" else (value <= threshold):
             return step
@@ -63,7 +63,7 @@ def crossing(points: Points, threshold: float, mode: Mode) -> float:
 
 
 def interquartile_mean(values: Sequence[float]) -> float:
-    """Mean of the middle half: a quarter of the values, rounded down, is left out at either end.
+    """Return the mean of the middle half: a quarter of the values, rounded down, is left out at either end.
 
     Source: Agarwal et al. 2021, arXiv:2108.13264, section 4.3.
     """
@@ -72,7 +72,7 @@ def interquartile_mean(values: Sequence[float]) -> float:
 
 
 def bootstrap(values: Sequence[float], statistic: Callable[[Sequence[float]], float]) -> Estimate:
-    """A statistic of the seeds' values with its 95 % percentile bootstrap interval; the same every time it is asked.
+    """Return a statistic of the seeds' values with its 95 % percentile bootstrap interval; deterministic.
 
     Source: Efron 1979; Agarwal et al. 2021, arXiv:2108.13264, section 4.1.
     """
@@ -82,35 +82,37 @@ def bootstrap(values: Sequence[float], statistic: Callable[[Sequence[float]], fl
     return Estimate(statistic(values), resampled[cut], resampled[-cut - 1])
 
 
-def band(curves: Sequence[Points], most: int = 100) -> Band:
-    """The course of several seeds from where all have begun, at `most` steps; in between a curve keeps its value.
+def confidence_band(curves: Sequence[Points], most: int = 100) -> ConfidenceBand:
+    """Return the band of several seeds from the latest first step on, at `most` steps; constant between points.
 
     A single seed keeps all its steps.
 
-    Values that are not finite are left out, and curves of nothing else; no steps where nothing is left.
+    Non-finite values are left out, as are curves without finite values; without any curve there are no steps.
     """
     curves = [kept for points in curves if (kept := [point for point in points if math.isfinite(point[1])])]
     if not curves:
-        return Band([], [])
+        return ConfidenceBand([], [])
     if len(curves) == 1:
-        return Band([step for step, _ in curves[0]], [Estimate(value, value, value) for _, value in curves[0]])
+        return ConfidenceBand(
+            [step for step, _ in curves[0]], [Estimate(value, value, value) for _, value in curves[0]]
+        )
     first = max(points[0][0] for points in curves)
     steps = sorted({step for points in curves for step, _ in points if step >= first})
     steps = [steps[round(i * (len(steps) - 1) / (most - 1))] for i in range(most)] if len(steps) > most else steps
     columns = [value_at(points, steps) for points in curves]
     estimates = [bootstrap([column[i] for column in columns], interquartile_mean) for i in range(len(steps))]
-    return Band(steps, estimates)
+    return ConfidenceBand(steps, estimates)
 
 
 def value_at(points: Points, steps: Sequence[int]) -> list[float]:
-    """The newest value at or before each step."""
+    """Return the latest value at or before each step."""
     known = [step for step, _ in points]
     places = np.searchsorted(known, steps, side="right") - 1
     return [points[place][1] for place in places.tolist()]
 
 
 def table(results: Sequence[Result], metric: str, threshold: float | None) -> str:
-    """The comparison for a reader: one row a setting, the first one's steps as the measure of the others'."""
+    """Format the comparison: one row per setting, with steps relative to the first setting's."""
     width = max(len(result.name) for result in results) + 2
     reach = "" if threshold is None else f"{f'env steps to {metric} {threshold:g}':<40}"
     lines = [f"{'':<{width}}{reach}final {'value' if threshold is not None else metric} (IQM)"]
@@ -128,5 +130,5 @@ def table(results: Sequence[Result], metric: str, threshold: float | None) -> st
 
 
 def step(value: float) -> str:
-    """A number of steps in words."""
+    """Format a number of steps."""
     return f"{value:,.0f}" if math.isfinite(value) else "never"

@@ -1,1 +1,1 @@
-"""Say where the time of an iteration goes, and what to change."""
+"""Measure the parts of an iteration, and suggest changes."""

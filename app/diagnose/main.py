@@ -1,6 +1,6 @@
-"""`python -m app diagnose --config A.yaml`: where an iteration's time goes, what is in force, and what to change.
+"""`python -m app diagnose --config A.yaml`: measure an iteration's parts and settings, and suggest changes.
 
-A change is named with what it was measured to bring: a run that has it, next to the run that has not.
+Each suggested change is reported with its measured effect, from runs with and without it.
 """
 
 import argparse
@@ -14,14 +14,14 @@ from typing import Any
 
 import torch
 
-from app.cli.error_messages import refuse
+from app.cli.error_messages import exit_with_error
 from app.cli.import_policy import restrict_imports
-from app.cli.main import NOISE
-from app.diagnose.profiler import Diagnosed, described, measure
+from app.cli.main import IGNORED_WARNINGS
+from app.diagnose.profiler import UnstartedRun, build_run, measure
 from app.timing import device_name
 from callbacks.performance.execution_summary import table
 from datamodules.buffers.storage import free_bytes
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from modules.base.checks import divisors
 
 TESTS = ("all", "env", "inference", "update", "gpu")
@@ -29,12 +29,12 @@ SHARES = ("collect", "prepare", "update", "other")
 
 
 def main() -> None:
-    """Measure, print what was found, then one line of JSON.
+    """Measure, print the results, then one line of JSON.
 
     Raises:
-        SystemExit: with code 2 and one sentence when the input is bad.
+        SystemExit: with code 2 and one sentence for invalid input.
     """
-    for message in NOISE:
+    for message in IGNORED_WARNINGS:
         warnings.filterwarnings("ignore", message=message)
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
@@ -42,8 +42,8 @@ def main() -> None:
     options, words = parsed(sys.argv[2:])
     try:
         text = json.dumps(diagnosed(options.test, words))
-    except UsageError as error:
-        refuse(str(error))
+    except ConfigurationError as error:
+        exit_with_error(str(error))
     if options.json:
         options.json.write_text(text + "\n", encoding="utf-8")
     print(text)
@@ -60,29 +60,29 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def parsed(words: list[str]) -> tuple[argparse.Namespace, list[str]]:
-    """Our own options, checked, and the words that are left for `fit`.
+    """Parse and check the verb's options; return them and the remaining arguments for `fit`.
 
     Raises:
-        SystemExit: with code 2 and one sentence when they are bad.
+        SystemExit: with code 2 and one sentence if they are invalid.
     """
     try:
         options, rest = make_parser().parse_known_args(words)
     except argparse.ArgumentError as error:
-        refuse(f"`diagnose` was given no good {error.argument_name}: {error.message}.")
+        exit_with_error(f"`diagnose` was given no good {error.argument_name}: {error.message}.")
     if options.test not in TESTS:
-        refuse(f"--test is {options.test}; choose one of {', '.join(TESTS)}.")
+        exit_with_error(f"--test is {options.test}; choose one of {', '.join(TESTS)}.")
     if options.json and not options.json.absolute().parent.is_dir():
-        refuse(f"--json {options.json} cannot be written: there is no folder {options.json.parent}.")
+        exit_with_error(f"--json {options.json} cannot be written: there is no folder {options.json.parent}.")
     return options, rest
 
 
 def diagnosed(test: str, words: list[str]) -> dict[str, Any]:
-    """Everything that the test asks for, printed as it is found.
+    """Run the requested measurements and print each result.
 
     Raises:
-        UsageError: if the run cannot be made or would not fit into memory.
+        ConfigurationError: if the run cannot be created or would not fit into memory.
     """
-    run = described(words)
+    run = build_run(words)
     device = run.trainer.strategy.root_device
     head = {"config": " ".join(words), "device": device_name(device), "torch": torch.__version__, "test": test}
     memory = require_memory(run, device)
@@ -94,14 +94,14 @@ def diagnosed(test: str, words: list[str]) -> dict[str, Any]:
     print(table("Checks:", {name: str(value) for name, value in checks.items()}))
     place = bottleneck(found)
     print(f"Bottleneck: {place}.")
-    changes = [tried(flag, value, words) for flag, value in remedies(place, found["backend"], run)]
-    again = measure(described(words), "update")["env_steps_per_s"]
-    print("\n".join(verdicts(changes, found["env_steps_per_s"], again)))
+    changes = [measure_change(flag, value, words) for flag, value in candidate_changes(place, found["backend"], run)]
+    again = measure(build_run(words), "update")["env_steps_per_s"]
+    print("\n".join(report_changes(changes, found["env_steps_per_s"], again)))
     return head | found | {"env_steps_per_s_again": again, "bottleneck": place, "changes": changes, "checks": checks}
 
 
 def report(found: Mapping[str, Any]) -> Iterator[str]:
-    """What was measured, line by line."""
+    """Yield the lines of the report."""
     yield table("In force:", found["in_force"])
     iteration = found["iteration_s"]
     speed = f"{found['env_steps_per_s']:,.0f} env steps/s, evaluation and logging off"
@@ -121,60 +121,59 @@ def report(found: Mapping[str, Any]) -> Iterator[str]:
 
 
 def shares(found: Mapping[str, Any]) -> dict[str, float]:
-    """Seconds of each part of an iteration; stored data has none to collect."""
+    """Return the seconds of each part of an iteration; without collection for stored data."""
     return {name: found[f"{name}_s"] for name in SHARES if f"{name}_s" in found}
 
 
-def require_memory(run: Diagnosed, device: torch.device) -> dict[str, Any]:
-    """The size of a rollout's storage beside the free memory, in MiB; nothing where no rollout is made.
+def require_memory(run: UnstartedRun, device: torch.device) -> dict[str, Any]:
+    """Return the size of a rollout's storage and the free memory, in MiB; empty if there are no rollouts.
 
     Raises:
-        UsageError: if it does not fit; says how many environments would.
+        ConfigurationError: if it does not fit, with the number of environments that would.
     """
     data = run.datamodule
-    if not data.acts:
+    if not data.collects_online:
         return {}
-    copies = 1 + ("collect" in data.beside)  # what is learned from stays while the next is collected
-    needed, free = copies * rollout_bytes(data.spaces, data.horizon, data.num_envs), free_bytes(device)
+    copies = 1 + ("collect" in data.concurrent_phases)  # what is learned from stays while the next is collected
+    needed, free = copies * rollout_bytes(data.spaces, data.rollout_length, data.num_envs), free_bytes(device)
     if needed > free:
         fitting = int(data.num_envs * free / needed)
-        raise UsageError(
-            f"A rollout of {data.num_envs} x {data.horizon} steps needs {needed / 2**20:,.0f} MiB, and {device} has"
-            f" {free / 2**20:,.0f} MiB free: set data.num_envs to at most {fitting}, or a shorter data.horizon."
+        raise ConfigurationError(
+            f"A rollout of {data.num_envs} x {data.rollout_length} steps needs {needed / 2**20:,.0f} MiB, and"
+            f" {device} has"
+            f" {free / 2**20:,.0f} MiB free: set data.num_envs to at most {fitting}, or a shorter data.rollout_length."
         )
     return {"rollout_mib": round(needed / 2**20, 2), "free_mib": round(free / 2**20)}
 
 
-def rollout_bytes(spaces: Mapping[str, Any], horizon: int, num_envs: int) -> int:
-    """Size of the storage of T steps of B rows, from the spaces alone; what networks remember is not counted."""
-    rows, obs = num_envs * spaces["agents"], torch.Size(spaces["obs_shape"]).numel()
+def rollout_bytes(spaces: Mapping[str, Any], steps: int, num_envs: int) -> int:
+    """Return the size of the storage of T steps of B rows, from the spaces; policy states are not counted."""
+    rows, obs = num_envs * spaces["num_agents"], torch.Size(spaces["obs_shape"]).numel()
     obs_bytes = obs * getattr(torch, spaces["obs_dtype"]).itemsize
     parts = len(spaces["action_low"]) * 4 or len(spaces["action_sizes"]) * 8
-    logits = len(spaces["action_sizes"]) if spaces["action_kind"] == "binary" else sum(spaces["action_sizes"])
+    logits = len(spaces["action_sizes"]) if spaces["action_type"] == "binary" else sum(spaces["action_sizes"])
     flags, reward, policy = 4, 4, 4 * (len(spaces["action_low"]) or logits)
-    return rows * ((horizon + 1) * obs_bytes + horizon * (parts + flags + reward + policy))
+    return rows * ((steps + 1) * obs_bytes + steps * (parts + flags + reward + policy))
 
 
-def checked(run: Diagnosed, found: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
-    """Settings that cost speed silently: minibatches, TF32, compilation, threads."""
+def checked(run: UnstartedRun, found: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
+    """Check settings that reduce speed: minibatches, TF32, compilation, threads."""
     checks: dict[str, Any] = {"peak_memory_mib": round(found["peak_memory_mib"])}
-    if minibatches := getattr(run.model, "minibatches", None):
-        rows = run.datamodule.rows_per_rollout
-        checks["minibatches"] = f"{minibatches} of {rows // minibatches} rows"
+    if num_minibatches := getattr(run.model, "num_minibatches", None):
+        rows = run.datamodule.transitions_per_rollout
+        checks["num_minibatches"] = f"{num_minibatches} of {rows // num_minibatches} rows"
         checks["minibatches_that_divide"] = [divisor for divisor in divisors(rows) if divisor <= 128]
     if device.type == "cuda" and torch.get_float32_matmul_precision() == "highest":
         checks["tf32"] = "off: torch.set_float32_matmul_precision('high') would turn it on"
     if names := found.get("could_be_compiled"):
-        checks["compile"] = (
-            f"{', '.join(names)} eager; callbacks.performance.compile.Compile would compile that (not tried here)"
-        )
+        checks["compile"] = f"{', '.join(names)} eager; callbacks.Compile would compile that (not tried here)"
     if threads := found.get("threads_ms"):
         checks["threads"] = {number: round(milliseconds, 3) for number, milliseconds in threads.items()}
     return checks
 
 
 def bottleneck(found: Mapping[str, Any]) -> str:
-    """The largest part of an iteration; of collecting, the larger of environment and inference."""
+    """Return the largest part of an iteration; for collection, the larger of environment and inference."""
     seconds = shares(found)
     largest = max(seconds, key=seconds.__getitem__)
     if largest != "collect":
@@ -183,35 +182,39 @@ def bottleneck(found: Mapping[str, Any]) -> str:
     return "collect (environment)" if found["environment"]["step_s"] >= inference else "collect (inference)"
 
 
-def remedies(place: str, backend: str | None, run: Diagnosed) -> Iterator[tuple[str, str]]:
-    """Settings that can help there, as flag and value; whether they do is for a measurement to say."""
+def candidate_changes(place: str, backend: str | None, run: UnstartedRun) -> Iterator[tuple[str, str]]:
+    """Yield settings that may speed up a part, as flag and value; a measurement decides."""
     data, model = run.datamodule, run.model
     if place == "collect (environment)" and backend == "sync":
         yield "--data.backend", "vector"
-    if data.acts and model.corrects_staleness and not data.beside:
-        yield "--data.staleness", "1"
-    minibatches = getattr(model, "minibatches", 1)
-    if place == "update" and minibatches > 1:
-        yield "--model.minibatches", str(minibatches // divisors(minibatches)[1])
+    if data.collects_online and model.supports_policy_lag and not data.concurrent_phases:
+        yield "--data.policy_lag", "1"
+    num_minibatches = getattr(model, "num_minibatches", 1)
+    if place == "update" and num_minibatches > 1:
+        yield "--model.num_minibatches", str(num_minibatches // divisors(num_minibatches)[1])
     if place == "update" and run.trainer.strategy.root_device.type == "cuda" and run.trainer.precision == "32-true":
         yield "--trainer.precision", "bf16-mixed"
-    yield ("--data.num_envs", str(2 * data.num_envs)) if data.acts else ("--data.batch_size", str(2 * data.batch_size))
+    yield (
+        ("--data.num_envs", str(2 * data.num_envs))
+        if data.collects_online
+        else ("--data.batch_size", str(2 * data.batch_size))
+    )
 
 
-def tried(flag: str, value: str, words: list[str]) -> dict[str, Any]:
-    """What a run with one more setting reaches; `refused` where it cannot be."""
+def measure_change(flag: str, value: str, words: list[str]) -> dict[str, Any]:
+    """Measure a run with one more setting; `refused` if it is invalid."""
     setting = f"{flag} {value}"
     try:
         return {
             "setting": setting,
-            "env_steps_per_s": measure(described([*words, flag, value]), "update")["env_steps_per_s"],
+            "env_steps_per_s": measure(build_run([*words, flag, value]), "update")["env_steps_per_s"],
         }
-    except UsageError as refusal:
+    except ConfigurationError as refusal:
         return {"setting": setting, "refused": str(refusal)}
 
 
-def verdicts(changes: Sequence[Mapping[str, Any]], first: float, again: float) -> Iterator[str]:
-    """What each change gave beside the run as it is, which was measured before and after them."""
+def report_changes(changes: Sequence[Mapping[str, Any]], first: float, again: float) -> Iterator[str]:
+    """Yield lines on the effect of each change, relative to the run without it, measured before and after."""
     low, high = sorted((first, again))
     yield f"As it is: {low:,.0f} to {high:,.0f} env steps/s in two runs."
     for change in changes:

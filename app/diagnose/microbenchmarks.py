@@ -1,4 +1,4 @@
-"""The parts of collecting, each by itself: environments with random actions, and the policy's decisions."""
+"""Time the parts of collection separately: environments with random actions, and policy calls."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,69 +7,69 @@ import torch
 from torch import Tensor
 
 from app.timing import Latency, latency
-from datamodules.collect.collector import Collector
-from datamodules.core.phase import Joint
-from datamodules.core.types import Spaces, State
+from datamodules.collect.collector import RolloutCollector
+from datamodules.core.phase import Phase
+from datamodules.core.types import PolicyInput, SpaceSpec, State
 
 
 class Part:
-    """A function in the form that it has within the collect joint of a run: eager, compiled, or captured."""
+    """Function in the execution mode of the collect phase: eager, compiled, or captured."""
 
-    def __init__(self, function: Callable[..., Any], collector: Collector, name: str):
+    def __init__(self, function: Callable[..., Any], collector: RolloutCollector, name: str):
         self.function, self.name = function, name
-        self.mode = (collector.joint if collector.pure else collector.acting[0].joint).mode
+        self.mode = (collector.phase if collector.stateless_envs else collector.policy_runners[0].phase).mode
         self.device = collector.envs.device
 
-    def joint(self, function: Callable[..., Any]) -> Joint[Any]:
-        """`function`, which calls `once`."""
-        joint = Joint(function, self.device, name=self.name, parts=[(self, "once")])
-        joint.mode = self.mode
-        return joint
+    def phase(self, function: Callable[..., Any]) -> Phase[Any]:
+        """Return a phase of `function`, which calls `call`."""
+        phase = Phase(function, self.device, name=self.name, compile_targets=[(self, "call")])
+        phase.mode = self.mode
+        return phase
 
-    def once(self, *args: Any, **kwargs: Any) -> Any:
-        """One call."""
+    def call(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function once."""
         return self.function(*args, **kwargs)
 
     def steps(self, state: State, actions: Tensor, noise: Tensor) -> State:
-        """As many steps of environments made of tensors as there are actions `[T, B, ...]`."""
+        """Step on-device environments once per action of `[T, B, ...]`."""
         for action, draw in zip(actions.unbind(), noise.unbind(), strict=True):
-            state, *_ = self.once(state, action, draw)
+            state, *_ = self.call(state, action, draw)
         return state
 
 
 @torch.no_grad()
-def environment_alone(collector: Collector, seconds: float) -> float:
-    """Seconds of one vector step with random actions, from a measurement that takes `seconds`.
+def time_env_only(collector: RolloutCollector, seconds: float) -> float:
+    """Return the seconds per vector step with random actions, from a measurement that takes `seconds`.
 
-    The environments move on: what the collector knows of them is no longer so.
+    The environments advance: the collector's state is invalid afterwards.
     """
-    envs, horizon = collector.envs, collector.horizon
-    actions = random_actions(envs.spaces, (horizon, collector.rows), envs.device)
-    if collector.pure is None:
-        return latency(lambda: [envs.step(action) for action in actions], seconds, envs.device).mean / horizon
-    state, noise = collector.pure.state, envs.noise(horizon)
-    part = Part(collector.pure.advance, collector, "environment alone")
-    joint = part.joint(part.steps)
-    return latency(lambda: joint(state, actions, noise), seconds, envs.device).mean / horizon
+    envs, steps = collector.envs, collector.rollout_length
+    actions = random_actions(envs.spaces, (steps, collector.rows), envs.device)
+    if collector.stateless_envs is None:
+        return latency(lambda: [envs.step(action) for action in actions], seconds, envs.device).mean / steps
+    state, noise = collector.stateless_envs.state, envs.noise(steps)
+    part = Part(collector.stateless_envs.stateless_step, collector, "environment alone")
+    phase = part.phase(part.steps)
+    return latency(lambda: phase(state, actions, noise), seconds, envs.device).mean / steps
 
 
 @torch.no_grad()
-def policy_alone(collector: Collector, seconds: float) -> Latency:
-    """Seconds of one decision for all rows, waited for, from a measurement that takes `seconds`."""
-    live, device = collector.live, collector.envs.device
+def time_policy_only(collector: RolloutCollector, seconds: float) -> Latency:
+    """Return the seconds per policy call for all rows, synchronized, from a measurement that takes `seconds`."""
+    state, device = collector.state, collector.envs.device
     generator = torch.Generator(device).manual_seed(0)
-    noise, mask = collector.actor.noise((collector.rows,), generator), live.masks.get("action_mask")
-    part = Part(collector.actor.act, collector, "policy alone")
-    joint = part.joint(lambda obs, state, reset, mask, noise: part.once(obs, state, reset, mask=mask, noise=noise))
-    return latency(lambda: joint(live.obs, live.actor, live.reset, mask, noise), seconds, device)
+    noise, mask = collector.policy.noise((collector.rows,), generator), state.masks.get("action_mask")
+    part = Part(collector.policy.act, collector, "policy alone")
+    phase, inputs = part.phase(part.call), PolicyInput(state.obs, state.policy_state, state.episode_start, mask)
+    return latency(lambda: phase(inputs, noise), seconds, device)
 
 
-def random_actions(spaces: Spaces, shape: tuple[int, ...], device: torch.device) -> Tensor:
-    """Uniform actions of leading dimensions `shape`, as a policy would give them."""
+def random_actions(spaces: SpaceSpec, shape: tuple[int, ...], device: torch.device) -> Tensor:
+    """Draw uniform actions of leading dimensions `shape`, in the policy's format."""
     generator = torch.Generator(device).manual_seed(0)
-    if spaces["action_kind"] == "continuous":
+    if spaces["action_type"] == "continuous":
         low, high = (torch.tensor(spaces[bound], device=device) for bound in ("action_low", "action_high"))
         return low + (high - low) * torch.rand((*shape, len(low)), generator=generator, device=device)
     sizes = spaces["action_sizes"]
     parts = [torch.randint(size, shape, generator=generator, device=device) for size in sizes]
-    return parts[0] if spaces["action_kind"] == "discrete" else torch.stack(parts, -1)
+    return parts[0] if spaces["action_type"] == "discrete" else torch.stack(parts, -1)

@@ -1,4 +1,4 @@
-"""A few seconds of the run that a command line describes, to see what it does and what each part of it costs."""
+"""Run a command line's training for a few seconds, and measure its parts."""
 
 import sys
 import time
@@ -8,26 +8,27 @@ from typing import Any
 from lightning.pytorch import Callback, Trainer
 
 from app.cli.main import TRAINER_DEFAULTS, LeydenCLI
-from app.cli.parser import OneSentenceParser
-from app.diagnose.microbenchmarks import environment_alone, policy_alone
-from app.peers.base import FOREVER
+from app.cli.parser import ConciseParser
+from app.diagnose.microbenchmarks import time_env_only, time_policy_only
+from app.peers.base import UNREACHABLE_STEPS
 from app.timing import peak_memory_mib, synchronize
 from callbacks.performance.compile import Compile
-from callbacks.performance.execution_summary import backend, in_force
-from callbacks.performance.gpu_monitor import Watch, device_uuid, measured
-from callbacks.performance.nvml import NVML, NoNVML
-from callbacks.performance.thread_tuner import Sample, Threads, climb, most_threads
-from callbacks.performance.throughput import joints
-from datamodules.core.errors import UsageError
+from callbacks.performance.execution_summary import backend, execution_summary
+from callbacks.performance.gpu_monitor import SamplerThread, device_uuid, measured
+from callbacks.performance.nvml import NVML, NvmlUnavailable
+from callbacks.performance.thread_tuner import ThreadTuner, WorkloadTimer, hill_climb, most_threads
+from callbacks.performance.throughput import phases
+from datamodules.core.errors import ConfigurationError
+from modules.manual_backward.callback import ManualBackward
 
 WARM_UP = 3
-"""Trainer batches before the clock starts: the first one compiles."""
+"""Trainer batches before the measurement: the first one compiles."""
 
 SECONDS = 2.0
 """Length of each measurement."""
 
 OF_ACTING = ("env", "inference")
-"""Tests of what a run does only where its policy acts."""
+"""Measurements that require a policy that collects."""
 
 QUIET: dict[str, Any] = {
     "logger": False,
@@ -39,46 +40,46 @@ QUIET: dict[str, Any] = {
     "num_nodes": 1,
     "strategy": "auto",
 }
-"""One process that only trains."""
+"""Settings of a single process that only trains."""
 
 
-class Diagnosed(LeydenCLI):
-    """The run that `fit` would make of the same words, with nothing but what decides the joints' speed."""
+class UnstartedRun(LeydenCLI):
+    """Run of `fit` with the same arguments, without parts that do not affect the phases' speed."""
 
     def _run_subcommand(self, subcommand: str) -> None:
-        """Wait: `measure` runs it."""
+        """Do nothing: `measure` runs it."""
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
-        """Make a quiet Trainer.
+        """Create a Trainer without logging and evaluation.
 
         Raises:
-            UsageError: if a checkpoint was given.
+            ConfigurationError: if a checkpoint was given.
         """
         if self.ckpt_path is not None:
-            raise UsageError("`diagnose` measures a run from its start: leave `--ckpt_path` out.")
+            raise ConfigurationError("`diagnose` measures a run from its start: leave `--ckpt_path` out.")
         self.save_config_callback, self.trainer_defaults = None, TRAINER_DEFAULTS
         own = self.config_init[self.subcommand].trainer.callbacks or []
-        kept = [callback for callback in own if isinstance(callback, Compile | Threads)]
-        return super().instantiate_trainer(**kwargs, **QUIET, callbacks=kept)
+        kept = [callback for callback in own if isinstance(callback, Compile | ThreadTuner)]
+        return super().instantiate_trainer(**kwargs, **QUIET, callbacks=[*kept, ManualBackward()])
 
 
-class Measurement(Callback):
-    """Measures between two iterations of a fit and ends it; `found` is what came out, in seconds."""
+class ProfilerCallback(Callback):
+    """Measure between two iterations of a fit and end it; `found` holds the results in seconds."""
 
     acts_per_iteration = False
 
     def __init__(self, test: str):
         self.test, self.batches, self.begun = test, 0, 0.0
         self.found: dict[str, Any] = {}
-        self.watch: Watch | None = None
+        self.watch: SamplerThread | None = None
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Warm up, let the Trainer run while the clock does, then look at the parts alone."""
+        """Warm up, time the Trainer, then time the parts separately."""
         self.batches += 1
         if self.batches < WARM_UP:
             return
         if self.batches == WARM_UP:
-            self.found["in_force"] = in_force(trainer, pl_module)
+            self.found["in_force"] = execution_summary(trainer, pl_module)
             collector = trainer.datamodule.collector
             self.found["backend"] = None if collector is None else backend(collector.envs)
             self._begin(trainer, pl_module)
@@ -92,17 +93,19 @@ class Measurement(Callback):
         if device.type == "cuda" and self.test in ("all", "gpu"):
             self._watch_gpu(device.index or 0)
         synchronize(device)
-        known = joints(trainer, pl_module)
-        self.found["could_be_compiled"] = [name for name, each in known.items() if each.parts and each.mode == "off"]
-        for joint in known.values():
-            joint.seconds()
+        known = phases(trainer, pl_module)
+        self.found["could_be_compiled"] = [
+            name for name, each in known.items() if each.compile_targets and each.mode == "off"
+        ]
+        for phase in known.values():
+            phase.pop_seconds()
         self.begun, self._before = time.perf_counter(), (trainer.global_step, pl_module.env_steps)
 
     def _watch_gpu(self, index: int) -> None:
         try:
-            self.watch = Watch(NVML({index: device_uuid(index)}), interval_s=0.1)
+            self.watch = SamplerThread(NVML({index: device_uuid(index)}), interval_s=0.1)
             self.watch.start()
-        except NoNVML as reason:
+        except NvmlUnavailable as reason:
             self.found["gpu"] = str(reason)
 
     def _end(self, trainer: Trainer, pl_module: Any) -> None:
@@ -111,14 +114,16 @@ class Measurement(Callback):
         elapsed = time.perf_counter() - self.begun
         if self.watch is not None:
             self.watch.stop()
-            self.found["gpu"] = {tag.rpartition("/")[2]: value for tag, value in measured(self.watch.take()).items()}
+            self.found["gpu"] = {
+                tag.rpartition("/")[2]: value for tag, value in measured(self.watch.record_sample()).items()
+            }
         iterations = trainer.global_step - self._before[0]
-        spent = {name: joint.seconds() / iterations for name, joint in joints(trainer, pl_module).items()}
+        spent = {name: phase.pop_seconds() / iterations for name, phase in phases(trainer, pl_module).items()}
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
-        taken = sum(seconds for name, seconds in spent.items() if name not in data.beside)
+        taken = sum(seconds for name, seconds in spent.items() if name not in data.concurrent_phases)
         spent["other"] = max(0.0, elapsed / iterations - taken)
         self.found |= {
-            "beside": list(data.beside),
+            "beside": list(data.concurrent_phases),
             "env_steps_per_s": (pl_module.env_steps - self._before[1]) / elapsed,
             "iteration_s": elapsed / iterations,
             **{f"{name}_s": seconds for name, seconds in spent.items()},
@@ -129,49 +134,51 @@ class Measurement(Callback):
         collector = trainer.datamodule.collector
         if collector is None:
             return
-        trainer.datamodule.settle()
+        trainer.datamodule.wait()
         if self.test == "all" and collector.envs.device.type == "cpu":
-            _, times = climb(Sample(trainer, pl_module).seconds, most_threads(1 + len(trainer.datamodule.beside)))
+            _, times = hill_climb(
+                WorkloadTimer(trainer, pl_module).seconds, most_threads(1 + len(trainer.datamodule.concurrent_phases))
+            )
             self.found["threads_ms"] = {threads: seconds * 1e3 for threads, seconds in times.items()}
         with trainer.precision_plugin.forward_context():
             if self.test in ("all", "inference"):
-                call = policy_alone(collector, SECONDS / 2)
+                call = time_policy_only(collector, SECONDS / 2)
                 named = {f"{name}_ms": seconds * 1e3 for name, seconds in call._asdict().items()}
                 self.found["inference"] = {"rows": collector.rows, **named}
             if self.test in ("all", "env"):
-                step_s = environment_alone(collector, SECONDS / 2)
+                step_s = time_env_only(collector, SECONDS / 2)
                 speed = collector.rows / step_s
                 self.found["environment"] = {"step_s": step_s, "env_steps_per_s": speed}
 
 
-def described(words: Sequence[str]) -> Diagnosed:
-    """Data, model and Trainer of `fit` with these words, endless and not yet run.
+def build_run(words: Sequence[str]) -> UnstartedRun:
+    """Create data, model and Trainer of `fit` with these arguments, without an end, and do not run it.
 
     Raises:
-        UsageError, SystemExit: when the words are bad.
+        ConfigurationError, SystemExit: if the arguments are invalid.
     """
     sys.argv[1:] = ["fit", *words]
-    OneSentenceParser.begin()
-    run = Diagnosed()
-    run.datamodule.total_env_steps = FOREVER
+    ConciseParser.begin()
+    run = UnstartedRun()
+    run.datamodule.total_env_steps = UNREACHABLE_STEPS
     return run
 
 
-def measure(run: Diagnosed, test: str) -> dict[str, Any]:
-    """Fit for a moment; what was found, times in seconds an iteration.
+def measure(run: UnstartedRun, test: str) -> dict[str, Any]:
+    """Run a short fit and return the results, times in seconds per iteration.
 
     Args:
-        test: all | env | inference | update | gpu: which parts to look at besides the iteration.
+        test: all | env | inference | update | gpu: parts to measure besides the iteration.
 
     Raises:
-        UsageError: as fit does, and where there is no such part.
+        ConfigurationError: as fit does, and if there is no such part.
     """
-    if test in OF_ACTING and not run.datamodule.acts:
-        raise UsageError(
+    if test in OF_ACTING and not run.datamodule.collects_online:
+        raise ConfigurationError(
             f"--test is {test}, but data that was stored before steps no environment and asks no policy: use --test"
             " update."
         )
-    measurement = Measurement(test)
+    measurement = ProfilerCallback(test)
     trainer: Any = run.trainer
     trainer.callbacks.append(measurement)
     trainer.fit(run.model, datamodule=run.datamodule)

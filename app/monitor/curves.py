@@ -1,4 +1,4 @@
-"""The curves of a run as they grow, and each as one line of text."""
+"""Curves of a running run, and sparklines of them."""
 
 import math
 from collections.abc import Sequence
@@ -12,13 +12,13 @@ MAX_POINTS = 4096
 
 
 class Curve:
-    """The points of one tag, in order of their steps; every second one is dropped when they become too many."""
+    """Points of one tag, in order of their steps; every second one is dropped if there are too many."""
 
     def __init__(self) -> None:
         self.points: list[tuple[int, float]] = []
 
     def add(self, step: int, value: float) -> None:
-        """Add a point; it replaces later ones, which a run that was resumed before them has written anew."""
+        """Add a point; it replaces later ones, which a run resumed from an earlier step writes again."""
         while self.points and self.points[-1][0] >= step:
             self.points.pop()
         self.points.append((step, value))
@@ -27,7 +27,7 @@ class Curve:
 
     @property
     def last(self) -> tuple[int, float]:
-        """Step and value of the newest point."""
+        """Return step and value of the newest point."""
         return self.points[-1]
 
 
@@ -40,7 +40,7 @@ class Curves:
         self._files: dict[Path, EventFile] = {}
 
     def refresh(self) -> None:
-        """Read what the run wrote since the last call; a file that cannot be read now is left for the next."""
+        """Read the data written since the last call; an unreadable file is left for the next call."""
         for path in sorted(self.run.glob(EVENT_FILES)):
             try:
                 for tag, step, value in self._files.setdefault(path, EventFile(path)).read():
@@ -50,17 +50,17 @@ class Curves:
 
     @property
     def env_steps(self) -> int:
-        """How far the run is."""
+        """Return the env steps of the newest point."""
         return max((curve.last[0] for curve in self.by_tag.values()), default=0)
 
     @property
     def written_at(self) -> float | None:
-        """The newest time in what was read, in seconds since the epoch; None if its files are gone."""
+        """Return the newest time in the data, in seconds since the epoch; None if the files are gone."""
         times = [file.written_at for path, file in self._files.items() if path.is_file()]
         return max((time for time in times if time is not None), default=None)
 
     def groups(self) -> dict[str, dict[str, Curve]]:
-        """The curves by group, then by name: `train/policy_loss` is `policy_loss` of `train`."""
+        """Return the curves by group, then by name: `train/policy_loss` is `policy_loss` of `train`."""
         grouped: dict[str, dict[str, Curve]] = {}
         for tag, curve in self.by_tag.items():
             group, slash, name = tag.partition("/")
@@ -69,7 +69,7 @@ class Curves:
 
 
 def sparkline(points: Sequence[tuple[int, float]], width: int) -> str:
-    """The course of a curve in `width` characters: means over equal stretches of steps; one without points is level."""
+    """Return a sparkline of `width` characters: means over equal intervals of steps; empty intervals repeat values."""
     finite = [(step, value) for step, value in points if math.isfinite(value)]
     if not finite:
         return ""

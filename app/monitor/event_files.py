@@ -1,4 +1,4 @@
-"""Reads the scalars of TensorBoard's event files while they grow, with TensorBoard's own reader."""
+"""Read the scalars of growing TensorBoard event files, with TensorBoard's reader."""
 
 import re
 from collections import Counter
@@ -9,11 +9,11 @@ from tensorboard.backend.event_processing.event_accumulator import SCALARS, Even
 from tensorboard.compat import tf
 
 EVENT_FILES = "events.out.tfevents.*"
-"""The names of event files."""
+"""Name pattern of event files."""
 
 
 class Scalar(NamedTuple):
-    """One point of a curve."""
+    """Point of a curve."""
 
     tag: str
     step: int
@@ -21,10 +21,10 @@ class Scalar(NamedTuple):
 
 
 class EventFile:
-    """One event file, read from where the last read ended.
+    """Event file that is read incrementally.
 
     Attributes:
-        written_at: the newest time inside what was read, in seconds since the epoch; None before there is one.
+        written_at: newest time in the data read so far, in seconds since the epoch; None before there is one.
     """
 
     def __init__(self, path: Path):
@@ -34,9 +34,9 @@ class EventFile:
         self._taken: Counter[str] = Counter()
 
     def read(self) -> list[Scalar]:
-        """Read the scalars appended since the last read, tag by tag.
+        """Read the scalars appended since the last read, ordered by tag.
 
-        A record that is only half written yet is left for the next read; reading ends at one that is damaged.
+        An incomplete record is left for the next read; reading ends at a damaged one.
 
         Raises: OSError if the file cannot be read.
         """
@@ -61,7 +61,7 @@ class EventFile:
 
 
 def newest_event_time(path: Path) -> float | None:
-    """The newest time inside an event file; else the time in its name, at which it was made; None without either."""
+    """Return the newest time inside an event file; else the creation time in its name; None without either."""
     named, file = re.match(r"events\.out\.tfevents\.(\d+)\.", path.name), EventFile(path)
     try:
         file.read()

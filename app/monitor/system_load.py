@@ -1,33 +1,33 @@
-"""What this machine is doing: processors and memory from /proc, GPUs from NVML. What cannot be seen is left out."""
+"""Load of this machine: processors and memory from /proc, GPUs from NVML; unavailable values are omitted."""
 
 import math
 import os
 from contextlib import suppress
 from pathlib import Path
 
-from callbacks.performance.nvml import NVML, NoNVML, Reading
+from callbacks.performance.nvml import NVML, GpuReading, NvmlUnavailable
 
 PROC = Path("/proc")
 GIB = 2**20
-"""Of the kibibytes that /proc counts in."""
+"""Kibibytes per gibibyte; /proc counts in kibibytes."""
 
 
 class MachineLoad:
-    """The load of this machine, looked at now and then.
+    """Load of this machine, sampled on request.
 
     Args:
-        proc: where the kernel tells.
+        proc: path of the proc file system.
     """
 
     def __init__(self, proc: Path = PROC):
         self.proc = proc
         self._ticks: tuple[int, int] | None = None
         self._nvml: NVML | None = None
-        with suppress(NoNVML):
+        with suppress(NvmlUnavailable):
             self._nvml = NVML()
 
     def lines(self) -> list[str]:
-        """One line about processors and memory, and one a GPU. The processors' share is that since the last call."""
+        """Return one line for processors and memory, and one per GPU; processor load is that since the last call."""
         host = ", ".join(part for part in (self._processors(), self._memory()) if part)
         readings = self._nvml.sample() if self._nvml else {}
         names = self._nvml.names if self._nvml else {}
@@ -56,8 +56,8 @@ class MachineLoad:
         return f"memory {used:.1f} of {total:.1f} GiB"
 
 
-def gpu_line(index: int, name: str, reading: Reading) -> str:
-    """One GPU in words, without what it does not tell."""
+def gpu_line(index: int, name: str, reading: GpuReading) -> str:
+    """Format one GPU's reading, without unavailable values."""
     parts = {
         f"{reading.utilisation:.0f} % busy": reading.utilisation,
         f"memory {reading.memory_mib / 1024:.1f} of {reading.memory_total_mib / 1024:.1f} GiB": reading.memory_mib,

@@ -1,1 +1,1 @@
-"""Run other libraries on the same task, for `benchmark`."""
+"""Train other libraries on the same task, for `benchmark`."""

@@ -1,4 +1,4 @@
-"""What every peer's driver needs: a task without what cannot be translated, and the two libraries' way to run one."""
+"""Parts shared by all peers: the task, checks of its settings, and drivers of Stable-Baselines3 and skrl."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -9,32 +9,32 @@ import torch
 from torch import Tensor, nn
 
 from app.peers.pacer import Pace
-from datamodules.core.errors import UsageError
-from datamodules.replay import ReplayData
+from datamodules.core.errors import ConfigurationError
+from datamodules.replay import ReplayDataModule
 from modules.networks.mlp import MLP
 
-FOREVER = 10**12
-"""Environment steps that no benchmark reaches, so that schedules stay at their start."""
+UNREACHABLE_STEPS = 10**12
+"""Number of environment steps that no benchmark reaches, so that schedules stay at their initial value."""
 
 Compute = Callable[[Any, dict[str, Tensor]], tuple[Tensor, dict[str, Any]]]
-"""From a model of skrl's and its inputs, its output and extras."""
+"""Function of a skrl model and its inputs that returns output and extras."""
 
 QUIET = {"experiment": {"write_interval": 0, "checkpoint_interval": 0}}
-"""skrl's settings for an agent that writes nothing."""
+"""Settings of a skrl agent that writes no files."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What to train, in the words of our configs.
+    """Training task with the settings of our configs.
 
-    env: a Gymnasium id.   horizon: vector steps of an iteration.   hidden, activation: of every network, which are
-    separate.   learning_rate: of every optimizer.
+    env: a Gymnasium id.   vector_steps: per iteration.   hidden, activation: of every network; they are separate.
+    learning_rate: of every optimizer.
     """
 
     env: str
     env_kwargs: dict[str, Any]
     num_envs: int
-    horizon: int
+    vector_steps: int
     hidden: tuple[int, ...]
     activation: type[nn.Module]
     learning_rate: float
@@ -42,13 +42,13 @@ class Task:
 
     @property
     def env_steps(self) -> int:
-        """Environment steps of an iteration."""
-        return self.num_envs * self.horizon
+        """Return the environment steps of an iteration."""
+        return self.num_envs * self.vector_steps
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayTask(Task):
-    """What an off-policy algorithm trains.   updates: of an iteration."""
+    """Training task of an off-policy algorithm.   updates: per iteration."""
 
     batch_size: int
     updates: int
@@ -56,33 +56,37 @@ class ReplayTask(Task):
     learning_starts: int
 
 
-def refuse_without_counterpart(who: str, changes: Mapping[str, bool]) -> None:
-    """Raises: UsageError for the first change, `KEY=VALUE`, that is needed before a peer has a counterpart."""
+def check_translatable(who: str, changes: Mapping[str, bool]) -> None:
+    """Raise ConfigurationError for the first change, `KEY=VALUE`, that is needed for a peer to have a counterpart."""
     for change, needed in changes.items():
         if needed:
-            raise UsageError(f"{who} has no exact counterpart of `{change.partition('=')[0]}`: add `--set {change}`.")
+            raise ConfigurationError(
+                f"{who} has no exact counterpart of `{change.partition('=')[0]}`: add `--set {change}`."
+            )
 
 
 def mlp_shape(network: nn.Module, who: str) -> tuple[tuple[int, ...], type[nn.Module]]:
-    """Widths of the layers and the activation after each.
+    """Return widths of the layers and the activation after each.
 
-    Raises: UsageError unless the network is a plain MLP.
+    Raises: ConfigurationError unless the network is a plain MLP.
     """
     layers = [layer for layer in network.modules() if not list(layer.children())]
     kinds = {type(layer) for layer in layers if not isinstance(layer, nn.Linear | nn.Flatten)}
     if type(network) is not MLP or network.scale != 1 or len(kinds) != 1:
-        raise UsageError(f"{who} is compared on plain MLPs only: use `modules.networks.MLP`, no layer_norm, scale 1.")
+        raise ConfigurationError(
+            f"{who} is compared on plain MLPs only: use `modules.networks.MLP`, no layer_norm, scale 1."
+        )
     return tuple(layer.out_features for layer in layers if isinstance(layer, nn.Linear)), kinds.pop()
 
 
-def as_they_are(task: type[Task], *owners: object) -> dict[str, Any]:
-    """The settings of a task that data and model hold under the same name."""
+def common_settings(task: type[Task], *owners: object) -> dict[str, Any]:
+    """Return the settings of a task that data and model have under the same name."""
     names = {field.name for field in fields(task)}
     return {name: getattr(owner, name) for owner in owners for name in names if name in vars(owner)}
 
 
-def replay_changes(data: ReplayData) -> dict[str, bool]:
-    """The changes that replay needs before a peer has a counterpart, and whether they are needed."""
+def replay_changes(data: ReplayDataModule) -> dict[str, bool]:
+    """Return the changes of the data's settings that peers require, and whether each is needed."""
     return {
         "data.n_step=1": data.n_step > 1,
         "data.priority_alpha=0": data.priority_alpha > 0,
@@ -91,21 +95,21 @@ def replay_changes(data: ReplayData) -> dict[str, bool]:
 
 
 def run_sb3(agent: str, task: Task, pace: Pace, *, after: int = 0, **settings: Any) -> None:
-    """Stable-Baselines3: DummyVecEnv, on the CPU, no logging.
+    """Train a Stable-Baselines3 agent: DummyVecEnv, on the CPU, no logging.
 
     Args:
-        agent: the class's name.   after: environment steps before which no iteration is counted.
-        settings: of the agent, beside those that all tasks have.
+        agent: name of the class.   after: environment steps before iterations are counted.
+        settings: settings of the agent in addition to those of all tasks.
     """
     import stable_baselines3
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
 
     class Paced(BaseCallback):
-        """Ticks where the next rollout begins: an iteration is over."""
+        """Callback that calls `Pace.count` at the start of the next rollout, when an iteration is over."""
 
         def _on_rollout_start(self) -> None:
-            if self.num_timesteps > after and not pace.tick(task.env_steps):
+            if self.num_timesteps > after and not pace.count(task.env_steps):
                 raise SystemExit(0)
 
         def _on_step(self) -> bool:
@@ -119,11 +123,11 @@ def run_sb3(agent: str, task: Task, pace: Pace, *, after: int = 0, **settings: A
         policy_kwargs={"net_arch": list(task.hidden), "activation_fn": task.activation},
         device="cpu",
         **settings,
-    ).learn(FOREVER, callback=Paced(), log_interval=FOREVER)
+    ).learn(UNREACHABLE_STEPS, callback=Paced(), log_interval=UNREACHABLE_STEPS)
 
 
 def skrl_envs(task: Task, own_vector: bool = True) -> Any:
-    """Skrl's environments: the id's own vector environment where there is one and it is wanted, else synchronous."""
+    """Create skrl's environments: the id's own vector environment if available and requested, else synchronous."""
     from skrl.envs.wrappers.torch import wrap_env
 
     own = own_vector and gym.spec(task.env).vector_entry_point is not None
@@ -132,35 +136,35 @@ def skrl_envs(task: Task, own_vector: bool = True) -> Any:
 
 
 def skrl_spaces(envs: Any) -> dict[str, Any]:
-    """What skrl's agents and models are told of the environments."""
+    """Return the spaces and device for skrl's agents and models."""
     return {"observation_space": envs.observation_space, "action_space": envs.action_space, "device": "cpu"}
 
 
 def skrl_layers(task: Task, inputs: int, outputs: int) -> nn.Sequential:
-    """The layers of the task in a network of skrl's."""
+    """Create the layers of the task's network for skrl."""
     widths = zip((inputs, *task.hidden[:-1]), task.hidden, strict=True)
     hidden = [layer for width in widths for layer in (nn.Linear(*width), task.activation())]
     return nn.Sequential(*hidden, nn.Linear(task.hidden[-1], outputs))
 
 
 def skrl_sizes(spaces: dict[str, Any]) -> tuple[int, int]:
-    """Numbers of an observation, and of an action: the choices of a discrete one."""
+    """Return the lengths of an observation and of an action: the number of choices of a discrete one."""
     return gym.spaces.flatdim(spaces["observation_space"]), gym.spaces.flatdim(spaces["action_space"])
 
 
 def of_observation(model: Any, inputs: dict[str, Tensor]) -> tuple[Tensor, dict[str, Any]]:
-    """What a network makes of the observation."""
+    """Apply a network to the observation."""
     return model.net(inputs["observations"]), {}
 
 
 def skrl_model(
     kind: str, spaces: dict[str, Any], net: nn.Module, compute: Compute = of_observation, log_stds: int = 0
 ) -> Any:
-    """A network as skrl wants it.
+    """Create a skrl model of a network.
 
     Args:
-        kind: of its output: Deterministic, Categorical or Gaussian.
-        compute: output and extras, from the model and its inputs.
+        kind: type of its output: Deterministic, Categorical or Gaussian.
+        compute: returns output and extras, from the model and its inputs.
         log_stds: size of the free parameter `log_std`.
     """
     from skrl.models import torch as skrl
@@ -168,7 +172,7 @@ def skrl_model(
     mixin = getattr(skrl, f"{kind}Mixin")
 
     class Network(mixin, skrl.Model):  # type: ignore[valid-type, misc]
-        """The layers, and what the mixin makes of their output."""
+        """Model of the layers with the mixin of its output."""
 
         def __init__(self) -> None:
             skrl.Model.__init__(self, **spaces)
@@ -182,28 +186,33 @@ def skrl_model(
 
 
 def paced_by_updates(agent: Any, pace: Pace, env_steps: int) -> Any:
-    """The class of an agent of skrl's that ticks after every update."""
+    """Return a subclass of a skrl agent that calls `Pace.count` after every update."""
 
     class Paced(agent):
         def update(self, **timing: int) -> None:
             super().update(**timing)
             self.tracking_data.clear()
-            if not pace.tick(env_steps):
+            if not pace.count(env_steps):
                 raise SystemExit(0)
 
     return Paced
 
 
 def run_skrl(agent: Any, task: Task, envs: Any, models: dict[str, Any], memory: int, settings: Any) -> None:
-    """skrl: on the CPU, no tracking.
+    """Train a skrl agent: on the CPU, no tracking.
 
     Args:
-        agent: a class that ticks.   memory: vector steps that it remembers.
+        agent: a class that counts iterations.   memory: capacity in vector steps.
     """
     from skrl.memories.torch import RandomMemory
     from skrl.trainers.torch import SequentialTrainer
 
     remembers = RandomMemory(memory_size=memory, num_envs=task.num_envs, device="cpu")
     made = agent(models=models, memory=remembers, cfg=settings | QUIET, **skrl_spaces(envs))
-    quiet = {"timesteps": FOREVER, "headless": True, "disable_progressbar": True, "close_environment_at_exit": False}
+    quiet = {
+        "timesteps": UNREACHABLE_STEPS,
+        "headless": True,
+        "disable_progressbar": True,
+        "close_environment_at_exit": False,
+    }
     SequentialTrainer(env=envs, agents=made, cfg=quiet).train()

@@ -1,13 +1,13 @@
-"""Other libraries' DQN on the task of a `modules.dqn.dqn.DQN`; `app.peers.ppo` has the rest."""
+"""DQN of other libraries on the task of a `modules.DQN`; see also `app.peers.ppo`."""
 
 from dataclasses import dataclass
 from typing import Any
 
 from app.peers.base import (
     ReplayTask,
-    as_they_are,
+    check_translatable,
+    common_settings,
     mlp_shape,
-    refuse_without_counterpart,
     replay_changes,
     run_sb3,
     run_skrl,
@@ -18,41 +18,40 @@ from app.peers.base import (
     skrl_spaces,
 )
 from app.peers.pacer import Pace
-from datamodules.replay import ReplayData
+from datamodules.replay import ReplayDataModule
 from modules.dqn.dqn import DQN
 from modules.networks.heads.q_value import QHead
 
 
 @dataclass(frozen=True, kw_only=True)
 class DQNTask(ReplayTask):
-    """What DQN trains."""
+    """Training task of DQN."""
 
     target_interval: int
     epsilon: float
     max_grad_norm: float
 
 
-def q_task_of(data: ReplayData, model: DQN, who: str) -> DQNTask:
-    """The task in a form that every peer has.
+def q_task_of(data: ReplayDataModule, model: DQN, who: str) -> DQNTask:
+    """Return the task in a form that every peer supports.
 
-    Raises: UsageError, one sentence, for what cannot be translated, with what to change.
+    Raises: ConfigurationError, one sentence, for settings that cannot be translated, with what to change.
     """
     changes = {
-        "model.double=false": model.online_chooses,
+        "model.double_q=false": model.double_q,
         "model.tau=null": model.tau is not None,
         **replay_changes(data),
-        "model.head=modules.networks.heads.q_value.QHead": type(model.online.head) is not QHead
-        or model.online.head.dueling,
+        "model.head=modules.networks.QHead": type(model.online.head) is not QHead or model.online.head.dueling,
     }
-    refuse_without_counterpart(who, changes)
+    check_translatable(who, changes)
     hidden, activation = mlp_shape(model.online.torso, who)
-    plain = as_they_are(DQNTask, data, model)
-    derived = {"updates": data.updates_per_iteration, "epsilon": model.explore.end}
+    plain = common_settings(DQNTask, data, model)
+    derived = {"updates": data.updates_per_iteration, "epsilon": model.explore.end, "vector_steps": data.train_freq}
     return DQNTask(**{**plain, **derived, "hidden": hidden, "activation": activation})
 
 
 def train_sb3_dqn(task: DQNTask, pace: Pace) -> None:
-    """Stable-Baselines3's DQN, done with exploring; it has no target interval but in environment steps."""
+    """Train Stable-Baselines3's DQN after exploration; it supports target intervals only in environment steps."""
     run_sb3(
         "DQN",
         task,
@@ -60,7 +59,7 @@ def train_sb3_dqn(task: DQNTask, pace: Pace) -> None:
         buffer_size=task.capacity,
         learning_starts=task.learning_starts,
         batch_size=task.batch_size,
-        train_freq=task.horizon,
+        train_freq=task.vector_steps,
         gradient_steps=task.updates,
         target_update_interval=max(1, task.target_interval * task.env_steps // task.updates),
         exploration_initial_eps=task.epsilon,
@@ -70,16 +69,16 @@ def train_sb3_dqn(task: DQNTask, pace: Pace) -> None:
 
 
 def train_skrl_dqn(task: DQNTask, pace: Pace) -> None:
-    """Skrl's DQN, done with exploring; it cannot clip gradients."""
+    """Train skrl's DQN after exploration; it cannot clip gradients."""
     from skrl.agents.torch.dqn import DQN as SkrlDQN
 
     class Paced(SkrlDQN):
-        """Ticks after every `horizon` vector steps: an iteration is over."""
+        """Agent that calls `Pace.count` after every `vector_steps` steps, at the end of an iteration."""
 
         def post_interaction(self, *, timestep: int, timesteps: int) -> None:
             super().post_interaction(timestep=timestep, timesteps=timesteps)
             self.tracking_data.clear()
-            if (timestep + 1) % task.horizon == 0 and not pace.tick(task.env_steps):
+            if (timestep + 1) % task.vector_steps == 0 and not pace.count(task.env_steps):
                 raise SystemExit(0)
 
     envs = skrl_envs(task)
@@ -91,7 +90,7 @@ def train_skrl_dqn(task: DQNTask, pace: Pace) -> None:
         "polyak": 1.0,
         "learning_rate": task.learning_rate,
         "learning_starts": task.learning_starts // task.num_envs,
-        "update_interval": task.horizon,
+        "update_interval": task.vector_steps,
         "target_update_interval": task.target_interval,
         "exploration_scheduler": lambda timestep, timesteps: task.epsilon,
     }
@@ -99,5 +98,5 @@ def train_skrl_dqn(task: DQNTask, pace: Pace) -> None:
 
 
 def network_of(task: DQNTask, spaces: dict[str, Any]) -> Any:
-    """Action values as skrl wants them."""
+    """Create skrl's Q-network."""
     return skrl_model("Deterministic", spaces, skrl_layers(task, *skrl_sizes(spaces)))

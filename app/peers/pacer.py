@@ -1,4 +1,4 @@
-"""Pace: lets a training loop run when, and for as long as, the process above says so."""
+"""Pace: run a training loop for durations requested by the parent process."""
 
 import json
 import os
@@ -13,18 +13,18 @@ from app.timing import peak_memory_mib, synchronize
 
 
 class Pace:
-    """Obeys the lines on standard input, one answer in JSON a line, between the iterations of a training loop.
+    """Execute commands from standard input between the iterations of a training loop; answer each with a line of JSON.
 
-    train SECONDS: go on training that long; iterations, env_steps, seconds, and cpu_seconds that the process ran.
-    bare SECONDS: what `bare` measures in that time.
-    facts: what `facts` says, and the peak memory.
-    The end of the input ends the training. The first answer, unasked, follows the first iteration.
+    train SECONDS: train for that duration; answers iterations, env_steps, seconds, and cpu_seconds of the process.
+    bare SECONDS: answers what `bare` measures in that duration.
+    facts: answers the result of `facts`, and the peak memory.
+    The end of the input ends the training. A first answer, without a command, follows the first iteration.
 
-    Standard output belongs to the answers: what the loop prints goes to standard error.
+    Standard output is reserved for answers: the loop's prints go to standard error.
 
     Attributes:
-        device: where the work runs; it is waited for before a clock is read.
-        bare, facts: see above; set by the loop that has something to say.
+        device: device of the work; it is synchronized before a clock is read.
+        bare, facts: see above; set by the training loop.
     """
 
     bare: Callable[[float], dict[str, Any]]
@@ -36,8 +36,8 @@ class Pace:
         os.dup2(2, 1)
         self._begin(0.0)
 
-    def tick(self, env_steps: int, iterations: int = 1) -> bool:
-        """Count what was trained; when the time is up, report and wait for what to do next.
+    def count(self, env_steps: int, iterations: int = 1) -> bool:
+        """Count trained steps; when the time is up, report and wait for the next command.
 
         Returns: False when the training is to end.
         """
@@ -49,9 +49,9 @@ class Pace:
         seconds = time.perf_counter() - self._start
         counted = {"iterations": self._iterations, "env_steps": self._env_steps}
         self._answer({**counted, "seconds": seconds, "cpu_seconds": time.process_time() - self._cpu_start})
-        return self._obey()
+        return self._handle_commands()
 
-    def _obey(self) -> bool:
+    def _handle_commands(self) -> bool:
         for line in sys.stdin:
             order, _, seconds = line.strip().partition(" ")
             if order == "train":

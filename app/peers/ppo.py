@@ -1,7 +1,7 @@
-"""Other libraries training the same task with the same hyperparameters, each in its fastest usual form.
+"""PPO of other libraries with the same task and hyperparameters, each in its fastest common setup; table of peers.
 
-To add a peer, write its `train_...` of each kind of task and a line in `PEERS`. Those of DQN and SAC stand in files of
-their own.
+To add a peer, write its `train_...` of each type of task and a line in `PEERS`. Those of DQN and SAC are in separate
+files.
 """
 
 from collections.abc import Callable
@@ -13,10 +13,10 @@ from torch import Tensor
 
 from app.peers.base import (
     Task,
-    as_they_are,
+    check_translatable,
+    common_settings,
     mlp_shape,
     paced_by_updates,
-    refuse_without_counterpart,
     run_sb3,
     run_skrl,
     skrl_envs,
@@ -28,9 +28,9 @@ from app.peers.base import (
 from app.peers.dqn import DQNTask, q_task_of, train_sb3_dqn, train_skrl_dqn
 from app.peers.pacer import Pace
 from app.peers.sac import SACTask, sac_task_of, train_sb3_sac, train_skrl_sac
-from datamodules.core.errors import UsageError
-from datamodules.replay import ReplayData
-from datamodules.rollout import RolloutData
+from datamodules.core.errors import ConfigurationError
+from datamodules.replay import ReplayDataModule
+from datamodules.rollout import RolloutDataModule
 from modules.dqn.dqn import DQN
 from modules.ppo.ppo import PPO
 from modules.sac.sac import SAC
@@ -38,125 +38,131 @@ from modules.sac.sac import SAC
 
 @dataclass(frozen=True, kw_only=True)
 class PPOTask(Task):
-    """What PPO trains."""
+    """Training task of PPO."""
 
-    action_kind: str
-    lam: float
-    passes: int
-    minibatches: int
-    clip: float
-    value_clip: float | None
-    value_weight: float
-    entropy_weight: float
+    action_type: str
+    gae_lambda: float
+    update_epochs: int
+    num_minibatches: int
+    clip_range: float
+    value_clip_range: float | None
+    value_loss_coef: float
+    entropy_coef: float
     max_grad_norm: float
 
 
 class Peer(NamedTuple):
-    """A library: what to import, and how it trains each kind of task at a pace."""
+    """Library: modules to import, and a training function for each type of task."""
 
     package: str
     trainers: dict[type[Task], Callable[[Any, Pace], None]]
 
     def train(self, task: Task, pace: Pace) -> None:
-        """Train a task until the pace says that it is over."""
+        """Train a task until the pace ends it."""
         self.trainers[type(task)](task, pace)
 
 
 def task_of(data: Any, model: Any, who: str) -> Task:
-    """The task in a form that every peer has.
+    """Return the task in a form that every peer supports.
 
-    Raises: UsageError, one sentence, for what cannot be translated, with what to change.
+    Raises: ConfigurationError, one sentence, for settings that cannot be translated, with what to change.
     """
     if getattr(data, "backend", None) == "envpool":
-        raise UsageError(f"{who} plays Gymnasium's environments, not EnvPool's: add `--set data.backend=auto`.")
-    if isinstance(data, ReplayData) and isinstance(model, DQN):
+        raise ConfigurationError(f"{who} plays Gymnasium's environments, not EnvPool's: add `--set data.backend=auto`.")
+    if isinstance(data, ReplayDataModule) and isinstance(model, DQN):
         return q_task_of(data, model, who)
-    if isinstance(data, ReplayData) and type(model) is SAC:
+    if isinstance(data, ReplayDataModule) and type(model) is SAC:
         return sac_task_of(data, model, who)
-    if not (isinstance(data, RolloutData) and isinstance(model, PPO)):
-        raise UsageError(
-            f"{who} can be compared with modules.ppo.ppo.PPO, modules.dqn.dqn.DQN and modules.sac.sac.SAC only."
-        )
+    if not (isinstance(data, RolloutDataModule) and isinstance(model, PPO)):
+        raise ConfigurationError(f"{who} can be compared with modules.PPO, modules.DQN and modules.SAC only.")
     refuse_untranslatable(data, model, who)
     hidden, activation = mlp_shape(model.network, who)
-    plain = as_they_are(PPOTask, data, model)
-    return PPOTask(**plain, action_kind=data.spaces["action_kind"], hidden=hidden, activation=activation)
+    plain = common_settings(PPOTask, data, model)
+    return PPOTask(
+        **plain,
+        vector_steps=data.rollout_length,
+        action_type=data.spaces["action_type"],
+        hidden=hidden,
+        activation=activation,
+    )
 
 
-def refuse_untranslatable(data: RolloutData, model: PPO, who: str) -> None:
-    """Raises: UsageError for settings whose counterpart in a peer is missing or means something else."""
+def refuse_untranslatable(data: RolloutDataModule, model: PPO, who: str) -> None:
+    """Raise ConfigurationError for settings without an equivalent in a peer."""
     changes = {
-        "model.shared=false": model.value_network is None,
+        "model.share_torso=false": model.value_network is None,
         "model.normalize_obs=false": model.obs_normalizer is not None,
         "model.normalize_reward=false": model.reward_scaler is not None,
         "model.target_kl=null": model.target_kl is not None,
-        "data.staleness=0": data.staleness > 0,
+        "data.policy_lag=0": data.policy_lag > 0,
     }
-    refuse_without_counterpart(who, changes)
+    check_translatable(who, changes)
     if data.env not in gym.registry:
-        raise UsageError(f"{who} needs a Gymnasium id, but data.env is {data.env}.")
-    if data.spaces["action_kind"] not in ("discrete", "continuous"):
-        raise UsageError(f"{who} is compared on Discrete and Box actions only; {data.env} has other ones.")
+        raise ConfigurationError(f"{who} needs a Gymnasium id, but data.env is {data.env}.")
+    if data.spaces["action_type"] not in ("discrete", "continuous"):
+        raise ConfigurationError(f"{who} is compared on Discrete and Box actions only; {data.env} has other ones.")
 
 
 def train_sb3(task: PPOTask, pace: Pace) -> None:
-    """Stable-Baselines3's PPO."""
+    """Train Stable-Baselines3's PPO."""
     run_sb3(
         "PPO",
         task,
         pace,
-        n_steps=task.horizon,
-        batch_size=task.env_steps // task.minibatches,
-        n_epochs=task.passes,
-        gae_lambda=task.lam,
-        clip_range=task.clip,
-        clip_range_vf=task.value_clip,
-        vf_coef=task.value_weight / 2,
-        ent_coef=task.entropy_weight,
+        n_steps=task.vector_steps,
+        batch_size=task.env_steps // task.num_minibatches,
+        n_epochs=task.update_epochs,
+        gae_lambda=task.gae_lambda,
+        clip_range=task.clip_range,
+        clip_range_vf=task.value_clip_range,
+        vf_coef=task.value_loss_coef / 2,
+        ent_coef=task.entropy_coef,
         max_grad_norm=task.max_grad_norm,
     )
 
 
 def train_skrl(task: PPOTask, pace: Pace) -> None:
-    """Skrl's PPO."""
+    """Train skrl's PPO."""
     from skrl.agents.torch.ppo import PPO as SkrlPPO
 
     envs = skrl_envs(task)
     models = {role: network_of(task, role, skrl_spaces(envs)) for role in ("policy", "value")}
-    run_skrl(paced_by_updates(SkrlPPO, pace, task.env_steps), task, envs, models, task.horizon, skrl_settings(task))
+    run_skrl(
+        paced_by_updates(SkrlPPO, pace, task.env_steps), task, envs, models, task.vector_steps, skrl_settings(task)
+    )
 
 
 def skrl_settings(task: PPOTask) -> dict[str, Any]:
-    """Ours in skrl's words; it has no 1/2 in its value loss, and 0 switches its value clip off."""
+    """Return the task as skrl's settings; its value loss has no factor 1/2, and 0 disables its value clipping."""
     return {
-        "rollouts": task.horizon,
-        "learning_epochs": task.passes,
-        "mini_batches": task.minibatches,
+        "rollouts": task.vector_steps,
+        "learning_epochs": task.update_epochs,
+        "mini_batches": task.num_minibatches,
         "learning_rate": task.learning_rate,
         "discount_factor": task.gamma,
-        "gae_lambda": task.lam,
-        "ratio_clip": task.clip,
-        "value_clip": task.value_clip or 0.0,
-        "value_loss_scale": task.value_weight / 2,
-        "entropy_loss_scale": task.entropy_weight,
+        "gae_lambda": task.gae_lambda,
+        "ratio_clip": task.clip_range,
+        "value_clip": task.value_clip_range or 0.0,
+        "value_loss_scale": task.value_loss_coef / 2,
+        "entropy_loss_scale": task.entropy_coef,
         "grad_norm_clip": task.max_grad_norm,
         "time_limit_bootstrap": True,
     }
 
 
 def network_of(task: PPOTask, role: str, spaces: dict[str, Any]) -> Any:
-    """A policy or a value function with its own network, as skrl wants them."""
+    """Create skrl's policy or value function with its own network."""
     observations, actions = skrl_sizes(spaces)
     if role == "value":
         return skrl_model("Deterministic", spaces, skrl_layers(task, observations, 1))
     layers = skrl_layers(task, observations, actions)
-    if task.action_kind == "discrete":
+    if task.action_type == "discrete":
         return skrl_model("Categorical", spaces, layers)
     return skrl_model("Gaussian", spaces, layers, with_log_std, log_stds=actions)
 
 
 def with_log_std(model: Any, inputs: dict[str, Tensor]) -> tuple[Tensor, dict[str, Any]]:
-    """The means, and the log standard deviation, which is the same everywhere."""
+    """Return the means, and the state-independent log standard deviation."""
     return model.net(inputs["observations"]), {"log_std": model.log_std}
 
 

@@ -1,14 +1,14 @@
-"""Learning curves as a figure: one panel a tag, one line a setting, the interval of its seeds as a band."""
+"""Draw learning curves: one panel per tag, one line per setting, the interval of its seeds as a band."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from app.compare.statistics import Band
+from app.compare.statistics import ConfidenceBand
 from callbacks.figures.plotting import COLOURS, INK, SIZE, legend_below, new_figure
 
-Panels = Mapping[str, Mapping[str, Band]]
+Panels = Mapping[str, Mapping[str, ConfidenceBand]]
 """Bands by setting, by tag."""
 
 
@@ -36,7 +36,7 @@ def draw_learning_curves(panels: Panels, references: Mapping[str, float], title:
     return figure
 
 
-def draw_band(axes: Any, band: Band, colour: str, name: str) -> Any:
+def draw_band(axes: Any, band: ConfidenceBand, colour: str, name: str) -> Any:
     """Draw one setting; return the artist for the legend."""
     value, low, high = np.array(band.estimates).T
     if len(band.steps) == 1:
@@ -47,8 +47,8 @@ def draw_band(axes: Any, band: Band, colour: str, name: str) -> Any:
     return line
 
 
-def limits(bands: list[Band], references: list[float]) -> tuple[float, float]:
-    """Return limits of the axis of values: a few extreme ones lie outside where they would flatten all others."""
+def limits(bands: list[ConfidenceBand], references: list[float]) -> tuple[float, float]:
+    """Return limits of the value axis, excluding a few extreme values that would flatten the curves."""
     values = np.concatenate([np.array(band.estimates) for band in bands])
     low, high = np.quantile(values[:, 0], [0.03, 0.97])
     reach = (high - low) or 1.0
@@ -59,7 +59,7 @@ def limits(bands: list[Band], references: list[float]) -> tuple[float, float]:
 
 
 def label_steps(axes: Any) -> None:
-    """Write steps as 500, 20 k, 6 M."""
+    """Format steps as 500, 20 k, 6 M."""
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(6))

@@ -1,4 +1,4 @@
-"""`python -m app plot`: the curves of any runs in one figure; seeds of one config become a band."""
+"""`python -m app plot`: draw the curves of any runs in one figure; seeds of one config become a band."""
 
 import argparse
 import csv
@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import yaml
 
-from app.cli.error_messages import PlainParser, nearest, refuse
-from app.compare.statistics import Points, band
+from app.cli.error_messages import PlainParser, exit_with_error, nearest
+from app.compare.statistics import Points, confidence_band
 from app.monitor.curves import Curves
 from app.monitor.event_files import EVENT_FILES
 from app.plot.learning_curves import draw_learning_curves
@@ -20,11 +20,11 @@ from callbacks.figures.plotting import encode, style
 
 FIGURES = (".png", ".pdf", ".svg")
 COLUMNS = ("setting", "seed", "env_steps")
-"""Of a CSV file of curves; one column a tag follows."""
+"""First columns of a CSV file of curves; one column per tag follows."""
 
 
 class Run(NamedTuple):
-    """What a run logged.   key: equal for seeds of one setting.   curves: points by tag."""
+    """Logged data of a run.   key: equal for seeds of one setting.   curves: points by tag."""
 
     key: str
     name: str
@@ -36,7 +36,7 @@ def main() -> None:
     """Draw the figure, or write the points.
 
     Raises:
-        SystemExit: with code 2 and one sentence when the input is bad.
+        SystemExit: with code 2 and one sentence for invalid input.
     """
     options = checked(make_parser().parse_args(sys.argv[2:]))
     runs = [run for named in options.runs for run in read_runs(Path(named))]
@@ -44,7 +44,7 @@ def main() -> None:
     for tag in options.tag:
         if not any(run.curves.get(tag) for run in runs):
             known = {tag for run in runs for tag in run.curves}
-            refuse(f"No run has logged {tag}: {nearest(tag, known)}")
+            exit_with_error(f"No run has logged {tag}: {nearest(tag, known)}")
     options.output.parent.mkdir(parents=True, exist_ok=True)
     write(options, settings)
     print(f"{len(runs)} runs of {len(settings)} settings: {options.output}")
@@ -63,7 +63,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--reference", action="append", default=[], metavar="NAME=VALUE", help=(
         "a dashed line to compare with; repeatable"
     ))  # fmt: skip
-    parser.add_argument("--title", help="of the figure (the tags)")
+    parser.add_argument("--title", help="title of the figure (default: the tags)")
     return parser
 
 
@@ -71,7 +71,7 @@ def checked(options: argparse.Namespace) -> argparse.Namespace:
     """Check the options, and give references as a dict."""
     options.tag = list(dict.fromkeys(options.tag or ["eval/return_mean"]))
     if options.output.suffix not in (*FIGURES, ".csv"):
-        refuse(f"--output {options.output} has no known ending: use {', '.join(FIGURES)} or .csv.")
+        exit_with_error(f"--output {options.output} has no known ending: use {', '.join(FIGURES)} or .csv.")
     references = {}
     for item in options.reference:
         name, _, value = item.rpartition("=")
@@ -80,24 +80,26 @@ def checked(options: argparse.Namespace) -> argparse.Namespace:
         except ValueError:
             name = ""
         if not name or not math.isfinite(references[name]):
-            refuse(f"--reference {item} is no reference: write NAME=VALUE, for example --reference random=0.15")
+            exit_with_error(
+                f"--reference {item} is not a reference: write NAME=VALUE, for example --reference random=0.15"
+            )
     options.references = references
     return options
 
 
 def read_runs(named: Path) -> Iterator[Run]:
-    """Yield what a word on the command line stands for."""
+    """Yield the runs of an argument of the command line."""
     if named.suffix == ".csv" and named.is_file():
         yield from read_csv(named)
         return
     if not named.is_dir():
         siblings = [path.name for path in named.parent.glob("[!.]*")]
-        refuse(f"There is no run `{named}`: {nearest(named.name, siblings)}")
+        exit_with_error(f"There is no run `{named}`: {nearest(named.name, siblings)}")
     folders = {path.parent for path in named.rglob(EVENT_FILES) if "compared" not in path.relative_to(named).parts}
     if any(path.is_file() for path in named.glob(EVENT_FILES)):
         folders = {named}
     if not folders:
-        refuse(f"There is no run in `{named}`: name a run's folder, or one above runs.")
+        exit_with_error(f"There is no run in `{named}`: name a run's folder, or one above runs.")
     for folder in sorted(folders):
         curves = Curves(folder)
         curves.refresh()
@@ -107,7 +109,7 @@ def read_runs(named: Path) -> Iterator[Run]:
 
 
 def setting_of(folder: Path) -> tuple[str, str]:
-    """Return what is equal for all seeds of a run's setting, and its seed; the folder where no config tells."""
+    """Return a key equal for all seeds of a run's setting, and its seed; the folder if there is no config."""
     try:
         config = yaml.safe_load((folder / "config.yaml").read_text(encoding="utf-8"))
         seed = str(config.pop("seed_everything", ""))
@@ -121,7 +123,7 @@ def read_csv(path: Path) -> Iterator[Run]:
     """Yield the runs of a CSV file of curves.
 
     Raises:
-        SystemExit: with code 2 and one sentence where it is none.
+        SystemExit: with code 2 and one sentence if it is not one.
     """
     runs: dict[tuple[str, str], dict[str, list[tuple[int, float]]]] = {}
     try:
@@ -136,13 +138,13 @@ def read_csv(path: Path) -> Iterator[Run]:
                     if value:
                         curves.setdefault(tag, []).append((step, float(value)))
     except (ValueError, TypeError, csv.Error, UnicodeDecodeError) as error:
-        refuse(f"{path} holds no curves that can be read: {error}.")
+        exit_with_error(f"{path} holds no curves that can be read: {error}.")
     for (setting, seed), curves in runs.items():
         yield Run(setting, setting, seed, dict(curves))
 
 
 def named_settings(runs: list[Run]) -> dict[str, list[Run]]:
-    """Group runs by setting, under the name of their experiment, with a number where several settings share it."""
+    """Group runs by setting, named after their experiment, with a number if several settings share it."""
     by_key: dict[str, list[Run]] = {}
     for run in runs:
         by_key.setdefault(run.key, []).append(run)
@@ -155,7 +157,7 @@ def named_settings(runs: list[Run]) -> dict[str, list[Run]]:
 
 
 def write(options: argparse.Namespace, settings: dict[str, list[Run]]) -> None:
-    """Write the file that was asked for."""
+    """Write the requested file."""
     if options.output.suffix == ".csv":
         write_csv(options.output, settings, options.tag)
         return
@@ -164,17 +166,17 @@ def write(options: argparse.Namespace, settings: dict[str, list[Run]]) -> None:
         bands = {}
         for name, group in settings.items():
             curves = [run.curves[tag] for run in group if tag in run.curves]
-            bands[name if len(curves) < 2 else f"{name} ({len(curves)} seeds)"] = band(curves)
+            bands[name if len(curves) < 2 else f"{name} ({len(curves)} seeds)"] = confidence_band(curves)
         panels[tag] = {name: course for name, course in bands.items() if course.steps}
         if not panels[tag]:
-            refuse(f"{tag} has no finite values, so there is nothing to draw.")
+            exit_with_error(f"{tag} has no finite values, so there is nothing to draw.")
     with style():
         figure = draw_learning_curves(panels, options.references, options.title)
         options.output.write_bytes(encode(figure, options.output.suffix[1:]))
 
 
 def write_csv(path: Path, settings: dict[str, list[Run]], tags: list[str]) -> None:
-    """Write the points of all runs, one row a point."""
+    """Write the points of all runs, one row per point."""
     with path.open("w", newline="", encoding="utf-8") as file:
         rows = csv.DictWriter(file, (*COLUMNS, *tags), lineterminator="\n")
         rows.writeheader()

@@ -1,1 +1,1 @@
-"""Find, check and name what runs leave on disk: run folders, checkpoints, commands to continue."""
+"""Find, check and name the files of runs: run folders, checkpoints, commands to continue."""

@@ -1,4 +1,4 @@
-"""What a run keeps of its command line: the settings in its folder, and commands to paste that go on with it."""
+"""Settings saved in the run folder, and commands that continue a run."""
 
 import os
 import shlex
@@ -16,16 +16,16 @@ from app.runs.run_folder import keep_earlier, version_name
 
 
 class SaveConfig(SaveConfigCallback):
-    """Saves the settings as `config.yaml` in the run folder, whatever the logger; an earlier one keeps a name.
+    """Save the settings as `config.yaml` in the run folder, whatever the logger; an earlier file is renamed.
 
     Attributes:
-        path: where they are; None before they are saved, and on other ranks than 0.
+        path: path of the saved settings; None before they are saved, and on other ranks than 0.
     """
 
     path: Path | None = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Save, once, on rank 0."""
+        """Save the settings once, on rank 0."""
         if self.path is not None or not trainer.is_global_zero:
             return
         path = settings_folder(trainer) / "config.yaml"
@@ -39,10 +39,10 @@ class SaveConfig(SaveConfigCallback):
 
 
 class Commands(Callback):
-    """Knows the command lines that go on with a run, ready to be pasted.
+    """Provide the command lines that continue a run, ready to be pasted.
 
     Args:
-        words: the words of this run's command line after the verb, used where no settings are saved.
+        words: this run's command line after the verb, used if no settings are saved.
         trusted: the modules after `--trust`.
     """
 
@@ -51,7 +51,7 @@ class Commands(Callback):
         self._saved: SaveConfig | None = None
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Find what saves the settings."""
+        """Find the callback that saves the settings."""
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
         self._saved = next((each for each in callbacks if isinstance(each, SaveConfig)), None)
 
@@ -64,7 +64,7 @@ class Commands(Callback):
 
 
 def python() -> str:
-    """Return `python` where that is the interpreter that runs now, else its path."""
+    """Return `python` if that is the current interpreter, else its path."""
     found, here = shutil.which("python"), Path(sys.executable)
     if found and Path(found).parent == here.parent and Path(found).resolve() == here.resolve():
         return "python"
@@ -83,7 +83,7 @@ def without_checkpoint(words: Sequence[str]) -> list[str]:
 
 
 def settings_folder(trainer: Trainer) -> Path:
-    """Return the folder of a run's settings on rank 0: its logger's, beside the checkpoints where that has none."""
+    """Return the folder of a run's settings on rank 0: its logger's, or that of the checkpoints without one."""
     logger: Any = trainer.loggers[0] if trainer.loggers else None
     if logger is None:
         return Path(trainer.default_root_dir)

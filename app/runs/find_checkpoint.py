@@ -1,4 +1,4 @@
-"""Which file `--ckpt_path last` and `best` mean: by version number, then iteration or score; clocks do not matter."""
+"""Resolve `--ckpt_path last` and `best`: by version number, then iteration or score, never by file times."""
 
 import math
 import re
@@ -10,26 +10,27 @@ from lightning.pytorch.utilities import rank_zero_warn
 
 from app.runs.checkpoints import Experiment, load_checkpoint
 from callbacks.run_control.checkpoint_index import IndexEntry, entry_of, read_index, verify_index
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 
 LAST_NAME = re.compile(r"last(?:-v(\d+))?\.ckpt")
-"""What Lightning calls the last checkpoint; the number counts runs in the same folder."""
+"""Name of the last checkpoint in Lightning; the number counts runs in the same folder."""
 
 VALUE_IN_NAME = re.compile(r"-?\d+(?:\.\d+)?(?=(?:-v\d+)?\.ckpt$)")
 NUMBER_AT_END = re.compile(r"(\d+)$")
 
 
 def find_checkpoint(wanted: str, experiment: Experiment, environment: Any = None) -> Path:
-    """Return the file that `--ckpt_path` means: `last` or `best` of the newest run that has one, or a path.
+    """Return the file of `--ckpt_path`: `last` or `best` of the newest run that has one, or a path.
 
     The newest run is that of the highest version number; versions with other names come after `version_N`. Damaged
-    checkpoints are passed over with a warning.
+    checkpoints are skipped with a warning.
 
     Args:
-        environment: what `best` must have been learned in (`callbacks.run_control.checkpoint_index.environment_of`); None: any.
+        environment: environment that `best` must have been trained in
+            (`callbacks.run_control.checkpoint_index.environment_of`); None: any.
 
     Raises:
-        UsageError: if there is none, or if it is not a local file.
+        ConfigurationError: if there is none, or if it is not a local file.
     """
     if wanted in ("last", "best"):
         for run in sorted(experiment.runs(), key=_order, reverse=True):
@@ -39,16 +40,18 @@ def find_checkpoint(wanted: str, experiment: Experiment, environment: Any = None
                     return path
         where = f"of this environment in {experiment.folder}" if wanted == "best" and environment else ""
         where = where or f"in {experiment.folder}"
-        raise UsageError(f"There is no `{wanted}` checkpoint {where}: train first, or name a file.")
+        raise ConfigurationError(f"There is no `{wanted}` checkpoint {where}: train first, or name a file.")
     if "://" in wanted or wanted.startswith("registry:"):
-        raise UsageError(f"The checkpoint `{wanted}` is not a local file: download it and give its path.")
+        raise ConfigurationError(f"The checkpoint `{wanted}` is not a local file: download it and give its path.")
     if not Path(wanted).is_file():
-        raise UsageError(f"There is no checkpoint `{wanted}`: give a file, or `last` or `best` of this experiment.")
+        raise ConfigurationError(
+            f"There is no checkpoint `{wanted}`: give a file, or `last` or `best` of this experiment."
+        )
     return Path(wanted)
 
 
 def _order(run: Path) -> tuple[bool, int, int, str]:
-    """`version_N` by number; then other names, by a number at their end, by iteration, by name."""
+    """Return a sort key: `version_N` by number; then other names, by a trailing number, by iteration, by name."""
     number = NUMBER_AT_END.search(run.name)
     numbered = re.fullmatch(r"version_\d+", run.name) is not None
     iteration = -1
@@ -59,14 +62,14 @@ def _order(run: Path) -> tuple[bool, int, int, str]:
 
 
 def _lasts(folder: Path) -> list[Path]:
-    """The last checkpoints of a folder, the newest first."""
+    """Return the last checkpoints of a folder, the newest first."""
     names = {path: LAST_NAME.fullmatch(path.name) for path in folder.glob("last*.ckpt")}
     found = {path: int(match[1] or 0) for path, match in names.items() if match}
     return sorted(found, key=lambda path: found[path], reverse=True)
 
 
 def _bests(folder: Path, environment: Any) -> Iterator[Path]:
-    """The checkpoints of a folder, the best first: what `last` records, then the others by score."""
+    """Yield the checkpoints of a folder, the best first: the one recorded in `last`, then the others by score."""
     lasts = _lasts(folder)
     entries = {path: _entry(path) for path in lasts}
     others = [path for path in folder.glob("*.ckpt") if path not in entries and path.is_file()]
@@ -92,7 +95,7 @@ def _bests(folder: Path, environment: Any) -> Iterator[Path]:
 
 
 def _score(path: Path) -> float:
-    """The score in a checkpoint's index, else the number at the end of its name."""
+    """Return the score in a checkpoint's index, else the number at the end of its name."""
     entries, named = read_index(path), VALUE_IN_NAME.search(path.name)
     if entries and entries[0].score is not None:
         return entries[0].score
@@ -100,26 +103,26 @@ def _score(path: Path) -> float:
 
 
 def _entry(path: Path) -> IndexEntry | None:
-    """The index of a checkpoint, or what it would be; None where the file cannot be read."""
+    """Return the index entry of a checkpoint, computed if missing; None if the file cannot be read."""
     if entries := read_index(path):
         return entries[0]
     try:
         return entry_of(load_checkpoint(path), path, "")
-    except UsageError as error:
+    except ConfigurationError as error:
         rank_zero_warn(f"Passed over: {error}")
         return None
 
 
 def _usable(path: Path) -> bool:
-    """Whether a checkpoint can be read; a warning if not."""
+    """Return whether a checkpoint can be read; warn if not."""
     try:
         if not path.is_file():
-            raise UsageError(f"{path} is a link to a file that is gone.")
+            raise ConfigurationError(f"{path} is a link to a file that is gone.")
         if read_index(path):
             verify_index(path)
         else:
             load_checkpoint(path)
-    except (UsageError, OSError) as error:
+    except (ConfigurationError, OSError) as error:
         rank_zero_warn(f"Passed over: {error}")
         return False
     return True

@@ -1,4 +1,4 @@
-"""Run folders: where settings put them, claimed for one run alone, removed only as far as this run made them."""
+"""Run folders: expand their paths, reserve them for one run, and remove the files of a failed one."""
 
 import os
 import shutil
@@ -12,7 +12,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from datamodules.core.files.paths import expand_path
 
 try:
@@ -21,24 +21,24 @@ except ImportError:  # not on Windows, where a second run in a named folder goes
     fcntl = None  # type: ignore[assignment]
 
 PATH_SETTINGS = {"default_root_dir", "dir", "dirpath", "offline_directory", "save_dir", "storage_folder", "sub_dir"}
-"""Settings of the Trainer, its loggers and callbacks, and of the data, that name a folder to write into."""
+"""Settings of the Trainer, its loggers and callbacks, and of the data, that name an output folder."""
 
 FileLogger = TensorBoardLogger | CSVLogger
-"""The loggers that make version folders."""
+"""Loggers that create version folders."""
 
 _locks: set[int] = set()
 
 
 def expand_settings(settings: Namespace) -> None:
-    """Expand `~` and `$VAR` in every setting that names a folder to write into, in place.
+    """Expand `~` and `$VAR` in every setting that names an output folder, in place.
 
     Raises:
-        UsageError: for a variable that is not set, and for a `sub_dir` that leaves the run folder.
+        ConfigurationError: for a variable that is not set, and for a `sub_dir` outside the run folder.
     """
     for holder, key in _path_settings(settings):
         value = expand_path(getattr(holder, key))
         if key == "sub_dir" and (os.path.isabs(value) or ".." in PurePath(value).parts):
-            raise UsageError(f"The logger's sub_dir is `{value}`; it must be a relative path without `..`.")
+            raise ConfigurationError(f"The logger's sub_dir is `{value}`; it must be a relative path without `..`.")
         setattr(holder, key, value)
 
 
@@ -55,18 +55,19 @@ def _path_settings(value: Any) -> Iterator[tuple[Namespace, str]]:
 
 
 class RunFolders:
-    """The folders of one run.
+    """Folders of one run.
 
-    A version folder is claimed by an `mkdir` that fails where it exists, so that two starts never share one; a folder
-    that was named, or that has no versions, may exist, but is locked while a `fit` runs in it. Only rank 0 claims:
-    Lightning tells the other ranks where rank 0 writes.
+    A version folder is reserved by an `mkdir` that fails if it exists, so that two runs never share one; a folder that
+    is named explicitly, or that has no versions, may exist, but is locked while a `fit` runs in it. Only rank 0
+    reserves folders: Lightning sends its folder to the other ranks.
 
     Args:
-        trainer: whose loggers, or `default_root_dir` where it has none, say where.
-        verb: `fit`, or another one, which only adds to a named folder.
-        resumed: the checkpoint that the run goes on from.
+        trainer: Trainer whose loggers, or `default_root_dir` without loggers, determine the folders.
+        verb: `fit`, or another one, which only adds files to a named folder.
+        resumed: checkpoint that the run continues.
 
-    Raises: UsageError if a folder cannot be made or is another run's; what was made until then is gone again.
+    Raises: ConfigurationError if a folder cannot be created or belongs to another run; folders created so far are
+    removed.
     """
 
     def __init__(self, trainer: Trainer, verb: str, resumed: Path | None = None):
@@ -78,10 +79,10 @@ class RunFolders:
             return
         try:
             self._claim(trainer)
-        except (UsageError, OSError) as error:
+        except (ConfigurationError, OSError) as error:
             self.remove()
             if isinstance(error, OSError):
-                raise UsageError(f"The run folder cannot be made: {error}.") from None
+                raise ConfigurationError(f"The run folder cannot be created: {error}.") from None
             raise
 
     def _claim(self, trainer: Trainer) -> None:
@@ -133,7 +134,7 @@ class RunFolders:
         _require_folder(root)
 
     def _hold(self, folder: Path, trainer: Trainer) -> None:
-        """Keep other runs out of a folder, and stay out of one that holds what this run would replace."""
+        """Lock a folder, and refuse one with files that this run would replace."""
         if not self._fits:
             return
         if (lock := lock_folder(folder)) is not None:
@@ -146,20 +147,20 @@ class RunFolders:
             if isinstance(each, ModelCheckpoint)
         )
         if replaces and not goes_on and next(saved.glob("*.ckpt"), None) is not None:
-            raise UsageError(
-                f"The run folder {folder} holds checkpoints of another run, which this one would replace: choose"
-                " another version or save_dir, or go on with that run by --ckpt_path last."
+            raise ConfigurationError(
+                f"The run folder {folder} holds checkpoints of another run, which this run would replace: choose"
+                " another version or save_dir, or resume that run with --ckpt_path last."
             )
 
     def release(self) -> None:
-        """Let other runs use the folders."""
+        """Unlock the folders."""
         while self._held:
             lock = self._held.pop()
             _locks.discard(lock)
             os.close(lock)
 
     def remove(self) -> None:
-        """Remove what this run wrote in the folders that it made, unless there is a checkpoint in them; release all."""
+        """Remove this run's files in the folders that it created, unless they hold a checkpoint; unlock all."""
         for folder, log_dir in self._made:
             if next(folder.rglob("*.ckpt"), None) is None:
                 remove_written(folder, log_dir)
@@ -172,7 +173,7 @@ class RunFolders:
 
 
 def version_name(version: int | str) -> str:
-    """The name of a version's folder, as Lightning's loggers give it."""
+    """Return the name of a version's folder, as in Lightning's loggers."""
     return version if isinstance(version, str) else f"version_{version}"
 
 
@@ -181,19 +182,23 @@ def _require_inside(logger: FileLogger) -> None:
     version = logger._version if isinstance(logger._version, str) else "version"
     below = os.path.join(logger.name, version, getattr(logger, "sub_dir", None) or "")
     if os.path.isabs(below) or ".." in Path(below).parts:
-        raise UsageError(f"The logger's folder `{below}` leaves its save_dir: choose names without `/` and `..`.")
+        raise ConfigurationError(
+            f"The logger's folder `{below}` leaves its save_dir: choose names without `/` and `..`."
+        )
 
 
 def _require_folder(path: Path) -> None:
     if path.is_file() or (path.is_symlink() and not path.exists()):
-        raise UsageError(f"The run folder {path} cannot be made, because a file or a broken link has that name.")
+        raise ConfigurationError(
+            f"The run folder {path} cannot be created, because a file or a broken link has that name."
+        )
 
 
 def lock_folder(folder: Path) -> int | None:
-    """Lock a folder for this process, without leaving a file; None where the system cannot.
+    """Lock a folder for this process, without leaving a file; return None if the system does not support it.
 
     Raises:
-        UsageError: if a process that still runs has locked it.
+        ConfigurationError: if another running process has locked it.
     """
     if fcntl is None:
         return None
@@ -202,7 +207,7 @@ def lock_folder(folder: Path) -> int | None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(descriptor)
-        raise UsageError(
+        raise ConfigurationError(
             f"The run folder {folder} is in use by another run: choose another version or save_dir."
         ) from None
     except OSError:  # a network file system without locks
@@ -213,7 +218,7 @@ def lock_folder(folder: Path) -> int | None:
 
 
 def _close_in_child() -> None:
-    """Leave the locks to the parent: a worker that outlives it must not hold them."""
+    """Close the locks in a forked child: a worker that outlives the parent must not hold them."""
     while _locks:
         os.close(_locks.pop())
 
@@ -223,7 +228,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def remove_written(folder: Path, log_dir: Path) -> None:
-    """Remove what this process wrote in a run folder, down to its `log_dir`, and what is empty then; all else stays."""
+    """Remove this process's files in a run folder, down to its `log_dir`, and folders that become empty."""
     between = [path for path in (log_dir, *log_dir.parents) if path.is_relative_to(folder)]
     for path in (folder / "checkpoints", *between):
         for name in ("config.yaml", "hparams.yaml", "metrics.csv", f"events.out.tfevents.*.{os.getpid()}.*"):
@@ -234,7 +239,7 @@ def remove_written(folder: Path, log_dir: Path) -> None:
 
 
 def keep_earlier(path: Path) -> None:
-    """Give a file of an earlier run in the same folder a free name: `config.yaml` becomes `config-1.yaml`."""
+    """Rename a file of an earlier run in the same folder: `config.yaml` becomes `config-1.yaml`."""
     if not path.is_file():
         return
     number = 1

@@ -1,1 +1,1 @@
-"""Callbacks that draw figures into TensorBoard and the run folder. A new figure is one more file here."""
+"""Callbacks that draw figures into TensorBoard and the run folder. To add a figure, write one more file."""

@@ -1,4 +1,4 @@
-"""A video of an exploration: where the agents had been, over what they had learned by then."""
+"""ExplorationVideo: video of the visited states over the vector field learned so far."""
 
 from typing import Any, NamedTuple
 
@@ -9,57 +9,57 @@ from callbacks.figures.plotting import COLOURS, canvas_pixels, legend_below, new
 from callbacks.figures.projections import View, draw_speed_bar, panel_size
 
 FRAMES = 40
-"""A film has so many at least, if there were as many evaluations, and less than twice as many."""
+"""Minimum number of frames, if there were as many evaluations; the maximum is below twice as many."""
 
 NEWEST = 40
-"""Newest states, shown in another colour and larger."""
+"""Number of newest states, drawn larger and in another colour."""
 
 
 SEEN, NEW = "#a3abb5", COLOURS[4]
 
 
-class Shot(NamedTuple):
-    """What was learned after `env_steps`: for each view where arrows start, and where they go, `[M, 2]` each."""
+class FieldSnapshot(NamedTuple):
+    """Learned field after `env_steps`: for each view start points and displacements of the arrows, `[M, 2]` each."""
 
     env_steps: int
     arrows: list[tuple[Tensor, Tensor]]
 
 
-class Film:
-    """Keeps what was learned at evenly spaced evaluations, of a run of any length, and draws it when the run ends."""
+class ExplorationVideo:
+    """Recorder of the learned field at evenly spaced evaluations of a run of any length, drawn at its end."""
 
     def __init__(self) -> None:
-        self.shots: list[Shot] = []
+        self.shots: list[FieldSnapshot] = []
         self.gap, self.evaluations = 1, 0
 
     @property
     def due(self) -> bool:
-        """Whether the next evaluation is one to be kept."""
+        """Return whether the next evaluation is to be recorded."""
         return self.evaluations % self.gap == 0
 
-    def take(self, pl_module: Any, views: list[View]) -> None:
-        """Keep what is known now; when there are too many shots, every second is forgotten."""
-        arrows = [(view.seen(view.states).cpu(), view.seen(pl_module.field(view.states)).cpu()) for view in views]
-        self.shots.append(Shot(pl_module.env_steps, arrows))
+    def record(self, pl_module: Any, views: list[View]) -> None:
+        """Record the current field; if there are too many snapshots, drop every second one."""
+        arrows = [(view.project(view.states).cpu(), view.project(pl_module.field(view.states)).cpu()) for view in views]
+        self.shots.append(FieldSnapshot(pl_module.env_steps, arrows))
         if len(self.shots) == 2 * FRAMES:
             self.shots, self.gap = self.shots[::2], 2 * self.gap
 
     def frames(self, views: list[View], visited: Tensor, share: int) -> dict[int, np.ndarray]:
-        """Draw frames `[H, W, 3]` by environment steps; all arrows are on the last one's scale.
+        """Draw frames `[H, W, 3]` by environment steps; all arrows use the scale of the last frame.
 
         Args:
-            views: as they are now.   visited: states `[M, D]`, the oldest first.
-            share: environment steps for each of them, all ranks together.
+            views: current views.   visited: states `[M, D]`, the oldest first.
+            share: environment steps per state, summed over ranks.
         """
         last = self.shots[-1]
         scales = [view.scale(field) for view, (_, field) in zip(views, last.arrows, strict=True)]
 
-        def draw(shot: Shot) -> list[Any]:
+        def draw(shot: FieldSnapshot) -> list[Any]:
             count = max(0, len(visited) - (last.env_steps - shot.env_steps) // share)
             words = f"Exploration and learned field at {shot.env_steps:,} env steps"
             artists = [figure.text(0.5, 0.985, words, size="large", ha="center", va="top")]
             for view, axes, arrows, scale in zip(views, panels[0], shot.arrows, scales, strict=True):
-                states = view.seen(visited[:count])
+                states = view.project(visited[:count])
                 artists += [
                     draw_states(axes, states, "states visited so far"),
                     draw_states(axes, states[-NEWEST:], f"the newest {NEWEST}", NEW, size=5),
@@ -88,18 +88,18 @@ class Film:
         return pictures
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors and plain types."""
+        """Return tensors and plain types."""
         shots = [(shot.env_steps, shot.arrows) for shot in self.shots]
         return {"shots": shots, "gap": self.gap, "evaluations": self.evaluations}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict`."""
-        self.shots = [Shot(env_steps, arrows) for env_steps, arrows in state["shots"]]
+        """Restore from `state_dict`."""
+        self.shots = [FieldSnapshot(env_steps, arrows) for env_steps, arrows in state["shots"]]
         self.gap, self.evaluations = state["gap"], state["evaluations"]
 
 
 def blank(figure: Any, artists: list[Any]) -> Any:
-    """Remove artists from a figure; what remains, as the background of every frame."""
+    """Remove artists from a figure and return the rest as the background of every frame."""
     for artist in artists:
         artist.remove()
     figure.canvas.draw()

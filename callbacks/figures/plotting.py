@@ -1,6 +1,6 @@
-"""The style of every figure: light background, axes with units, readable at the width of a TensorBoard card.
+"""Style of all figures: light background, axes with units, readable at the width of a TensorBoard card.
 
-Figures are made without pyplot, so that nothing keeps them alive, and matplotlib is imported with the first of them.
+Figures are created without pyplot, so that they are garbage-collected, and matplotlib is imported with the first one.
 """
 
 import io
@@ -12,17 +12,17 @@ import numpy as np
 from PIL import Image
 
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8c6d31", "#787878")
-"""Distinct for colour-blind readers too (Okabe and Ito 2008; brown instead of yellow, which is faint on white)."""
+"""Colours distinct for colour-blind readers (Okabe and Ito 2008; brown instead of yellow, which is faint on white)."""
 
 INK, GREY, PALE = "#1f2328", "#6e7781", "#d8dee4"
 SIZE, WIDE = (6.4, 4.0), 9.6
-"""Inches of a figure, and the width of one with panels side by side."""
+"""Size of a figure in inches, and the width of one with panels side by side."""
 
 DPI = 100
-"""Pixels of an inch."""
+"""Pixels per inch."""
 
 FRAME_MS, REST_MS = 100, 3_000
-"""How long a video shows each frame, and the last."""
+"""Milliseconds of each frame of a video, and of the last one."""
 
 STYLE: Any = {
     "axes.axisbelow": True,
@@ -55,12 +55,12 @@ STYLE: Any = {
     "ytick.labelcolor": INK,
     "ytick.labelsize": 9,
 }
-"""Settings of matplotlib in all figures, whatever the user's own are."""
+"""Settings of matplotlib for all figures, independent of the user's."""
 
 
 @contextmanager
 def style() -> Iterator[None]:
-    """Apply `STYLE` to all that is drawn within the block, and restore matplotlib's settings after it."""
+    """Apply `STYLE` within the block, and restore matplotlib's settings after it."""
     from matplotlib import rc_context
 
     with rc_context(STYLE):
@@ -70,7 +70,7 @@ def style() -> Iterator[None]:
 def new_figure(
     rows: int = 1, columns: int = 1, size: tuple[float, float] = SIZE, layout: Any = "constrained", **subplots: Any
 ) -> tuple[Any, Any]:
-    """Make a figure of `size` inches and its axes `[rows, columns]`; layout `compressed` suits square ones."""
+    """Create a figure of `size` inches and its axes `[rows, columns]`; layout `compressed` suits square axes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -86,19 +86,19 @@ def pixels(figure: Any) -> np.ndarray:
 
 
 def canvas_pixels(figure: Any) -> np.ndarray:
-    """Copy what the canvas of a figure shows now, uint8 `[H, W, 3]`."""
+    """Copy the current content of a figure's canvas, uint8 `[H, W, 3]`."""
     return np.asarray(figure.canvas.buffer_rgba())[..., :3].copy()
 
 
 def encode(figure: Any, kind: str = "png") -> bytes:
-    """Render a figure as the contents of a file: png, pdf or svg."""
+    """Render a figure as the content of a file: png, pdf or svg."""
     file = io.BytesIO()
     figure.savefig(file, format=kind)
     return file.getvalue()
 
 
 def gif(frames: Sequence[np.ndarray]) -> bytes:
-    """Encode frames `[H, W, 3]` as a GIF that repeats for ever and rests on the last; all share one palette."""
+    """Encode frames `[H, W, 3]` as a looping GIF that pauses on the last; all share one palette."""
     pictures = [Image.fromarray(frame) for frame in frames]
     some = Image.fromarray(np.concatenate(frames[:: -(-len(frames) // 4)]))
     palette = some.quantize(255, Image.Quantize.MAXCOVERAGE)
@@ -110,7 +110,7 @@ def gif(frames: Sequence[np.ndarray]) -> bytes:
 
 
 def legend_below(figure: Any, handles: Sequence[Any], **settings: Any) -> None:
-    """Place a legend under all axes, in one row if it fits, where it hides nothing."""
+    """Place a legend below all axes, in one row if it fits."""
     widths = [6 + len(handle.get_label()) for handle in handles]  # with the sample of the look, in characters
     room = int(13 * figure.get_figwidth())
     columns = len(handles) if sum(widths) <= room else max(1, room // max(widths))

@@ -1,4 +1,4 @@
-"""The planes in which dynamics of any number of dimensions are looked at."""
+"""Projections of vector fields and states of any dimension onto planes."""
 
 from itertools import combinations
 from typing import Any, NamedTuple
@@ -9,13 +9,13 @@ from torch import Tensor
 from callbacks.figures.plotting import WIDE
 
 PLANES = 3
-"""At most so many: all of three dimensions, and of more the first."""
+"""Maximum number of planes: all of three dimensions, and the first ones of more."""
 
 ARROWS = 15
 """Arrows along each side of a plane."""
 
 MARGIN = 0.05
-"""Of a box around states, in widths of it."""
+"""Margin of a box around states, relative to its width."""
 
 
 SPEEDS = "viridis_r"
@@ -23,17 +23,17 @@ SPEEDS = "viridis_r"
 
 
 class Scale(NamedTuple):
-    """Of arrows that are compared.   length: widths of the plane a second.   colour: state units a second."""
+    """Scale of compared arrows.   length: plane widths per second.   colour: state units per second."""
 
     length: float
     colour: float
 
 
 class View(NamedTuple):
-    """A plane of two axes.
+    """Plane of two axes.
 
-    axes: their numbers.   low, high: corners of what is shown `[2]`.
-    states: where arrows start, in all dimensions `[M, D]`.   true: the true field there `[M, D]`, where it is known.
+    axes: their indices.   low, high: corners of the visible part `[2]`.
+    states: start points of the arrows, in all dimensions `[M, D]`.   true: the true field there `[M, D]`, if known.
     """
 
     axes: list[int]
@@ -43,7 +43,7 @@ class View(NamedTuple):
     true: Tensor | None
 
     def draw_axes(self, axes: Any) -> None:
-        """Show the plane as a square, its axes named."""
+        """Set up the axes as a labelled square."""
         margin = (self.high - self.low) / ARROWS  # for arrows that start at the edge
         (left, bottom), (right, top) = (self.low - margin).tolist(), (self.high + margin).tolist()
         first, second = self.axes
@@ -51,14 +51,14 @@ class View(NamedTuple):
         axes.set_box_aspect(1)
 
     def scale(self, field: Tensor) -> "Scale":
-        """The scale that suits a field `[M, 2]` of this plane: nine in ten arrows do not exceed it."""
+        """Return a scale for a field `[M, 2]` of this plane that nine in ten arrows do not exceed."""
         widths = (self.high - self.low).to(field.device)
         return Scale(*(float(speed.norm(dim=1).quantile(0.9).clamp(min=1e-9)) for speed in (field / widths, field)))
 
     def draw_arrows(self, axes: Any, start: Tensor, field: Tensor, scale: "Scale") -> Any:
         """Draw a field `[M, 2]` at points `[M, 2]`; return the artist.
 
-        An arrow of the scale's length is a space between points long, and none is longer.
+        An arrow of the scale's length is as long as the distance between points; longer ones are shortened to it.
         """
         widths, field = (self.high - self.low).cpu(), field.cpu()
         length = field / widths / scale.length
@@ -69,19 +69,19 @@ class View(NamedTuple):
             zorder=3,
         )  # fmt: skip
 
-    def seen(self, states: Tensor) -> Tensor:
-        """States `[..., D]` as they appear in it, `[..., 2]`."""
+    def project(self, states: Tensor) -> Tensor:
+        """Return the projection `[..., 2]` of states `[..., D]`."""
         return states[..., self.axes]
 
 
 def views(pl_module: Any, held_out: Any, steps: int) -> list[View]:
-    """The planes of each two axes.
+    """Return the planes of all pairs of axes.
 
-    Where the true field is known, arrows start on a slice of its grid through the middle of the box; elsewhere at
-    held-out states, where the model is asked about what can happen.
+    If the true field is known, arrows start on a slice of its grid through the middle of the box; otherwise at held-out
+    states, which are in the region of the data.
 
     Args:
-        steps: of the held-out sequences that are looked at.
+        steps: number of steps of the held-out sequences to use.
     """
     known = held_out.grid is not None
     if known:
@@ -100,7 +100,7 @@ def views(pl_module: Any, held_out: Any, steps: int) -> list[View]:
 
 
 def draw_speed_bar(figure: Any, scale: Scale, axes: Any) -> None:
-    """Add the colours of speeds beside axes."""
+    """Add a colour bar of speeds beside axes."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize
 
@@ -111,12 +111,12 @@ def draw_speed_bar(figure: Any, scale: Scale, axes: Any) -> None:
 
 
 def panel_size(columns: int) -> tuple[float, float]:
-    """Inches of a figure of one row of square panels."""
+    """Return the size in inches of a figure of one row of square panels."""
     return (5.6, 4.6) if columns == 1 else (WIDE, 3.7)
 
 
 def sliced(grid: Tensor, axes: tuple[int, int]) -> Tensor:
-    """Rows of a cubic grid `[P^D, D]` in the middle of all axes but two, `ARROWS` along each of those at most."""
+    """Return a slice of a cubic grid `[P^D, D]` along two axes, in the middle of the others, at most `ARROWS` wide."""
     dimensions = grid.shape[1]
     side = round(len(grid) ** (1 / dimensions))
     kept = torch.arange(0, side, -(-side // ARROWS), device=grid.device)
@@ -127,5 +127,5 @@ def sliced(grid: Tensor, axes: tuple[int, int]) -> Tensor:
 
 
 def spread(states: Tensor) -> Tensor:
-    """Rows of `[M, D]` from first to last, evenly, `ARROWS` squared at most."""
+    """Return evenly spaced rows of `[M, D]` from first to last, `ARROWS` squared at most."""
     return torch.linspace(0, len(states) - 1, min(len(states), ARROWS**2), device=states.device).long()

@@ -1,4 +1,4 @@
-"""What a trading agent did beside those that nobody trained: a table, a curve, files."""
+"""TradingReport: compare a trading agent with the baselines, as a table, figures and files."""
 
 import csv
 import io
@@ -10,8 +10,8 @@ import numpy as np
 from lightning.pytorch import Callback, Trainer
 
 from callbacks.figures.plotting import COLOURS, WIDE, encode, legend_below, new_figure, pixels, style
-from callbacks.figures.tensorboard import boards, show
-from callbacks.run_control.atomic_write import atomic_file
+from callbacks.figures.tensorboard import add_images, tensorboard_writers
+from callbacks.run_control.atomic_write import atomic_write
 from callbacks.run_control.checkpoint import run_folder
 from datamodules.core.files.printable import printable
 
@@ -30,38 +30,40 @@ MEASURES = {
 
 
 class TradingReport(Callback):
-    """Compares the agent with the baselines on the days that it was evaluated on; it claims nothing.
+    """Compare the agent with the baselines on the days of its evaluation.
 
-    At every evaluation while training: a table and equity curves in TensorBoard, `trading/report` and
-    `trading/equity`. After a test: the table on the screen, and beside the checkpoint `trading.json` (the table),
-    `trading_SYMBOL.csv` (equity of every policy, weight of the agent, day by day) and `trading_SYMBOL.png`.
+    At every evaluation during training: a table and equity curves in TensorBoard, `trading/report` and
+    `trading/equity`. After a test: the table on the terminal, and beside the checkpoint `trading.json` (the table),
+    `trading_SYMBOL.csv` (daily equity of every policy, weight of the agent) and `trading_SYMBOL.png`.
     """
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Draw, for every TensorBoard there is."""
-        writers = boards(trainer)
+        """Draw the figures for every TensorBoard logger."""
+        writers = tensorboard_writers(trainer)
         for report in _reports(trainer) if writers else ():
             for writer in writers:
                 writer.add_text(f"trading/report/{report.symbol}", markdown(report.rows), pl_module.env_steps)
             with style():
-                show(writers, {f"trading/equity/{report.symbol}": pixels(draw_equity(report))}, pl_module.env_steps)
+                add_images(
+                    writers, {f"trading/equity/{report.symbol}": pixels(draw_equity(report))}, pl_module.env_steps
+                )
 
     def on_test_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Write the files, and say where they are."""
+        """Write the files and print their paths."""
         if not trainer.is_global_zero:
             return
         folder, reports = run_folder(trainer.ckpt_path, trainer.default_root_dir), _reports(trainer)
         for report in reports:
             name = report.symbol.replace("/", "_")  # a pair of currencies
-            with atomic_file(folder / f"trading_{name}.csv") as file:
+            with atomic_write(folder / f"trading_{name}.csv") as file:
                 file.write(day_by_day(report).encode())
-            with style(), atomic_file(folder / f"trading_{name}.png") as file:
+            with style(), atomic_write(folder / f"trading_{name}.png") as file:
                 file.write(encode(draw_equity(report)))
         tables = [
             {"symbol": each.symbol, "days": [str(each.day[0]), str(each.day[-1])], "policies": each.rows}
             for each in reports
         ]
-        with atomic_file(folder / "trading.json") as file:
+        with atomic_write(folder / "trading.json") as file:
             file.write(json.dumps(tables, indent=2).encode() + b"\n")
         for report in reports:
             first, last = (str(day)[:10] for day in report.day[[0, -1]])
@@ -74,14 +76,14 @@ def _reports(trainer: Any) -> Sequence[Any]:
 
 
 def markdown(rows: Mapping[str, Mapping[str, float]]) -> str:
-    """The table as TensorBoard shows it."""
+    """Format the table for TensorBoard."""
     head = ["policy", *MEASURES.values()]
     lines = [[name, *(f"{row[measure]:.3f}" for measure in MEASURES)] for name, row in rows.items()]
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, ["---"] * len(head), *lines])
 
 
 def plain_table(rows: Mapping[str, Mapping[str, float]]) -> str:
-    """The table as a terminal shows it."""
+    """Format the table for a terminal."""
     width = max(map(len, rows))
     head = " " * width + "".join(f"  {title}" for title in MEASURES.values())
     lines = [
@@ -92,7 +94,7 @@ def plain_table(rows: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def day_by_day(report: Any) -> str:
-    """CSV text: the day of every decision, the log equity of every policy after it, and the agent's weight."""
+    """Return CSV text: the day of every decision, the log equity of every policy after it, and the agent's weight."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["day", *report.equity, "weight of the agent"])

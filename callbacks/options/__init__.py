@@ -1,1 +1,1 @@
-"""Callbacks that watch options: usage, collapse, figures."""
+"""Callbacks for options: collapse warnings, regime information, figures."""

@@ -1,4 +1,4 @@
-"""Watches options for collapse, and says aloud which kind it is and what to do about it."""
+"""OptionCollapseMonitor: warn when options collapse, with the kind of collapse and a remedy."""
 
 import math
 from typing import Any
@@ -12,34 +12,34 @@ REMEDIES = {
     "length": "Options end almost at once: raise the controller's deliberation_margin, prior_weight or min_duration.",
     "information": "Options are chosen regardless of the state: lower the controller's entropy, or give the master a"
     " higher learning rate.",
-    "divergence": "All options do the same: take fewer, lower model.alpha, or let each learn more from its own"
-    " steps (the controller's update_mode).",
+    "divergence": "All options do the same: take fewer, lower model.init_temperature, or let each learn more"
+    " from its own steps (the controller's update_mode).",
     "evaluation": "The greedy policy does nothing: compare with data.eval_greedy false, and look at option/select_*"
     " for an option that is always taken.",
 }
-"""What to try, by kind of collapse."""
+"""Remedies by kind of collapse."""
 
 
-class OptionAlarm(Callback):
-    """Warns when options collapse, once for each time and kind, and logs `option/alarms`, the number of kinds at hand.
+class OptionCollapseMonitor(Callback):
+    """Warn when options collapse, once per occurrence and kind, and log `option/alarms`, the number of active kinds.
 
-    A kind counts when it holds for `patience` logs (evaluations for the last kind) in a row, once a part `after` of the
-    run is over:
+    A kind is active when it holds for `patience` logs (evaluations for the last kind) in a row, after the fraction
+    `after` of the run:
 
-    usage: an option runs in less than `usage` of the steps.   length: options last less than `length` times the
-    model's `min_duration` on average.   information: the mutual information of state and option is under
-    `information` of its most, log K.   divergence: the options' policies differ by less than `divergence` nats.
-    evaluation: every evaluated episode has the same return, 0 or less than training reaches.
+    usage: an option is active in less than `usage` of the steps.   length: options last less than `length` times the
+    model's `min_duration` on average.   information: the mutual information of state and option is below `information`
+    times its maximum, log K.   divergence: the options' policies differ by less than `divergence` nats.   evaluation:
+    all evaluated episodes have the same return, which is 0 or lower than in training.
 
-    Looks at logged values only, so it never waits for the device. One option cannot collapse.
+    Only logged values are read, without synchronization. A single option cannot collapse.
 
     Args:
-        usage: least share of the steps of an option; 0 switches this kind off.
-        length: least mean duration of options, in units of the model's `min_duration`; 0 switches this kind off.
-        information: least mutual information of state and option, as a part of log K; 0 switches this kind off.
-        divergence: least divergence between the options' policies, in nats; 0 switches this kind off.
-        patience: logs or evaluations in a row after which a kind counts.
-        after: part of the run in which nothing counts yet.
+        usage: minimum fraction of steps per option; 0 disables this kind.
+        length: minimum mean duration of options, in units of the model's `min_duration`; 0 disables this kind.
+        information: minimum mutual information of state and option, as a fraction of log K; 0 disables this kind.
+        divergence: minimum divergence between the options' policies, in nats; 0 disables this kind.
+        patience: logs or evaluations in a row before a kind is active.
+        after: fraction of the run before which no kind is counted.
     """
 
     acts_per_iteration = False
@@ -60,28 +60,28 @@ class OptionAlarm(Callback):
 
     @property
     def alarms(self) -> list[str]:
-        """The kinds of collapse at hand."""
+        """Return the active kinds of collapse."""
         return [kind for kind, times in self.lasting.items() if times >= self.patience]
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Judge what was logged in this iteration, if anything was."""
+        """Check the values logged in this iteration, if any."""
         every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
         if trainer.global_step % every or not self._due(pl_module):
             return
-        self.judge(self.collapsed(pl_module.latest, getattr(pl_module, "min_duration", 1)))
+        self.judge(self.collapsed(pl_module.last_logged, getattr(pl_module, "min_duration", 1)))
         pl_module.log_values({"option/alarms": float(len(self.alarms))})
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Judge an evaluation made while training."""
+        """Check an evaluation during training."""
         if trainer.state.fn == TrainerFn.FITTING and self._due(pl_module):
-            self.judge({"evaluation": self.idle(pl_module.latest)})
+            self.judge({"evaluation": self.idle(pl_module.last_logged)})
 
     def _due(self, pl_module: Any) -> bool:
-        """Several options were logged, long enough into the run."""
-        return "option/usage_1" in pl_module.latest and pl_module.progress >= self.after
+        """Return whether several options were logged and the fraction `after` of the run is done."""
+        return "option/usage_1" in pl_module.last_logged and pl_module.progress >= self.after
 
     def collapsed(self, latest: dict[str, float], min_duration: int = 1) -> dict[str, str | None]:
-        """By kind, what is wrong with the values logged last; None where nothing is."""
+        """Return a description of each kind's violation in the latest values; None for no violation."""
         options = sum(tag.removeprefix("option/usage_").isdigit() for tag in latest)
         bounds = {
             "usage": ("usage_min", self.usage),
@@ -96,7 +96,7 @@ class OptionAlarm(Callback):
         return found
 
     def idle(self, latest: dict[str, float]) -> str | None:
-        """What is wrong with the evaluations: nothing varies, and the return is 0 or under what training reaches."""
+        """Return a description if evaluations do not vary and the return is 0 or lower than in training; else None."""
         mean, std = latest["eval/return_mean"], latest["eval/return_std"]
         same = self._evaluation in (None, (mean, 0.0)) and std == 0.0
         self._evaluation = (mean, std)
@@ -104,17 +104,17 @@ class OptionAlarm(Callback):
         return f"every evaluated episode returned {mean:.4g}" if same and poor else None
 
     def judge(self, found: dict[str, str | None]) -> None:
-        """Count how long each kind has lasted; warn of those that have lasted long enough just now."""
+        """Update the count of each kind; warn of those that just reached `patience`."""
         for kind, problem in found.items():
             self.lasting[kind] = self.lasting[kind] + 1 if problem else 0
             if problem and self.lasting[kind] == self.patience:
                 rank_zero_warn(f"Options collapse ({kind}): {problem} for {self.patience} times. {REMEDIES[kind]}")
 
     def state_dict(self) -> dict[str, Any]:
-        """How long each kind has lasted."""
+        """Return the counts of each kind."""
         return {"lasting": dict(self.lasting), "evaluation": self._evaluation}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Continue from `state_dict`."""
+        """Restore from `state_dict`."""
         self.lasting |= state_dict["lasting"]
         self._evaluation = None if state_dict["evaluation"] is None else tuple(state_dict["evaluation"])

@@ -1,4 +1,4 @@
-"""Figures of options in TensorBoard: when each ran, and how much each is used; one colour an option."""
+"""OptionFigures: figures of the active options over time and of their usage, in TensorBoard."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,21 +7,21 @@ import numpy as np
 from lightning.pytorch import Callback, Trainer
 
 from callbacks.figures.plotting import COLOURS, GREY, INK, legend_below, new_figure, pixels, style
-from callbacks.figures.tensorboard import boards, show
+from callbacks.figures.tensorboard import add_images, tensorboard_writers
 
 
 class OptionFigures(Callback):
-    """Draws, at every evaluation while training, which option ran when and how much each is used.
+    """Draw, at every evaluation during training, the active options over time and the usage of each.
 
-    `option/timeline`: the latest steps of the first environment from left to right: a curve in the colours of the
-    options over a band of them, with a white line where an option begins and a dashed one where an episode does.
-    `option/usage`: the share of steps that each option ran in; the dashed line is an even share.
+    `option/timeline`: the latest steps of the first environment: a curve over a band in the colours of the options,
+    with a white line at the start of an option and a dashed one at the start of an episode.
+    `option/usage`: fraction of steps of each option; the dashed line is uniform usage.
 
     Args:
-        curve: which entry of the flat observation to draw; null for the reward.
-        running_sum: draw the sum of the curve since the episode began: log returns become a log price, rewards become
+        curve: index in the flat observation of the curve; null for the reward.
+        running_sum: draw the sum of the curve since the episode start: log returns become a log price, rewards become
             the return.
-        curve_name: names the curve on its axis, with its unit; null for a name made of the two above.
+        curve_name: axis label of the curve, with its unit; null for a label derived from the two above.
     """
 
     def __init__(self, curve: int | None = None, running_sum: bool = True, curve_name: str | None = None):
@@ -30,42 +30,42 @@ class OptionFigures(Callback):
         self.curve_name = curve_name or (f"{quantity}, summed over\nthe episode" if running_sum else quantity)
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Draw, for every TensorBoard there is."""
-        writers, recent = boards(trainer), getattr(getattr(pl_module, "statistics", None), "recent", {})
+        """Draw the figures for every TensorBoard logger."""
+        writers, recent = tensorboard_writers(trainer), getattr(getattr(pl_module, "statistics", None), "recent", {})
         if not (writers and recent):
             return
         steps = {name: column.cpu().numpy() for name, column in recent.items()}
         names = option_names(pl_module)
-        shares = [value for tag, value in pl_module.latest.items() if tag.removeprefix("option/usage_").isdigit()]
+        shares = [value for tag, value in pl_module.last_logged.items() if tag.removeprefix("option/usage_").isdigit()]
         at = f"at {pl_module.env_steps:,} env steps"
         with style():
             figures = {"option/timeline": draw_timeline(steps, self._curve(steps), self.curve_name, names, at)}
             figures |= {"option/usage": draw_usage(shares, names, at)} if shares else {}
-            show(writers, {tag: pixels(figure) for tag, figure in figures.items()}, pl_module.env_steps)
+            add_images(writers, {tag: pixels(figure) for tag, figure in figures.items()}, pl_module.env_steps)
 
     def _curve(self, steps: dict[str, np.ndarray]) -> np.ndarray:
-        """What to draw over the band, `[steps]`."""
+        """Return the curve over the band, `[steps]`."""
         values = steps["reward"] if self.curve is None else steps["obs"][:, self.curve]
-        return summed_since(values, steps["reset"]) if self.running_sum else values
+        return summed_since(values, steps["episode_start"]) if self.running_sum else values
 
 
 def summed_since(values: np.ndarray, reset: np.ndarray) -> np.ndarray:
-    """Running sum that begins anew where `reset` is True."""
+    """Return the running sum, restarted where `reset` is True."""
     total = np.cumsum(values, dtype=np.float64)
     start = np.maximum.accumulate(np.where(reset, np.arange(len(values)), 0))
     return total - total[start] + values[start]
 
 
 def option_names(pl_module: Any) -> list[str]:
-    """Number and, where they are hand-written, class of every option."""
-    scripted = getattr(getattr(pl_module, "controller", None), "scripted", None)
+    """Return number and, for scripted options, class of every option."""
+    scripted = getattr(getattr(pl_module, "controller", None), "scripted_options", None)
     if scripted is None:
-        return [f"option {option}" for option in range(pl_module.options)]
+        return [f"option {option}" for option in range(pl_module.num_options)]
     return [f"{option} {type(policy).__name__}" for option, policy in enumerate(scripted.policies)]
 
 
 def colour_of(option: int) -> str:
-    """The colour of an option; they repeat where there are many."""
+    """Return the colour of an option; colours repeat for many options."""
     return COLOURS[option % len(COLOURS)]
 
 
@@ -75,7 +75,8 @@ def draw_timeline(
     """Draw one environment's options under a curve over the same steps.
 
     Args:
-        steps: columns `option`, `begun` and `reset`, `[steps]`.   curve: `[steps]`.   at: when, for the title.
+        steps: columns `option`, `started` and `episode_start`, `[steps]`.   curve: `[steps]`.
+        at: when, for the title.
     """
     from matplotlib.collections import LineCollection
     from matplotlib.patches import Patch
@@ -86,26 +87,26 @@ def draw_timeline(
     (upper,), (band,) = panels
     points = np.stack([time, curve], 1)
     pieces = np.stack([points[:-1], points[1:]], 1)
-    within = ~steps["reset"][1:]
+    within = ~steps["episode_start"][1:]
     pieces_colours = [colour for colour, inside in zip(colours[1:], within, strict=True) if inside]
     upper.add_collection(LineCollection(pieces[within], colors=pieces_colours, linewidths=1.8))
     upper.scatter(time, curve, s=3, c=colours, zorder=3)
     upper.set(ylabel=curve_name, xlim=(-0.5, len(curve) - 0.5), title=f"Options of the first environment {at}")
     band.bar(time, 1, width=1, color=colours)
-    band.vlines(np.flatnonzero(steps["begun"]) - 0.5, 0, 1, color="white", linewidth=0.8)
+    band.vlines(np.flatnonzero(steps["started"]) - 0.5, 0, 1, color="white", linewidth=0.8)
     band.set(ylim=(0, 1), yticks=[], xlabel="latest steps of this environment", ylabel="option")
     band.grid(False)
-    for place in np.flatnonzero(steps["reset"]):
+    for place in np.flatnonzero(steps["episode_start"]):
         upper.axvline(place - 0.5, color=GREY, linestyle=":", linewidth=1)
     handles: list[Any] = [Patch(color=colour_of(each), label=names[each]) for each in np.unique(option)]
-    if steps["reset"].any():
+    if steps["episode_start"].any():
         handles.append(upper.plot([], [], color=GREY, linestyle=":", linewidth=1, label="episode begins")[0])
     legend_below(figure, handles)
     return figure
 
 
 def draw_usage(shares: Sequence[float], names: Sequence[str], at: str) -> Any:
-    """Draw a bar for each share in [0, 1], with its number."""
+    """Draw a bar with its value for each fraction in [0, 1]."""
     figure, ((axes,),) = new_figure()
     bars = axes.bar(range(len(shares)), shares, width=0.7, color=[colour_of(each) for each in range(len(shares))])
     axes.bar_label(bars, [f"{share:.1%}" for share in shares], padding=3, fontsize=9, bbox={"color": "white", "pad": 1})

@@ -1,4 +1,4 @@
-"""Compiles and captures the joints of an iteration."""
+"""Compile: compile the phases of an iteration or capture them as CUDA graphs."""
 
 from typing import Any, Literal
 
@@ -6,20 +6,20 @@ import torch
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.utilities import rank_zero_info
 
-from callbacks.performance.throughput import joints
-from datamodules.core.phase import Joint
+from callbacks.performance.throughput import phases
+from datamodules.core.phase import Phase
 
 
 class Compile(Callback):
-    """Sets how the joints (collect, prepare, update) run; each takes its form at its first call, after any restore.
+    """Set the execution mode of the phases (collect, prepare, update), effective at their first call.
 
     Args:
-        mode: auto (graph on CUDA, off elsewhere) | off | default | reduce-overhead | max-autotune (those of
-            `torch.compile`, for the parts of each joint; on a CPU not for acting in environments that are not tensors,
-            which is faster as it is) | graph (the parts compiled, each joint one CUDA graph).
-        float32_matmul_precision: high and medium let float32 products use TF32 or less on a GPU that has it; null
-            leaves torch's setting, which is highest. The setting from before is restored after the run.
-        backend: of `torch.compile`; another than inductor ignores what the modes ask of that one.
+        mode: auto (graph on CUDA, off elsewhere) | off | default | reduce-overhead | max-autotune (modes of
+            `torch.compile`, for the parts of each phase; on a CPU not for policy calls with environments on the host,
+            which are faster without) | graph (the parts compiled, each phase one CUDA graph).
+        float32_matmul_precision: high and medium let float32 products use TF32 or less on a GPU that has it; null keeps
+            torch's setting, which is highest. The previous setting is restored after the run.
+        backend: backend of `torch.compile`; others than inductor ignore the options of the modes.
     """
 
     def __init__(
@@ -31,7 +31,7 @@ class Compile(Callback):
         self.mode, self.float32_matmul_precision, self.backend = mode, float32_matmul_precision, backend
         self._precision_before: str | None = None
         self._stream: torch.cuda.Stream | None = None
-        self._joints: list[Joint[Any]] = []
+        self._phases: list[Phase[Any]] = []
 
     def setup(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
         """Set the precision of float32 products."""
@@ -46,18 +46,18 @@ class Compile(Callback):
             torch.set_float32_matmul_precision(before)
 
     def _leave_default_stream(self, device: torch.device) -> None:
-        """Train on a stream of its own: what autograd remembers of the default one could not be captured."""
+        """Train on a separate stream: autograd's work on the default stream cannot be captured."""
         stream = torch.cuda.Stream(device)
         stream.wait_stream(torch.cuda.current_stream(device))
         torch.cuda.set_stream(stream)
         self._stream = stream
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Let what works beside the loop end, free graphs and compiled functions, and go back to the default stream."""
-        trainer.datamodule.settle()  # type: ignore[attr-defined]
-        for joint in self._joints:
-            joint.release()
-        self._joints = []
+        """Wait for concurrent work, free graphs and compiled functions, and return to the default stream."""
+        trainer.datamodule.wait()  # type: ignore[attr-defined]
+        for phase in self._phases:
+            phase.release_graph()
+        self._phases = []
         self._return()
 
     def _return(self) -> None:
@@ -68,32 +68,32 @@ class Compile(Callback):
             self._stream = None
 
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
-        """Restore what the run changed; graphs are left alone, for a device that failed cannot be waited for."""
-        for joint in self._joints:
-            joint.restore_parts()
-        self._joints = []
+        """Restore the settings; graphs are kept, since a failed device cannot be synchronized."""
+        for phase in self._phases:
+            phase.restore_parts()
+        self._phases = []
         self._return()
         self.teardown(trainer, pl_module, "fit")
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Tell the joints; where graphs are impossible say so and compile instead."""
+        """Set the mode of the phases; if graphs are not possible, warn and compile instead."""
         on_cuda = trainer.strategy.root_device.type == "cuda"
         mode = ("graph" if on_cuda else "off") if self.mode == "auto" else self.mode
         if mode == "graph" and not on_cuda:
-            rank_zero_info("compile mode graph needs a CUDA device: the joints are compiled without CUDA graphs here.")
+            rank_zero_info("compile mode graph needs a CUDA device: the phases are compiled without CUDA graphs.")
             mode = "default"
         if mode == "graph":
-            update = pl_module.joints["update"]
-            update.capturable &= pl_module.optimization.make_capturable_(update.device)
+            update = pl_module.phases["update"]
+            update.capturable &= pl_module.optim.make_capturable_(update.device)
             self._leave_default_stream(trainer.strategy.root_device)
         collector = trainer.datamodule.collector
-        acting = [each.joint for each in collector.acting] if collector is not None and on_cuda else []
-        self._joints = [*joints(trainer, pl_module).values(), *acting]
-        for joint in self._joints:
-            joint.mode, joint.backend = mode, self.backend
+        acting = [each.phase for each in collector.policy_runners] if collector is not None and on_cuda else []
+        self._phases = [*phases(trainer, pl_module).values(), *acting]
+        for phase in self._phases:
+            phase.mode, phase.backend = mode, self.backend
 
     def on_validation_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Capture a step of the evaluations within a fit; compiling it would take longer than it saves."""
-        joint = getattr(trainer.val_dataloaders, "joint", None)
-        if joint is not None and self._stream is not None:
-            joint.mode = "graph"
+        phase = getattr(trainer.val_dataloaders, "phase", None)
+        if phase is not None and self._stream is not None:
+            phase.mode = "graph"

@@ -1,4 +1,4 @@
-"""What a run really uses: said once, when it has been used."""
+"""ExecutionSummary: print the execution settings in use after the first iteration."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,18 +7,23 @@ import torch
 from lightning.pytorch import Callback, Trainer
 
 from callbacks.performance.thread_tuner import counted
-from callbacks.performance.throughput import joints
-from datamodules.core.phase import Joint
+from callbacks.performance.throughput import phases
+from datamodules.core.phase import Phase
 
-BACKENDS = {"SyncVectorEnv": "sync", "AsyncVectorEnv": "async", "PoolEnv": "pool", "EnvPoolEnvs": "envpool"}
-"""What the classes that step Gymnasium environments are called in a configuration."""
+BACKENDS = {
+    "SyncVectorEnv": "sync",
+    "AsyncVectorEnv": "async",
+    "WorkerPoolVectorEnv": "pool",
+    "EnvPoolVectorEnv": "envpool",
+}
+"""Names of backends in a configuration, by the classes that step Gymnasium environments."""
 
 
-class OptimizationSummary(Callback):
-    """Prints after the first iteration, when every joint has taken its form, what is in force and not what was asked.
+class ExecutionSummary(Callback):
+    """Print, after the first iteration, the settings in use, which may differ from the requested ones.
 
-    Environments and their backend, device, threads, precision, the joints, rows of a policy call, pinned memory. Where
-    nothing is collected there is nothing to say of acting.
+    Environments and their backend, device, threads, precision, the mode of each phase, rows per policy call, pinned
+    memory. Without collection, the lines on the policy are omitted.
     """
 
     acts_per_iteration = False
@@ -27,70 +32,75 @@ class OptimizationSummary(Callback):
         self._said = False
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """A new fit is told about anew."""
+        """Print again in a new fit."""
         self._said = False
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Print, the first time."""
+        """Print once."""
         if not self._said:
             self._said = True
-            pl_module.print(table("In force:", in_force(trainer, pl_module)))
+            pl_module.print(table("In force:", execution_summary(trainer, pl_module)))
 
 
-def in_force(trainer: Any, pl_module: Any) -> dict[str, str]:
-    """What an iteration that has run once uses, by name."""
+def execution_summary(trainer: Any, pl_module: Any) -> dict[str, str]:
+    """Return the settings in use after one iteration, by name."""
     collector, device = trainer.datamodule.collector, trainer.strategy.root_device
-    forms = (f"{name} {form(joint)}" for name, joint in joints(trainer, pl_module).items())
+    forms = (f"{name} {form(phase)}" for name, phase in phases(trainer, pl_module).items())
     learning = {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
         "threads": f"{counted(torch.get_num_threads())} of torch",
         "precision": f"{trainer.precision}, {tf32(device)}",
-        "joints": ", ".join(forms),
+        "phases": ", ".join(forms),
     }
     if collector is None:
-        return {"environments": "none is stepped, what is learned from was stored", **learning}
+        return {"environments": "none, learning from stored data", **learning}
     return {
         "environments": f"{collector.envs.num_envs} x {trainer.datamodule.env}, backend {backend(collector.envs)}",
         **learning,
-        "acting": acting(collector) + ", beside the learning" * ("collect" in trainer.datamodule.beside),
+        "acting": acting(collector)
+        + ", concurrently with learning" * ("collect" in trainer.datamodule.concurrent_phases),
         "pinned memory": pinned(collector.envs, device),
     }
 
 
 def table(title: str, values: Mapping[str, str]) -> str:
-    """A title, and one row a value, names aligned."""
+    """Format a title and one row per value, with aligned names."""
     width = max(map(len, values)) + 2
     return "\n".join([title, *(f"  {name:<{width}}{value}" for name, value in values.items())])
 
 
-def form(joint: Joint[Any]) -> str:
-    """What happens at a call, and what was asked for where that is something else."""
-    asked = joint.mode == "graph" or (joint.mode != "off" and bool(joint.parts))
-    return f"{joint.in_force} (asked for {joint.mode})" if asked and joint.in_force == "eager" else joint.in_force
+def form(phase: Phase[Any]) -> str:
+    """Return the execution mode of a phase, with the requested mode if it differs."""
+    asked = phase.mode == "graph" or (phase.mode != "off" and bool(phase.compile_targets))
+    return (
+        f"{phase.execution_mode} (requested: {phase.mode})"
+        if asked and phase.execution_mode == "eager"
+        else phase.execution_mode
+    )
 
 
 def backend(envs: Any) -> str:
-    """The name in a configuration of what steps the environments."""
-    if envs.pure:
+    """Return the configuration name of the environments' backend."""
+    if envs.is_stateless:
         return "device"
     kinds = {kind.__name__ for kind in type(getattr(envs, "envs", envs)).__mro__}
     return next((name for kind, name in BACKENDS.items() if kind in kinds), "vector")
 
 
 def acting(collector: Any) -> str:
-    """How the policy is asked while collecting."""
+    """Return the execution mode of the policy calls during collection."""
     rows = f"{rows_per_call(collector)} rows a policy call"
-    return rows if collector.pure else f"{rows}, {form(collector.acting[0].joint)}"
+    return rows if collector.stateless_envs else f"{rows}, {form(collector.policy_runners[0].phase)}"
 
 
 def rows_per_call(collector: Any) -> int:
-    """Rows that the policy decides for at once: half of them where halves take turns."""
-    halves = getattr(collector.envs, "halves", None)
+    """Return the rows per policy call: half of all for alternating collection."""
+    halves = getattr(collector.envs, "groups", None)
     return collector.rows if halves is None else max(half.stop - half.start for half in halves)
 
 
 def tf32(device: torch.device) -> str:
-    """How float32 matrices are multiplied."""
+    """Return the precision of float32 matrix products."""
     precision = torch.get_float32_matmul_precision()
     if device.type != "cuda":
         return f"float32 matmul precision {precision}"
@@ -100,7 +110,7 @@ def tf32(device: torch.device) -> str:
 
 
 def pinned(envs: Any, device: torch.device) -> str:
-    """Whether copies between environments and policy start from pinned memory."""
-    if envs.pure or device.type != "cuda":
+    """Return whether copies between environments and policy use pinned memory."""
+    if envs.is_stateless or device.type != "cuda":
         return "not needed, nothing is copied between devices"
     return "yes" if getattr(envs, "pinned", False) else "no"

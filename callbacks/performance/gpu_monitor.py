@@ -1,4 +1,4 @@
-"""What the GPUs of a run are doing, as curves, with a word when they are used badly."""
+"""GPUMonitor: log GPU utilisation, memory, temperature and power, and warn of problems."""
 
 import math
 import threading
@@ -12,38 +12,38 @@ import torch
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.utilities import rank_zero_info
 
-from callbacks.performance.nvml import NVML, NoNVML, Reading, Sampler
-from datamodules.core.errors import UsageError
+from callbacks.performance.nvml import NVML, GpuReading, NvmlUnavailable, Sampler
+from datamodules.core.errors import ConfigurationError
 
 LOW_UTILISATION = 50.0
-"""Percent; a GPU that stays below waits more than it works."""
+"""Percent; a GPU below it is idle more than half of the time."""
 
 HIGH_MEMORY = 0.95
-"""Share of the memory in use beyond which the next allocation may fail."""
+"""Fraction of the memory in use above which the next allocation may fail."""
 
-Sample = tuple[float, Mapping[int, Reading]]
-"""A time of the monotonic clock, in seconds, and what was seen then."""
+Sample = tuple[float, Mapping[int, GpuReading]]
+"""Time of the monotonic clock in seconds, and the GPU samples of that time."""
 
 
 class GPUMonitor(Callback):
-    """Logs what the GPUs of this run on this host do, and warns, once a run each, when they are used badly.
+    """Log the state of this run's GPUs on this host, and warn of underuse, memory and heat, once per run each.
 
-    For the device with Torch's index i, over the samples since the last log: gpu/i/utilisation (mean, percent),
-    gpu/i/memory_mib (mean), gpu/i/memory_peak_mib (highest), gpu/i/temperature_c (highest), gpu/i/power_w (mean),
-    gpu/i/clock_mhz (mean, of the multiprocessors); see `callbacks.performance.nvml.Reading`. They are logged every
-    `trainer.log_every_n_steps` iterations, and not at all if nothing was sampled in between.
+    For the device with torch's index i, over the samples since the last log: gpu/i/utilisation (mean, percent),
+    gpu/i/memory_mib (mean), gpu/i/memory_peak_mib (maximum), gpu/i/temperature_c (maximum), gpu/i/power_w (mean),
+    gpu/i/clock_mhz (mean, of the multiprocessors); see `callbacks.performance.nvml.GpuReading`. They are logged every
+    `trainer.log_every_n_steps` iterations, and not at all without a sample in between.
 
-    A thread samples, from the end of the first iteration (the one that compiles) to the end of the fit; training never
-    waits for it, nor it for the device. Rank 0 watches all devices of its host. Without an NVIDIA GPU, or without the
-    package nvidia-ml-py, it says so once.
+    A thread samples from the end of the first iteration (which compiles) to the end of the fit; it neither blocks
+    training nor synchronizes with the device. Rank 0 samples all devices of its host. Without an NVIDIA GPU, or without
+    the package nvidia-ml-py, one message says so.
 
     Args:
         interval_s: seconds between samples, above 0.
-        warn_after_s: seconds of utilisation under 50 percent, without a break, before a warning.
-        max_temperature: degrees Celsius beyond which it warns.
-        sampler: what to ask instead of NVML, for other accelerators.
+        warn_after_s: seconds of continuous utilisation below 50 percent before a warning.
+        max_temperature: degrees Celsius above which it warns.
+        sampler: sampler to use instead of NVML, for other accelerators.
 
-    Raises: UsageError.
+    Raises: ConfigurationError for an invalid setting.
     """
 
     acts_per_iteration = False
@@ -56,17 +56,19 @@ class GPUMonitor(Callback):
         sampler: Sampler | None = None,
     ):
         if not interval_s > 0:
-            raise UsageError(f"GPUMonitor's interval_s is {interval_s}; give the seconds between samples, above 0.")
+            raise ConfigurationError(
+                f"GPUMonitor's interval_s is {interval_s}; give the seconds between samples, above 0."
+            )
         self.interval_s, self.warn_after_s, self.max_temperature = interval_s, warn_after_s, max_temperature
         self.sampler = sampler
         self._asked: Sampler | None = None
-        self._watch: Watch | None = None
+        self._watch: SamplerThread | None = None
         self._busy_at: dict[int, float] = {}
         self._warned: set[str] = set()
         self._silent = False
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Find the devices of this run."""
+        """Determine the devices of this run."""
         self._iteration = trainer.global_step
         self._busy_at, self._warned = {}, set()
         self._asked = (self.sampler or self._open(trainer)) if trainer.is_global_zero else None
@@ -77,24 +79,24 @@ class GPUMonitor(Callback):
         if device.type == "cuda":
             try:
                 return NVML({index: device_uuid(index) for index in trainer.device_ids})
-            except NoNVML as error:
+            except NvmlUnavailable as error:
                 reason = str(error)
         if not self._silent:
-            rank_zero_info(f"No GPU is watched: {reason}.")
+            rank_zero_info(f"No GPU is monitored: {reason}.")
         self._silent = True
         return None
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Begin after the first iteration; then log and warn, if it is time."""
+        """Start sampling after the first iteration; then log and warn, if due."""
         if self._asked is None:
             return
         if self._watch is None:
-            self._watch = Watch(self._asked, self.interval_s)
+            self._watch = SamplerThread(self._asked, self.interval_s)
             self._watch.start()
         every = trainer.log_every_n_steps
         if trainer.global_step // every > self._iteration // every or trainer.is_last_batch:
             self._iteration = trainer.global_step
-            samples = self._watch.take()
+            samples = self._watch.record_sample()
             if values := measured(samples):
                 pl_module.log_values(values)
             self.warn(samples)
@@ -113,7 +115,7 @@ class GPUMonitor(Callback):
             self._watch = None
 
     def warn(self, samples: Iterable[Sample]) -> None:
-        """Say what samples, which follow those of the last call, show for the first time in this run."""
+        """Warn of problems in the samples since the last call that occur for the first time in this run."""
         for at, readings in samples:
             for index, reading in readings.items():
                 if not reading.utilisation < LOW_UTILISATION:
@@ -124,8 +126,8 @@ class GPUMonitor(Callback):
                         self._warned.add(kind)
                         rank_zero_info(f"GPU {index} {complaint}")
 
-    def _complaints(self, reading: Reading, idle_s: float) -> dict[str, str]:
-        """What is wrong with a GPU that has been under-used for `idle_s` seconds, and the remedy, by kind."""
+    def _complaints(self, reading: GpuReading, idle_s: float) -> dict[str, str]:
+        """Return the problems of a GPU that was underused for `idle_s` seconds, with remedies, by kind."""
         found = {}
         if reading.utilisation < LOW_UTILISATION and idle_s >= self.warn_after_s:
             found["utilisation"] = (
@@ -135,18 +137,18 @@ class GPUMonitor(Callback):
         if reading.memory_mib > HIGH_MEMORY * reading.memory_total_mib:
             found["memory"] = (
                 f"uses {reading.memory_mib:,.0f} of its {reading.memory_total_mib:,.0f} MiB and may run out: lower"
-                " --data.num_envs or --data.horizon, raise --model.minibatches, or end other programs on it."
+                " --data.num_envs or --data.rollout_length, raise --model.num_minibatches, or end other programs on it."
             )
         if reading.temperature_c > self.max_temperature:
             found["temperature"] = (
-                f"is at {reading.temperature_c:.0f} C, over {self.max_temperature:.0f} C, and may slow itself down: see"
-                " to its cooling, or lower its power limit (`nvidia-smi --power-limit`)."
+                f"is at {reading.temperature_c:.0f} C, over {self.max_temperature:.0f} C, and may throttle: improve"
+                " its cooling, or lower its power limit (`nvidia-smi --power-limit`)."
             )
         return found
 
 
-class Watch(threading.Thread):
-    """Samples until it is stopped, the first time at once. Samples wait in a queue, so that nobody waits for a lock."""
+class SamplerThread(threading.Thread):
+    """Thread that samples periodically, starting at once; samples are queued, so that no lock is held."""
 
     def __init__(self, sampler: Sampler, interval_s: float):
         super().__init__(name="GPUMonitor", daemon=True)
@@ -160,18 +162,18 @@ class Watch(threading.Thread):
             self._samples.append((time.monotonic(), self._sampler.sample()))
             self._stopped.wait(self._interval_s)
 
-    def take(self) -> list[Sample]:
-        """What was sampled since the last call."""
+    def record_sample(self) -> list[Sample]:
+        """Return the samples since the last call."""
         return [self._samples.popleft() for _ in range(len(self._samples))]
 
     def stop(self) -> None:
-        """End the thread; a driver that does not answer is not waited for."""
+        """End the thread, without waiting for a blocked driver."""
         self._stopped.set()
         self.join(timeout=1.0)
 
 
 def device_uuid(index: int) -> str:
-    """The name that NVML shares with CUDA for Torch's device `index`, whatever CUDA_VISIBLE_DEVICES hides or reorders.
+    """Return NVML's identifier of torch's device `index`, independent of CUDA_VISIBLE_DEVICES and device order.
 
     Their numbers differ: CUDA counts visible devices only, and the fastest first; NVML counts all, by PCI bus.
     """
@@ -179,8 +181,8 @@ def device_uuid(index: int) -> str:
 
 
 def measured(samples: Sequence[Sample]) -> dict[str, float]:
-    """What to log of some samples, by tag, without what the devices do not tell."""
-    by_index: dict[int, list[Reading]] = {}
+    """Return the values to log by tag, without unavailable ones."""
+    by_index: dict[int, list[GpuReading]] = {}
     for _, readings in samples:
         for index, reading in readings.items():
             by_index.setdefault(index, []).append(reading)

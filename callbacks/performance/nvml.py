@@ -1,4 +1,4 @@
-"""What NVIDIA's management library tells about GPUs; without Torch or Lightning, so that a terminal view can use it."""
+"""Read GPU status through NVIDIA's management library; without torch and Lightning, for the terminal monitor."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -7,11 +7,11 @@ from typing import Any, NamedTuple, Protocol
 MIB = 2**20
 
 
-class Reading(NamedTuple):
-    """One look at one GPU; NaN for what it does not tell.
+class GpuReading(NamedTuple):
+    """Sample of one GPU; NaN for unavailable values.
 
-    utilisation is the share of the last moment (1/6 s to 1 s, the driver's choice) in which any kernel ran, in percent:
-    it says whether the GPU waits, not how well a kernel fills it. Memory is that of all programs on the GPU.
+    utilisation is the percentage of the driver's sampling period (1/6 s to 1 s) in which any kernel ran: it shows
+    whether the GPU waits, not how well a kernel fills it. Memory is that of all programs on the GPU.
     """
 
     utilisation: float
@@ -23,36 +23,36 @@ class Reading(NamedTuple):
 
 
 class Sampler(Protocol):
-    """Whatever can look at some GPUs."""
+    """Protocol of a source of GPU samples."""
 
-    def sample(self) -> Mapping[int, Reading]:
-        """One look at every GPU, by index. Called from a thread of its own, so it may take its time."""
+    def sample(self) -> Mapping[int, GpuReading]:
+        """Sample every GPU, by index. Called from a separate thread, so it may block."""
         ...
 
 
-class NoNVML(RuntimeError):
-    """No GPU can be looked at; says why."""
+class NvmlUnavailable(RuntimeError):
+    """Error that no GPU can be sampled; the message gives the reason."""
 
 
 class NVML:
-    """A Sampler of NVIDIA GPUs, through the optional package nvidia-ml-py. It waits for no kernel.
+    """Sampler of NVIDIA GPUs, through the optional package nvidia-ml-py. It does not wait for kernels.
 
     Args:
-        uuids: the GPUs to look at, as `GPU-...`, by the index their readings shall have. None: all of this machine,
-            in the order of NVML, which knows nothing of CUDA_VISIBLE_DEVICES.
+        uuids: GPUs to sample, as `GPU-...`, by their index in the samples. None: all of this machine, in the order of
+            NVML, which ignores CUDA_VISIBLE_DEVICES.
 
     Attributes:
-        names: what each GPU is, by index.
+        names: model name of each GPU, by index.
 
     Raises:
-        NoNVML: if the package, the driver or one of the GPUs is missing.
+        NvmlUnavailable: if the package, the driver or one of the GPUs is missing.
     """
 
     def __init__(self, uuids: Mapping[int, str] | None = None):
         try:
             import pynvml
         except ImportError:
-            raise NoNVML("the package nvidia-ml-py is not installed (pip install nvidia-ml-py)") from None
+            raise NvmlUnavailable("the package nvidia-ml-py is not installed (pip install nvidia-ml-py)") from None
         self._nvml: Any = pynvml
         try:
             pynvml.nvmlInit()
@@ -63,15 +63,15 @@ class NVML:
                 self._handles = {index: pynvml.nvmlDeviceGetHandleByUUID(uuid) for index, uuid in uuids.items()}
             self.names = {index: str(pynvml.nvmlDeviceGetName(handle)) for index, handle in self._handles.items()}
         except pynvml.NVMLError as error:
-            raise NoNVML(f"NVML says `{error}`") from None
+            raise NvmlUnavailable(f"NVML says `{error}`") from None
 
-    def sample(self) -> dict[int, Reading]:
-        """One look at every GPU, by index."""
+    def sample(self) -> dict[int, GpuReading]:
+        """Sample every GPU, by index."""
         return {index: self._read(handle) for index, handle in self._handles.items()}
 
-    def _read(self, handle: Any) -> Reading:
+    def _read(self, handle: Any) -> GpuReading:
         nvml = self._nvml
-        return Reading(
+        return GpuReading(
             utilisation=self._told(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
             memory_mib=self._told(lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used / MIB),
             memory_total_mib=self._told(lambda: nvml.nvmlDeviceGetMemoryInfo(handle).total / MIB),
@@ -81,7 +81,7 @@ class NVML:
         )
 
     def _told(self, question: Callable[[], float]) -> float:
-        """The answer, NaN when this GPU has none (a laptop's power, a slice's utilisation)."""
+        """Return the value of a query, NaN if this GPU does not support it (such as a laptop's power)."""
         try:
             return float(question())
         except self._nvml.NVMLError:

@@ -1,4 +1,4 @@
-"""One line that says how far the run is."""
+"""TrainingProgress: progress bar with environment steps, speed, returns and remaining time."""
 
 import math
 import sys
@@ -11,23 +11,22 @@ from lightning.pytorch.callbacks import ProgressBar
 from tqdm import tqdm
 
 SHOWN = {"return": "rollout/return_mean", "eval": "eval/return_mean"}
-"""What the line calls a value, and the tag it was logged under."""
+"""Labels of values in the bar, and their logged tags."""
 
 RECENT_SECONDS = 10.0
 
 
-class Progress(ProgressBar):
-    """Environment steps done and to do, steps per second, mean returns and the time left.
+class TrainingProgress(ProgressBar):
+    """Progress bar: environment steps done and total, steps per second, mean returns and the remaining time.
 
-    On a terminal one bar, redrawn in place; elsewhere (a file, a pipe, a batch system) a plain line now and then, and
-    one at the end. Between two refreshes an iteration costs a look at the clock. The speed is that of the last ten
-    seconds, at the end that of the whole session, evaluation included; the time left assumes the average speed of this
-    session. Steps that were made before the run, by the agent of an imported checkpoint, count as done and as to do:
-    the run itself is as long as ever.
+    On a terminal one bar, redrawn in place; otherwise (a file, a pipe, a batch system) a plain line at intervals, and
+    one at the end. The speed is that of the last ten seconds, at the end that of the whole session, evaluation
+    included; the remaining time assumes the average speed of this session. Steps before the run, by the agent of an
+    imported checkpoint, are included in the steps done and in the total; the length of the run is unchanged.
 
     Args:
         refresh_every_s: seconds between redraws on a terminal.
-        line_every_s: seconds between lines elsewhere.
+        line_every_s: seconds between lines otherwise.
     """
 
     acts_per_iteration = False
@@ -41,11 +40,11 @@ class Progress(ProgressBar):
         self._recent: deque[tuple[float, int]] = deque()
 
     def enable(self) -> None:
-        """Show."""
+        """Enable the bar."""
         self.is_enabled = True
 
     def disable(self) -> None:
-        """Show nothing."""
+        """Disable the bar."""
         self.is_enabled = False
 
     def print(self, *args: Any, **kwargs: Any) -> None:
@@ -54,7 +53,7 @@ class Progress(ProgressBar):
         sys.stdout.flush()
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Begin the line."""
+        """Start the bar."""
         now = time.monotonic()
         self._start = (now, trainer.global_step, pl_module.env_steps)
         self._total = trainer.datamodule.total_env_steps + pl_module.earlier_env_steps  # type: ignore[attr-defined]
@@ -67,19 +66,19 @@ class Progress(ProgressBar):
         self._next = now + (self.refresh_every_s if self._bar is not None else self.line_every_s)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Refresh, if it is time."""
+        """Refresh, if due."""
         now = time.monotonic()
         if now >= self._next:
             self._show(trainer, pl_module, now)
             self._next = now + (self.refresh_every_s if self._bar is not None else self.line_every_s)
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Show where the run ended."""
+        """Show the final state of the run."""
         self._show(trainer, pl_module, time.monotonic(), ended=True)
         self._close()
 
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
-        """Leave the line as it is."""
+        """Leave the line unchanged."""
         self._close()
 
     def _show(self, trainer: Trainer, pl_module: Any, now: float, ended: bool = False) -> None:
@@ -96,13 +95,15 @@ class Progress(ProgressBar):
         self._bar.set_description_str(text)
 
     def line(self, trainer: Trainer, pl_module: Any, now: float, ended: bool = False) -> str:
-        """What there is to say at time `now` of the monotonic clock, in the middle of the session or at its end."""
+        """Return the text at time `now` of the monotonic clock, during the session or at its end."""
         started, first, env_steps_first = self._start
         done, to_do = trainer.global_step - first, iterations(trainer) - trainer.global_step
         then, env_steps_then = self._recent[0] if not ended else (started, env_steps_first)
         speed = (pl_module.env_steps - env_steps_then) / max(now - then, 1e-9)
         parts = [f"{pl_module.env_steps:,} of {self._total:,} env steps", f"{speed:,.0f}/s"]
-        parts += [f"{name} {pl_module.latest[tag]:.4g}" for name, tag in SHOWN.items() if tag in pl_module.latest]
+        parts += [
+            f"{name} {pl_module.last_logged[tag]:.4g}" for name, tag in SHOWN.items() if tag in pl_module.last_logged
+        ]
         if done and to_do and not ended:
             parts.append(f"{tqdm.format_interval((now - started) / done * to_do)} left")
         else:
@@ -117,5 +118,5 @@ class Progress(ProgressBar):
 
 
 def iterations(trainer: Any) -> int:
-    """Iterations of the whole run."""
+    """Return the iterations of the whole run."""
     return int(trainer.datamodule.iterations)

@@ -1,4 +1,4 @@
-"""How many threads torch computes with: measured at the start of a run, since a wrong number can cost most of it."""
+"""ThreadTuner: choose the number of torch threads by a measurement at the start of a run."""
 
 import os
 import time
@@ -12,44 +12,44 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
+from datamodules.core.types import PolicyInput
 
 CLEARLY_FASTER = 0.9
-"""Twice as many threads must take less than this share of the time: what is left over serves others, or workers."""
+"""Doubling the threads must reduce the time below this fraction: otherwise the cores are better used by others."""
 
 HOPELESS = 2.0
-"""Threads that take this many times longer than half of them are not timed again: the cores are busy with others."""
+"""Slowdown by doubling the threads beyond which they are not timed again: the cores are busy."""
 
 SAMPLE_SECONDS = 0.01
-"""A call this long says enough about longer ones."""
+"""Duration of a call that is long enough for a measurement."""
 
 
-class Threads(Callback):
-    """Sets torch's number of threads for the fit, says which and why, and restores it at the end.
+class ThreadTuner(Callback):
+    """Set torch's number of threads for the fit, print it with the reason, and restore it at the end.
 
-    `auto` times the policy's acting and learning of one iteration on 1, 2, 4, ... threads, up to the cores this rank
-    may use (or OMP_NUM_THREADS, if that is less), and goes on as long as doubling makes it more than 10 % faster. Where
-    collecting goes on beside learning, either gets as many, up to half of those. All ranks take rank zero's choice. It
-    acts on a CPU only; on a GPU the threads hardly matter and stay as they are. Where nothing is collected there is no
-    acting to time, and they stay as they are within those limits.
-    A resumed run keeps the number it had, so that it continues bit for bit.
+    `auto` times the policy's forward and backward passes of one iteration on 1, 2, 4, ... threads, up to the cores of
+    this rank (or OMP_NUM_THREADS, if lower), as long as doubling makes it more than 10 % faster. If collection runs
+    concurrently with learning, each uses up to half of the cores. All ranks use the choice of rank 0. It applies to
+    CPUs only; on a GPU the number of threads has little effect and is unchanged. Without collection there is no policy
+    call to time, and the number is only limited. A resumed run keeps its number, so that it continues bit for bit.
 
     Args:
         threads: auto, or the number.
 
-    Raises: UsageError if the number is not positive.
+    Raises: ConfigurationError if the number is not positive.
     """
 
     def __init__(self, threads: Literal["auto"] | int = "auto") -> None:
         if threads != "auto" and threads < 1:
-            raise UsageError(f"Threads' threads is {threads}; give auto, or a number of at least 1.")
+            raise ConfigurationError(f"ThreadTuner's threads is {threads}; give auto, or a number of at least 1.")
         self.threads = threads
         self._chosen: int | None = None
         self._resumed: int | None = None
         self._before: int | None = None
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Choose, set and say."""
+        """Choose, set and print the number of threads."""
         if self.threads == "auto" and trainer.strategy.root_device.type != "cpu":
             return
         self._before = torch.get_num_threads()
@@ -60,31 +60,31 @@ class Threads(Callback):
 
     def _choice(self, trainer: Any, pl_module: Any) -> tuple[int, str]:
         if self.threads != "auto":
-            return self.threads, "as asked for"
-        limit = most_threads(trainer.num_devices * (1 + len(trainer.datamodule.beside)))
+            return self.threads, "as requested"
+        limit = most_threads(trainer.num_devices * (1 + len(trainer.datamodule.concurrent_phases)))
         if self._resumed is not None and self._resumed <= limit:
             return self._resumed, "as before the interruption"
         if limit == 1:
-            shared = ", one for collecting and one for learning" * len(trainer.datamodule.beside)
-            return 1, f"there are no more cores{shared}, or OMP_NUM_THREADS forbids it"
+            shared = ", one for collecting and one for learning" * len(trainer.datamodule.concurrent_phases)
+            return 1, f"there are no more cores{shared}, or OMP_NUM_THREADS is the limit"
         if trainer.datamodule.collector is None:
-            return min(torch.get_num_threads(), limit), "nothing is collected, so there is no acting to time"
-        chosen, times = climb(Sample(trainer, pl_module).seconds, limit)
+            return min(torch.get_num_threads(), limit), "nothing is collected, so there is no policy call to time"
+        chosen, times = hill_climb(WorkloadTimer(trainer, pl_module).seconds, limit)
         timed = ", ".join(f"{seconds * 1e3:.3g} ms on {threads}" for threads, seconds in times.items())
-        return chosen, f"acting and learning of an iteration take about {timed}"
+        return chosen, f"forward and backward passes of an iteration take about {timed}"
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Restore the number of before."""
+        """Restore the previous number of threads."""
         if self._before is not None:
             torch.set_num_threads(self._before)
             self._before = None
 
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
-        """Restore the number of before."""
+        """Restore the previous number of threads."""
         self.on_train_end(trainer, pl_module)
 
     def state_dict(self) -> dict[str, Any]:
-        """The number chosen."""
+        """Return the number of threads."""
         return {"threads": self._chosen}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -92,33 +92,33 @@ class Threads(Callback):
         self._resumed = state_dict["threads"]
 
 
-class Sample:
-    """The policy's work in one iteration, stood in for by `act`, with and without gradient, on copies of its inputs.
+class WorkloadTimer:
+    """Timer of the policy's work in one iteration: `act` on copies of its inputs, with and without gradient.
 
-    It changes neither weights nor gradients nor any generator: modules are in evaluation mode meanwhile, noise comes
-    from a generator of its own, and gradients are returned, not stored. Large batches are timed in part.
+    It changes neither weights nor gradients nor generators: modules are in evaluation mode, noise is from a separate
+    generator, and gradients are returned, not stored. Large batches are timed in part.
     """
 
     def __init__(self, trainer: Any, pl_module: Any):
         collector = trainer.datamodule.collector
-        self.module, self.live = pl_module, collector.live
+        self.module, self.state = pl_module, collector.state
         self.autocast = trainer.precision_plugin.forward_context
         self.parameters = [parameter for parameter in pl_module.parameters() if parameter.requires_grad]
-        transitions = getattr(trainer.datamodule, "rows_per_rollout", collector.rows)
-        self.act_rows = collector.horizon * collector.rows
-        self.learn_rows = getattr(pl_module, "passes", 1) * transitions
+        transitions = getattr(trainer.datamodule, "transitions_per_rollout", collector.rows)
+        self.act_rows = collector.rollout_length * collector.rows
+        self.learn_rows = getattr(pl_module, "update_epochs", 1) * transitions
         with self._undisturbed():
             self.act_inputs = self._fitting(collector.rows, learn=False)
-            self.learn_inputs = self._fitting(-(-transitions // getattr(pl_module, "minibatches", 1)), learn=True)
+            self.learn_inputs = self._fitting(-(-transitions // getattr(pl_module, "num_minibatches", 1)), learn=True)
 
     def seconds(self, threads: int) -> float:
-        """Time of one iteration's work on that many threads; leaves their number as it found it."""
+        """Return the time of one iteration's work on that many threads; restores the number of threads."""
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
             with self._undisturbed():
-                act = self._time(self.act_inputs, learn=False) * self.act_rows / len(self.act_inputs["obs"])
-                learn = self._time(self.learn_inputs, learn=True) * self.learn_rows / len(self.learn_inputs["obs"])
+                act = self._time(self.act_inputs, learn=False) * self.act_rows / len(self.act_inputs[0].obs)
+                learn = self._time(self.learn_inputs, learn=True) * self.learn_rows / len(self.learn_inputs[0].obs)
         finally:
             torch.set_num_threads(before)
         return act + learn
@@ -134,39 +134,40 @@ class Sample:
             for module in training:
                 module.training = True
 
-    def _fitting(self, rows: int, learn: bool) -> dict[str, Any]:
-        """Inputs of that many rows, or of as many as make a call long enough."""
+    def _fitting(self, rows: int, learn: bool) -> tuple[PolicyInput, Any]:
+        """Return inputs of that many rows, or of as many as are needed for a sufficiently long call."""
         inputs = self._inputs(min(rows, 64))
-        while len(inputs["obs"]) < rows and self._time(inputs, learn) < SAMPLE_SECONDS:
-            inputs = self._inputs(min(2 * len(inputs["obs"]), rows))
+        while len(inputs[0].obs) < rows and self._time(inputs, learn) < SAMPLE_SECONDS:
+            inputs = self._inputs(min(2 * len(inputs[0].obs), rows))
         return inputs
 
-    def _inputs(self, rows: int) -> dict[str, Any]:
-        mask = self.live.masks.get("action_mask")
-        return {
-            "obs": _repeated(self.live.obs, rows),
-            "state": self.module.initial_state(rows),
-            "reset": torch.zeros(rows, dtype=torch.bool),
-            "mask": None if mask is None else _repeated(mask, rows),
-            "noise": self.module.noise((rows,), torch.Generator().manual_seed(0)),
-        }
+    def _inputs(self, rows: int) -> tuple[PolicyInput, Any]:
+        """Return the input and the noise of `act` for a number of rows."""
+        mask = self.state.masks.get("action_mask")
+        inputs = PolicyInput(
+            _repeated(self.state.obs, rows),
+            self.module.initial_state(rows),
+            torch.zeros(rows, dtype=torch.bool),
+            None if mask is None else _repeated(mask, rows),
+        )
+        return inputs, self.module.noise((rows,), torch.Generator().manual_seed(0))
 
-    def _time(self, inputs: dict[str, Any], learn: bool) -> float:
-        """Seconds of the second of two calls: the first one wakes the threads."""
+    def _time(self, inputs: tuple[PolicyInput, Any], learn: bool) -> float:
+        """Return the seconds of the second of two calls; the first one starts the threads."""
         for _ in range(2):
             begun = time.perf_counter()
             with torch.set_grad_enabled(learn):
-                decision, _ = self.module.act(**inputs)
+                decision, _ = self.module.act(*inputs)
                 outputs = [out.sum() for out in (decision.action, *decision.extras.values()) if out.requires_grad]
                 if outputs:
                     torch.autograd.grad(outputs, self.parameters, allow_unused=True)
         return time.perf_counter() - begun
 
 
-def climb(seconds_on: Callable[[int], float], limit: int, rounds: int = 5) -> tuple[int, dict[int, float]]:
+def hill_climb(seconds_on: Callable[[int], float], limit: int, rounds: int = 5) -> tuple[int, dict[int, float]]:
     """Double the threads, up to `limit`, as long as that is clearly faster.
 
-    Returns: the number of threads, and the median seconds on each number that was tried; pairs take turns.
+    Returns: the number of threads, and the median seconds of each number; measurements alternate between pairs.
     """
     chosen, times = 1, dict[int, float]()
     while chosen < limit:
@@ -182,14 +183,14 @@ def climb(seconds_on: Callable[[int], float], limit: int, rounds: int = 5) -> tu
 
 
 def most_threads(ranks: int) -> int:
-    """Threads that each of the ranks on this host may use."""
+    """Return the maximum number of threads of each rank on this host."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     asked = os.environ.get("OMP_NUM_THREADS", "")
     return max(1, min(cores // ranks, int(asked) if asked.isdigit() else cores))
 
 
 def counted(threads: int) -> str:
-    """The number in words."""
+    """Return the number with its noun."""
     return f"{threads} thread{'s' * (threads != 1)}"
 
 

@@ -1,4 +1,4 @@
-"""Files that are never seen half-written."""
+"""Write files atomically."""
 
 import os
 import re
@@ -15,20 +15,20 @@ except ImportError:  # Windows, which removes no file that is open
     fcntl = None  # type: ignore[assignment]
 
 TEMPORARY = re.compile(r"\..+\.\d+\.unfinished")
-"""How a file is called until it is whole: `.NAME.PROCESS.unfinished`."""
+"""Name of a temporary file: `.NAME.PROCESS.unfinished`."""
 
 
 @contextmanager
-def atomic_file(path: Path, whole: Callable[[Path], None] | None = None) -> Iterator[BinaryIO]:
-    """Yield a binary file to write, which replaces `path` all at once when the block ends.
+def atomic_write(path: Path, whole: Callable[[Path], None] | None = None) -> Iterator[BinaryIO]:
+    """Yield a binary file to write, which replaces `path` atomically when the block ends.
 
-    It is written beside its destination, flushed to the disk and renamed. If the block fails, the old file at `path`
-    stays as it was and the new file is removed.
+    It is written beside its destination, flushed to the disk and renamed. If the block fails, the old file at `path` is
+    unchanged and the new file is removed.
 
     Args:
-        whole: called with the temporary file when it is complete, before it replaces `path`.
+        whole: called with the complete temporary file before it replaces `path`.
 
-    Raises: OSError with the file's name, on a full disk for example.
+    Raises: OSError with the file's name, for example on a full disk.
     """
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
     try:
@@ -51,14 +51,14 @@ def atomic_file(path: Path, whole: Callable[[Path], None] | None = None) -> Iter
 
 
 class _Sink:
-    """A binary file for `torch.save` that remembers the OSError of a write, which `torch.save` hides."""
+    """Binary file for `torch.save` that stores the OSError of a write, which `torch.save` hides."""
 
     def __init__(self, file: BinaryIO):
         self.file = file
         self.error: OSError | None = None
 
     def write(self, data: Any) -> int:
-        """Write, and remember an error."""
+        """Write, and store an error."""
         try:
             return self.file.write(data)
         except OSError as error:
@@ -66,17 +66,17 @@ class _Sink:
             raise
 
     def flush(self) -> None:
-        """Flush what was written."""
+        """Flush the file."""
         if self.error is None:
             self.file.flush()
 
 
 def save_tensors(content: Any, path: Path, whole: Callable[[Path], None] | None = None) -> None:
-    """Replace `path` all at once by what `torch.save` makes of `content`; `whole` as in `atomic_file`.
+    """Replace `path` atomically by the `torch.save` of `content`; `whole` as in `atomic_write`.
 
-    Raises: OSError with the file's name if it cannot be written, on a full disk for example.
+    Raises: OSError with the file's name if it cannot be written, for example on a full disk.
     """
-    with atomic_file(path, whole) as file:
+    with atomic_write(path, whole) as file:
         sink = _Sink(file)
         try:
             torch.save(content, sink)  # type: ignore[arg-type]
@@ -87,9 +87,9 @@ def save_tensors(content: Any, path: Path, whole: Callable[[Path], None] | None 
 
 
 def sweep_unfinished(folder: Path) -> None:
-    """Remove temporary files of `atomic_file` that killed processes left in a folder.
+    """Remove temporary files of `atomic_write` that killed processes left in a folder.
 
-    Files that a living process writes are locked and stay.
+    Files of running processes are locked and kept.
     """
     found = [path for path in folder.glob(".*.unfinished") if TEMPORARY.fullmatch(path.name)]
     for path in found:
@@ -98,7 +98,7 @@ def sweep_unfinished(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames in a folder last through a power cut, where the system can."""
+    """Make renames in a folder durable across a power failure, if the system supports it."""
     if os.name == "nt":
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -110,7 +110,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def _locked(path: Path, wait: bool = True) -> Iterator[None]:
-    """Hold the lock of a file, which the system releases when the process ends in whatever way.
+    """Hold the lock of a file, which the system releases when the process ends, however it ends.
 
     Raises: OSError if another process holds it and `wait` is False.
     """

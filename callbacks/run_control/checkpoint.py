@@ -1,4 +1,4 @@
-"""Checkpoints: the best by evaluation and the last, written whole, at the boundary of an iteration."""
+"""RunCheckpoint: save the best and the last checkpoint atomically, between iterations."""
 
 import operator
 from copy import copy
@@ -13,8 +13,8 @@ from lightning.pytorch.utilities import rank_zero_warn
 
 from callbacks.run_control.atomic_write import save_tensors, sweep_unfinished
 from callbacks.run_control.checkpoint_index import index_path, verify_index, write_index
-from callbacks.run_control.divergence_guard import Diverged, require_stable
-from datamodules.core.errors import UsageError
+from callbacks.run_control.divergence_guard import TrainingDiverged, require_stable
+from datamodules.core.errors import ConfigurationError
 from datamodules.core.files.paths import expand_path
 from datamodules.core.files.tensor_files import load_tensors
 from datamodules.core.signals import SignalExit
@@ -28,14 +28,14 @@ RECORD_OF_BEST = (
     "kth_best_model_path",
     "kth_value",
 )
-"""What Lightning's ModelCheckpoint remembers of the best, and changes before it saves."""
+"""Attributes of Lightning's ModelCheckpoint about the best checkpoint, which it changes before it saves."""
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Writes a checkpoint beside its destination and renames it; reads tensors and plain types of local files only."""
+    """Checkpoint IO that writes atomically, and reads tensors and plain types of local files only."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
-        """Replace the file at `path` all at once, after its index: a crash or a full disk leaves the old one whole."""
+        """Write the index, then replace the file at `path` atomically: after a crash the old file is intact."""
         path = Path(path)
         index = "global_step" in checkpoint
         save_tensors(checkpoint, path, (lambda written: write_index(checkpoint, written, path)) if index else None)
@@ -48,39 +48,38 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def load_checkpoint(
         self, path: str | Path, map_location: Any = "cpu", weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """Load without ever running code from the file, whatever `weights_only` says.
+        """Load without executing code from the file, whatever `weights_only` is.
 
-        Raises: UsageError if the path is a URL, or the file is damaged.
+        Raises: ConfigurationError if the path is a URL, or the file is damaged.
         """
         if "://" in str(path):
-            raise UsageError(f"The checkpoint `{path}` is not a local file: download it and give its path.")
+            raise ConfigurationError(f"The checkpoint `{path}` is not a local file: download it and give its path.")
         verify_index(Path(path))
         return load_tensors(path, cure="resume from another checkpoint", map_location=map_location)
 
 
-class Checkpoint(ModelCheckpoint):
-    """Keeps the best by evaluation, and `last.ckpt`, in the run folder's `checkpoints/`.
+class RunCheckpoint(ModelCheckpoint):
+    """Save the best checkpoint by evaluation, and `last.ckpt`, in the run folder's `checkpoints/`.
 
-    `last.ckpt` is written after every evaluation, every `every_n_iterations`, after the last iteration, whenever a stop
-    was asked for, and, in a run of one process, when an exception ends the run (not when the weights diverged or a
-    second Ctrl-C cut an iteration in two, and not before the first iteration of this process ended). A resumed run
-    carries the best score on: only a better one becomes the best.
+    `last.ckpt` is saved after every evaluation, every `every_n_iterations`, after the last iteration, whenever a stop
+    is requested, and, in a run of one process, when an exception ends the run (not if the weights diverged or a second
+    Ctrl-C interrupted an iteration, and not before the first iteration of this process ended). A resumed run keeps the
+    best score: only a better one becomes the best.
 
-    Every rank's replay goes into a file of its own beside `last.ckpt`, named by the identity that the checkpoint
-    records. The replay of the checkpoint before is removed only after the new `last.ckpt` is in place, so that a kill
-    at any moment leaves a `last.ckpt` whose replay is there. Weights that are not finite are noticed before anything
-    is written.
-    Lightning's own ModelCheckpoint writes `last` only beside a new best, warns at every save of a manual optimisation,
-    and forgets the best score when the folder is another.
+    Every rank's replay buffer is saved in a separate file beside `last.ckpt`, named by the identity in the checkpoint.
+    The previous replay file is removed only after the new `last.ckpt` is in place, so that a kill at any time leaves a
+    `last.ckpt` with its replay file. Non-finite weights are detected before anything is written.
+    Lightning's ModelCheckpoint saves `last` only with a new best, warns at every save under manual optimization, and
+    loses the best score if the folder changes.
 
     Args:
-        monitor: the tag that decides, one that evaluation logs.
+        monitor: tag of the score, logged by the evaluation.
         mode: max or min.
-        save_top_k: how many of the best to keep.
-        every_n_iterations: between evaluations, save `last` that often; 0 leaves it to the evaluations.
+        save_top_k: number of best checkpoints to keep.
+        every_n_iterations: iterations between saves of `last`, in addition to those at evaluations; 0 for none.
 
     Attributes:
-        best_evaluation: the values by tag of the evaluation that the best checkpoint had.
+        best_evaluation: values by tag of the best checkpoint's evaluation.
     """
 
     acts_per_iteration = False
@@ -106,13 +105,13 @@ class Checkpoint(ModelCheckpoint):
         self._replaced_best: list[str] = []
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        """Find the folder, and let Lightning's file access be the atomic one unless the user chose another.
+        """Determine the folder, and use atomic checkpoint IO unless the user chose another.
 
-        Temporary files that a killed run left in the folder, or beside the checkpoint that this run resumes from, are
-        removed.
+        Removes temporary files that a killed run left in the folder, or beside the checkpoint that this run resumes
+        from.
         """
         super().setup(trainer, pl_module, stage)
-        self.dirpath = expand_path(str(self.dirpath))  # as TensorBoard's logger expands the folder of its events
+        self.dirpath = expand_path(str(self.dirpath))  # as TensorBoard's logger does for its folder
         if stage == "fit" and trainer.is_global_zero:
             checkpoints = [Path(str(self.dirpath))] + ([Path(trainer.ckpt_path).parent] if trainer.ckpt_path else [])
             for folder in {folder for each in checkpoints for folder in (each, each.parent)}:
@@ -120,16 +119,16 @@ class Checkpoint(ModelCheckpoint):
         write_atomically(trainer)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Note where this process begins: until an iteration ended, the checkpoint resumed from is the better one."""
+        """Record the first step of this process: until an iteration ends, the resumed checkpoint is better."""
         super().on_train_start(trainer, pl_module)
         self._begun_at = trainer.global_step
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Save the best, if this evaluation is and was not interrupted, and the last."""
+        """Save the best, if this evaluation is better and complete, and the last."""
         if not keeps_checkpoints(trainer):
             return
         values = self._monitor_candidates(trainer)
-        if pl_module.evaluation_episodes.whole:
+        if pl_module.evaluation_episodes.is_complete:
             self._save_if_best(trainer, values, pl_module.env_steps)
         self._save_last_checkpoint(trainer, values)
 
@@ -146,13 +145,13 @@ class Checkpoint(ModelCheckpoint):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Save the last when it is time, when a stop was asked for, and when the run is complete."""
+        """Save the last if due, if a stop was requested, and if the run is complete."""
         due = self.every_n_iterations > 0 and trainer.global_step % self.every_n_iterations == 0
         if (due or trainer.should_stop or is_last_iteration(trainer)) and keeps_checkpoints(trainer):
             self._save_last_checkpoint(trainer, self._monitor_candidates(trainer))
 
     def _save_topk_checkpoint(self, trainer: Any, monitor_candidates: dict[str, Any]) -> None:
-        """Keep the record of the best as it was where the new one cannot be saved."""
+        """Restore the record of the best if the new one cannot be saved."""
         require_stable(trainer)
         before = {name: copy(getattr(self, name)) for name in RECORD_OF_BEST}
         try:
@@ -162,14 +161,14 @@ class Checkpoint(ModelCheckpoint):
             raise
 
     def _remove_checkpoint(self, trainer: Any, filepath: str) -> None:
-        """Remove a replaced best only after `last`, which records the best, was saved: a kill in between loses none."""
+        """Remove a replaced best only after `last`, which records the best, is saved: a kill in between loses none."""
         self._replaced_best.append(filepath)
 
     def _save_last_checkpoint(self, trainer: Any, monitor_candidates: dict[str, Any]) -> None:
-        """Save every rank's replay beside `last`, and nowhere else: it can be a thousand times as large."""
+        """Save every rank's replay buffer beside `last` only: it can be a thousand times as large."""
         require_stable(trainer)
         data, folder = trainer.datamodule, Path(str(self.dirpath))
-        state = data.replay_state()
+        state = data.replay_state_dict()
         if state is not None:
             save_tensors(state, data.replay_path(folder))
         super()._save_last_checkpoint(trainer, monitor_candidates)
@@ -180,14 +179,14 @@ class Checkpoint(ModelCheckpoint):
                 path.unlink(missing_ok=True)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Nothing: the last iteration saved already, and what is saved here could not be continued."""
+        """Do nothing: the last iteration was already saved, and a checkpoint at this point could not be resumed."""
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Nothing: the last iteration saved already."""
+        """Do nothing: the last iteration was already saved."""
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
-        """Save what was learned until now, if it is worth having and one process can decide that alone."""
-        worthless = isinstance(exception, Diverged | NonFiniteError | KeyboardInterrupt | SignalExit)
+        """Save the last checkpoint, if it is usable and this process can decide alone."""
+        worthless = isinstance(exception, TrainingDiverged | NonFiniteError | KeyboardInterrupt | SignalExit)
         if (
             worthless
             or trainer.world_size > 1
@@ -197,37 +196,37 @@ class Checkpoint(ModelCheckpoint):
             return
         try:
             self._save_last_checkpoint(trainer, self._monitor_candidates(trainer))
-        except Exception as error:  # the exception that ended the run matters more
+        except Exception as error:  # do not hide the exception that ended the run
             rank_zero_warn(f"The last checkpoint could not be saved: {error}")
 
     def state_dict(self) -> dict[str, Any]:
-        """Adds the best evaluation."""
+        """Return the state with the best evaluation."""
         return super().state_dict() | {"best_evaluation": self.best_evaluation}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Carry the best on while its file still exists, also when this run has a folder of its own."""
+        """Restore the best if its file still exists, also if this run has another folder."""
         if Path(state_dict["best_model_path"]).is_file():
             super().load_state_dict(state_dict | {"dirpath": self.dirpath})
             self.best_evaluation = state_dict.get("best_evaluation", {})
 
 
 def write_atomically(trainer: Trainer) -> None:
-    """Let Lightning's file access be the atomic one, unless the user chose another."""
+    """Use atomic checkpoint IO, unless the user chose another."""
     if type(trainer.strategy.checkpoint_io) is TorchCheckpointIO:
         trainer.strategy.checkpoint_io = AtomicCheckpointIO()
 
 
 def keeps_checkpoints(trainer: Any) -> bool:
-    """Whether the Trainer is fitting in earnest: no sanity check, no trial with `fast_dev_run`."""
+    """Return whether the Trainer is fitting, outside the sanity check and `fast_dev_run`."""
     return trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking and not trainer.fast_dev_run
 
 
 def is_last_iteration(trainer: Trainer) -> bool:
-    """Whether the batch that has just ended completes the run."""
+    """Return whether the batch that has just ended completes the run."""
     return trainer.is_last_batch or trainer.global_step == trainer.max_steps
 
 
 def run_folder(checkpoint: str | Path | None, otherwise: str) -> Path:
-    """The run folder that a checkpoint lies in: the parent of its `checkpoints/`, else the folder `otherwise`."""
+    """Return the run folder of a checkpoint: the parent of its `checkpoints/`, else the folder `otherwise`."""
     folder = Path(checkpoint).parent if checkpoint else Path(otherwise)
     return folder.parent if checkpoint and folder.name == "checkpoints" else Path(otherwise)

@@ -1,7 +1,7 @@
-"""The index of a checkpoint: a small JSON file beside it, read to choose among checkpoints without loading them.
+"""Index of a checkpoint: a small JSON file beside it, read to choose among checkpoints without loading them.
 
-`last.ckpt.json` holds a list of entries, the newest first. It is written before the checkpoint takes its place, and
-keeps the entry of the one before: a kill between the two leaves an entry for whichever is there.
+`last.ckpt.json` holds a list of entries, the newest first. It is written before the checkpoint replaces its
+predecessor, and keeps the predecessor's entry: a kill in between leaves an entry for either file.
 """
 
 import hashlib
@@ -11,15 +11,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from callbacks.run_control.atomic_write import atomic_file
-from datamodules.core.errors import UsageError
+from callbacks.run_control.atomic_write import atomic_write
+from datamodules.core.errors import ConfigurationError
 
 
 class IndexEntry(NamedTuple):
-    """One content of a checkpoint.
+    """Entry for one version of a checkpoint.
 
-    score: of the monitored value, None where there is none.   monitor, mode: which value, and whether more is better.
-    best: the path of the best checkpoint known then.   environment: `env` and `env_kwargs`, None where not known.
+    score: monitored value, None if there is none.   monitor, mode: tag of the value, and whether more is better.
+    best: path of the best checkpoint at that time.   environment: `env` and `env_kwargs`, None if unknown.
     """
 
     sha256: str
@@ -40,18 +40,18 @@ def index_path(checkpoint: Path) -> Path:
 def write_index(checkpoint: Mapping[str, Any], written: Path, path: Path) -> None:
     """Write the index of the file `written`, which holds `checkpoint` and is about to become `path`.
 
-    Of the entries before, that of the file at `path` stays, however often a save was cut short since.
+    The entry of the current file at `path` is kept, however many saves were interrupted since.
     """
     current = sha256(path) if path.is_file() else None
     before = [entry for entry in read_index(path) if entry.sha256 == current]
     entries = [entry_of(checkpoint, path, sha256(written)), *before[:1]]
     text = json.dumps([entry._asdict() for entry in entries], indent=1)
-    with atomic_file(index_path(path)) as file:
+    with atomic_write(index_path(path)) as file:
         file.write(text.encode() + b"\n")
 
 
 def read_index(path: Path) -> list[IndexEntry]:
-    """Return the entries of a checkpoint's index, newest first; none where there is no index or it cannot be read."""
+    """Return the entries of a checkpoint's index, newest first; empty if there is no index or it cannot be read."""
     try:
         return [IndexEntry(**entry) for entry in json.loads(index_path(path).read_text(encoding="utf-8"))]
     except (OSError, ValueError, TypeError, RecursionError):
@@ -62,11 +62,11 @@ def verify_index(path: Path) -> None:
     """Compare a checkpoint with its index, if it has one.
 
     Raises:
-        UsageError: if the file is not one that the index knows.
+        ConfigurationError: if the index has no entry for the file.
     """
     entries = read_index(path)
     if entries and path.is_file() and sha256(path) not in [entry.sha256 for entry in entries]:
-        raise UsageError(
+        raise ConfigurationError(
             f"{path} is damaged: its SHA-256 is not the one in {index_path(path).name}. If you replaced the file"
             " yourself, remove that index."
         )
@@ -79,7 +79,7 @@ def sha256(path: Path) -> str:
 
 
 def entry_of(checkpoint: Mapping[str, Any], path: Path, digest: str) -> IndexEntry:
-    """Return the entry of a checkpoint's content, as `torch.load` gives it."""
+    """Return the entry of a checkpoint's content, as returned by `torch.load`."""
     known = [(str(key), state) for key, state in checkpoint.get("callbacks", {}).items() if "best_model_path" in state]
     key, state = next(((k, s) for k, s in known if str(path) in s.get("best_k_models", {})), (known or [("", {})])[0])
     score = state.get("best_k_models", {}).get(str(path), state.get("current_score"))
@@ -97,6 +97,6 @@ def entry_of(checkpoint: Mapping[str, Any], path: Path, digest: str) -> IndexEnt
 
 
 def environment_of(data: Mapping[str, Any]) -> Any:
-    """Return what tells environments apart in the settings of the data, as JSON would give it back."""
+    """Return the environment's identity in the settings of the data, after a JSON round trip."""
     settings = {key: value for key, value in (data.get("env_kwargs") or {}).items() if key != "render_mode"}
     return json.loads(json.dumps([data.get("env"), settings], default=str, sort_keys=True))

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP, obeyed where nothing is torn: at the boundary of an iteration, or in an evaluation."""
+"""GracefulStop: handle SIGINT, SIGTERM and SIGHUP between iterations or during an evaluation."""
 
 import os
 import signal
@@ -15,18 +15,17 @@ from callbacks.run_control.resume_commands import command
 from datamodules.core.files.printable import printable
 from datamodules.core.signals import SecondSignal, SignalExit, exit_by_signal, handled_signals, silence_lost_outputs
 
-WORDS = b"\nStopping after this iteration; Ctrl-C again stops at once, and loses what is not saved.\n"
+WORDS = b"\nStopping after this iteration; Ctrl-C again stops at once, without saving.\n"
 
 
-class Interrupt(Callback):
-    """Ends the run after the iteration in which SIGINT, SIGTERM or SIGHUP came, and says how to resume it.
+class GracefulStop(Callback):
+    """End the run after the iteration in which SIGINT, SIGTERM or SIGHUP arrived, and print how to resume it.
 
-    An evaluation under way ends at once and counts for nothing; other ranks end theirs, which do not count either. A
-    stop is asked of the Trainer before the checkpoint callback's turn, which saves the last checkpoint; the final
-    evaluation is skipped. A rank that was told to stop stops all. A second signal, of whichever kind, exits at once
-    with 128 + its number, and nothing more is saved. A SIGHUP that the process ignores (`nohup`) stays ignored.
-    Lightning's own treatment of SIGTERM gives way during training and is back afterwards; where only episodes are
-    played, which it would wait for, the first signal exits.
+    A running evaluation ends at once and is discarded; other ranks end theirs, also discarded. The Trainer is asked to
+    stop before the checkpoint callback runs, which saves the last checkpoint; the final evaluation is skipped. A signal
+    on one rank stops all ranks. A second signal of any kind exits at once with 128 + its number, without saving. A
+    SIGHUP that the process ignores (`nohup`) stays ignored. Lightning's SIGTERM handler is replaced during training and
+    restored afterwards; while only episodes are played, for which it would wait, the first signal exits.
 
     Attributes:
         stopped_by: the signal that ended the run; None if none did.
@@ -43,7 +42,7 @@ class Interrupt(Callback):
         self._evaluates: int | float = 1.0
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Take the signals over, in the main thread, where Python lets us."""
+        """Install the signal handlers, in the main thread, as Python requires."""
         self.stopped_by = self._received = None
         self._is_second = SecondSignal()
         self._says_so = trainer.is_global_zero
@@ -52,7 +51,7 @@ class Interrupt(Callback):
                 self._replaced[number] = signal.signal(number, self.receive)
 
     def receive(self, number: int, frame: FrameType | None) -> None:
-        """Remember the signal; called by Python in between any two instructions, so it does no more.
+        """Record the signal; a signal handler, which runs between any two instructions and therefore does no more.
 
         Raises: SignalExit for a second one.
         """
@@ -60,31 +59,31 @@ class Interrupt(Callback):
         if self._is_second(number):
             raise SignalExit(number)
         if self._received is None and self._says_so:
-            with suppress(OSError):  # what read our output may have ended with the same Ctrl-C
+            with suppress(OSError):  # the reader of the output may have ended with the same Ctrl-C
                 os.write(2, WORDS)
         self._received = signal.Signals(number)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Stop if any rank was told to; the weights and environments are between two iterations here."""
+        """Stop if any rank received a signal; weights and environments are consistent between iterations."""
         self._stop_if_told(trainer)
 
     def on_validation_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Let the episodes be given up when a signal comes."""
+        """Let a signal interrupt the episodes."""
         if trainer.state.fn == TrainerFn.VALIDATING:
             self.on_test_start(trainer, pl_module)
         dataset: Any = trainer.val_dataloaders
-        if trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking and hasattr(dataset, "interrupted"):
-            dataset.interrupted = lambda: self._received is not None
+        if trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking and hasattr(dataset, "should_stop"):
+            dataset.should_stop = lambda: self._received is not None
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Stop here rather than after one more iteration."""
+        """Stop after the evaluation rather than after one more iteration."""
         if trainer.state.fn == TrainerFn.VALIDATING:
             self._give_back()
         if trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking:
             self._stop_if_told(trainer)
 
     def on_test_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Let a signal end what has nothing to save."""
+        """Let a signal end the process, since there is nothing to save."""
         if threading.current_thread() is threading.main_thread():
             for number in handled_signals():
                 self._replaced[number] = signal.signal(number, exit_by_signal)
@@ -92,7 +91,7 @@ class Interrupt(Callback):
     on_predict_start = on_test_start
 
     def on_test_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Give the signal back."""
+        """Restore the signal handlers."""
         self._give_back()
 
     on_predict_end = on_test_end
@@ -104,12 +103,12 @@ class Interrupt(Callback):
             number = int(trainer.strategy.reduce(told, reduce_op="max"))
         if number and self.stopped_by is None:
             self.stopped_by = signal.Signals(number)
-            silence_lost_outputs()  # by now what read them has ended, if it ended with the same Ctrl-C
+            silence_lost_outputs()  # their reader may have ended with the same Ctrl-C
             trainer.should_stop = True
             self._evaluates, trainer.limit_val_batches = trainer.limit_val_batches, 0
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Give the signals back; say what was saved and how to go on."""
+        """Restore the signal handlers; print what was saved and how to resume."""
         self._give_back()
         if self.stopped_by is None:
             return
@@ -124,7 +123,7 @@ class Interrupt(Callback):
         pl_module.print(printable(f"{said} Resume: {command(trainer, 'fit', last)}"))
 
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
-        """Give the signals back; end the other ranks' processes with this one's."""
+        """Restore the signal handlers; end the other ranks' processes with this one."""
         self._give_back()
         if isinstance(exception, SignalExit) and trainer.strategy.launcher is not None:
             trainer.strategy.launcher.kill(getattr(signal, "SIGKILL", signal.SIGTERM))

@@ -1,4 +1,4 @@
-"""The commands that callbacks print: how to go on with a checkpoint."""
+"""Commands printed by callbacks to continue from a checkpoint."""
 
 from pathlib import Path
 from typing import Any
@@ -7,9 +7,9 @@ from lightning.pytorch import Trainer
 
 
 def command(trainer: Trainer, verb: str, checkpoint: str | Path) -> str:
-    """Return what runs a verb on a checkpoint of this run: a shell's command, or Python where a script began it.
+    """Return the command that runs a verb on a checkpoint of this run: shell, or Python if a script started it.
 
-    A callback that has a method `command` (the command line adds one) knows the shell's command.
+    A callback with a method `command` (the command line adds one) provides the shell command.
     """
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if hasattr(callback, "command"):

@@ -1,4 +1,4 @@
-"""What a finished run, and a test, leave behind: a summary to read and numbers to keep."""
+"""RunSummary: print a summary of a finished run or test, and save its metrics."""
 
 import json
 import math
@@ -9,27 +9,27 @@ from typing import Any
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 
-from callbacks.run_control.atomic_write import atomic_file
+from callbacks.run_control.atomic_write import atomic_write
 from callbacks.run_control.checkpoint import is_last_iteration, run_folder
 from callbacks.run_control.resume_commands import command
 from datamodules.core.files.printable import printable
 
 STATISTICS = ("mean", "std", "interval", "max")
-"""What may follow the last underscore of an evaluation's tag."""
+"""Suffixes of an evaluation's tags."""
 
 
 class RunSummary(Callback):
-    """Says at the end of a run where it lies, how good it became and how to replay it; keeps what a test measured.
+    """Print the folder, the best return and the replay command at the end of a run; save the metrics of a test.
 
     After fit: one line, and the hyperparameters with the best evaluation's return as TensorBoard's hp_metric. The last
-    iteration is always evaluated, whatever `trainer.val_check_interval`, so that the best is found among all.
-    After test: a table, and `metrics.json` in the run folder of the checkpoint tested.
+    iteration is always evaluated, whatever `trainer.val_check_interval`, so that it is a candidate for the best.
+    After test: a table, and `metrics.json` in the run folder of the tested checkpoint.
     """
 
     acts_per_iteration = False
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Let the last iteration be evaluated: Lightning does so when a stop is asked for."""
+        """Request an evaluation of the last iteration: Lightning evaluates when a stop is requested."""
         if is_last_iteration(trainer):
             trainer.should_stop = True
 
@@ -47,21 +47,21 @@ class RunSummary(Callback):
             pl_module.print(printable(summary(trainer, best, evaluation)))
 
     def on_test_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Write the numbers and print the table."""
+        """Write the metrics and print the table."""
         if not trainer.is_global_zero:
             return
-        values = {tag.partition("/")[2]: value for tag, value in pl_module.latest.items()}
+        values = {tag.partition("/")[2]: value for tag, value in pl_module.last_logged.items()}
         path = run_folder(trainer.ckpt_path, trainer.default_root_dir) / "metrics.json"
         checkpoint = None if trainer.ckpt_path is None else str(trainer.ckpt_path)
         measured = {name: value if math.isfinite(value) else None for name, value in values.items()}
-        with atomic_file(path) as file:
+        with atomic_write(path) as file:
             file.write(json.dumps({"checkpoint": checkpoint, **measured}, indent=2).encode() + b"\n")
         pl_module.print(printable(table(values)))
         pl_module.print(printable(f"Written to {path}"))
 
 
 def summary(trainer: Trainer, best: str, evaluation: Mapping[str, float]) -> str:
-    """Return one line about a finished run; a resumed one may have its best checkpoint in the folder of an earlier."""
+    """Return one line about a finished run; the best checkpoint of a resumed one may be in an earlier run's folder."""
     folder, run = run_folder(best, trainer.default_root_dir), trainer.log_dir
     kind = "best" if evaluation else "last"
     earlier = run is not None and Path(run).resolve() != folder.resolve()
@@ -71,7 +71,7 @@ def summary(trainer: Trainer, best: str, evaluation: Mapping[str, float]) -> str
 
 
 def scores(evaluation: Mapping[str, float]) -> str:
-    """The return and the environment's own values of an evaluation, by tag; all values where there is no return."""
+    """Return an evaluation's return and the environment's own metrics, by tag; all values if there is no return."""
     if not evaluation:
         return ", never evaluated"
     if "eval/return_mean" not in evaluation:
@@ -82,7 +82,7 @@ def scores(evaluation: Mapping[str, float]) -> str:
 
 
 def table(values: Mapping[str, float]) -> str:
-    """One row for each quantity of an evaluation: mean, and where measured std, 95 % interval and maximum."""
+    """Format one row per metric of an evaluation: mean, and if available std, 95 % interval and maximum."""
     rows, names = [], dict.fromkeys(quantity(name) for name in values)
     width = max(map(len, names), default=0) + 2
     for name in names:
@@ -98,13 +98,13 @@ def table(values: Mapping[str, float]) -> str:
 
 
 def quantity(name: str) -> str:
-    """The quantity that a statistic is of: `return` for `return_std`."""
+    """Return the metric of a statistic: `return` for `return_std`."""
     stem, _, statistic = name.rpartition("_")
     return stem if statistic in STATISTICS else name
 
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as one level of plain values under dotted names; what is derived or private is left out."""
+    """Flatten nested settings to plain values under dotted names, without derived and private ones."""
     found: dict[str, Any] = {}
     for key, value in settings.items():
         if key == "spaces" or str(key).startswith("_"):

@@ -1,4 +1,4 @@
-"""Ends a process that does not end by itself after a second signal."""
+"""SignalWatchdog: end a process that does not end by itself after a second signal."""
 
 import os
 import signal
@@ -13,9 +13,9 @@ from datamodules.core.signals import STOP_SIGNALS, SecondSignal
 class SignalWatchdog:
     """Exit the process `grace` seconds after the second signal, even if the main thread is stuck.
 
-    A handler written in Python runs only when the main thread comes back to the interpreter. The interpreter itself
-    writes the number of each signal that has such a handler into a pipe at once, and a thread reads it. A context;
-    its end does not call off an exit that is due.
+    A Python signal handler runs only when the main thread returns to the interpreter. The interpreter itself writes the
+    number of each signal with such a handler to a pipe at once, and a thread reads it. A context manager; leaving it
+    does not cancel a pending exit.
 
     Args:
         grace: seconds for closing environments and files.
@@ -27,7 +27,7 @@ class SignalWatchdog:
         self._before = -1
 
     def __enter__(self) -> Self:
-        """Begin to watch; only a program's main thread can."""
+        """Start watching; possible only in the main thread."""
         if threading.current_thread() is threading.main_thread():
             self._pipe = reader, writer = os.pipe()
             os.set_blocking(writer, False)

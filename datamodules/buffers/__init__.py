@@ -1,1 +1,1 @@
-"""Replay buffers and their storage."""
+"""Replay buffers, sequence buffers, sum tree and their storage."""

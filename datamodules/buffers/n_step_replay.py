@@ -1,125 +1,137 @@
-"""What is drawn from a ring: windows of a few steps, uniformly or by priority."""
+"""NStepReplayBuffer: sample n-step windows from a ring buffer, uniformly or by priority."""
 
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from datamodules.buffers.ring_buffer import ENDED, TERMINATED, TRUNCATED, VALID, Ring
-from datamodules.buffers.sum_tree import Priorities, importance_weights
-from datamodules.core.pytree import mapped
-from datamodules.core.types import Rollout, Transitions
+from datamodules.buffers.ring_buffer import ENDED, TERMINATED, TRUNCATED, VALID, RingBuffer
+from datamodules.buffers.sum_tree import SumTree, importance_weights
+from datamodules.core.pytree import tree_map
+from datamodules.core.types import ReplayBatch, Rollout
 
-CANDIDATES = 8
-"""Places drawn for one window where some steps do not count, of which the first that counts is taken."""
+RESAMPLE_TRIES = 8
+"""Candidates drawn for one window if some stored steps are invalid; the first valid candidate is used."""
 
 
-class WindowReplay:
-    """Draws windows of up to `n_step` steps from a ring; a `datamodules.core.types.Replay`.
+class NStepReplayBuffer:
+    """Replay buffer that samples windows of up to `n_step` steps; implements `datamodules.core.types.Replay`.
 
-    A window begins at any valid step that has `n_step` rows after it and ends with its episode, before a step that does
-    not count, or after `n_step` steps. All U minibatches of an iteration are drawn at once; since nothing is stored
-    in between, that is the same as one after the other, but for priorities, which change once an iteration.
+    A window begins at any valid step with `n_step` rows after it and ends at the end of its episode, before an invalid
+    step, or after `n_step` steps. All U minibatches of an iteration are sampled at once: nothing is stored in between,
+    so only priorities differ from sampling one by one, and these are updated once per iteration.
 
     Args:
-        ring: what to draw from.
-        n_step: n, the longest window.
-        device: where the minibatches go.
-        phantoms: whether some steps stored may not count.
-        priorities: one a stored step; None samples uniformly.
+        ring: ring buffer to sample from.
+        n_step: n, maximum window length.
+        device: device of the minibatches.
+        has_autoreset_steps: whether stored steps can be invalid.
+        priorities: sum tree with one entry per stored step; None samples uniformly.
 
     Attributes:
-        beta: of the importance weights, 0-d, for the owner to anneal.
+        beta: exponent of the importance weights, 0-d, annealed by the owner.
     """
 
     def __init__(
-        self, ring: Ring, n_step: int, device: torch.device, *, phantoms: bool, priorities: Priorities | None = None
+        self,
+        ring: RingBuffer,
+        n_step: int,
+        device: torch.device,
+        *,
+        has_autoreset_steps: bool,
+        priorities: SumTree | None = None,
     ):
-        self.ring, self.n_step, self.device, self.phantoms, self.priorities = ring, n_step, device, phantoms, priorities
+        self.ring, self.n_step, self.device, self.has_autoreset_steps, self.priorities = (
+            ring,
+            n_step,
+            device,
+            has_autoreset_steps,
+            priorities,
+        )
         self.beta = torch.ones((), dtype=torch.float64, device=ring.device)
         self._steps = torch.arange(n_step, device=ring.device)
-        self._columns = torch.arange(ring.width, device=ring.device)
+        self._columns = torch.arange(ring.num_rows, device=ring.device)
 
     def noise(self, updates: int, batch: int, generator: torch.Generator) -> Tensor:
-        """Uniforms for `sample`, `[updates, batch, candidates]`, on the generator's device."""
-        candidates = CANDIDATES if self.phantoms and self.priorities is None else 1
+        """Draw uniforms for `sample`, `[updates, batch, candidates]`, on the generator's device."""
+        candidates = RESAMPLE_TRIES if self.has_autoreset_steps and self.priorities is None else 1
         shape = (updates, batch, candidates)
         return torch.rand(shape, dtype=torch.float64, device=generator.device, generator=generator)
 
     def write(self, rollout: Rollout, masks: dict[str, Tensor]) -> None:
-        """Store a rollout (see `Ring.write`) and give what can begin a window now the largest priority so far."""
+        """Store a rollout (see `RingBuffer.write`); new window starts get the largest priority so far."""
         self.ring.write(rollout, masks)
         if self.priorities is None:
             return
         stack, steps = self.ring.frame_stack, len(rollout.reward)
         row = self.ring.counts[0] + torch.arange(1 - self.n_step, steps + stack, device=self.ring.device)
         complete = (row <= self.ring.counts[0] + steps - self.n_step) & (row >= stack - 1)
-        entry = self._entries(row % self.ring.rows)
+        entry = self._entries(row % self.ring.capacity)
         weight = torch.where(self._begins(entry, complete), self.priorities.maximum, 0.0)
         self.priorities.set_(entry.flatten(), weight.flatten())
 
-    def sample(self, noise: Tensor) -> Transitions:
-        """Minibatches `[U, N]` at the places that `noise` says; a pure function of it and of what is stored."""
+    def sample(self, noise: Tensor) -> ReplayBatch:
+        """Return minibatches `[U, N]` for given uniforms; a pure function of these and the stored data."""
         noise = noise.to(self.ring.device)
         if self.priorities is None:
             entry, weight = self._uniform(noise), None
         else:
-            entry, probability = self.priorities.stratified(noise.squeeze(-1))
+            entry, probability = self.priorities.sample_stratified(noise.squeeze(-1))
             weight = importance_weights(probability, self.beta)
-        found = self.windows(entry.flatten())
+        found = self.gather(entry.flatten())
         if weight is not None:
-            found = found._replace(weight=found.weight * weight.flatten().float())
+            found = found._replace(loss_weight=found.loss_weight * weight.flatten().float())
         shape = entry.shape
-        return mapped(lambda x: x.view(*shape, *x.shape[1:]).to(self.device, non_blocking=True), found)
+        return tree_map(lambda x: x.view(*shape, *x.shape[1:]).to(self.device, non_blocking=True), found)
 
-    def windows(self, entry: Tensor) -> Transitions:
-        """The windows that begin at entries `[M]`; everything is `[M, ...]`."""
+    def gather(self, entry: Tensor) -> ReplayBatch:
+        """Return the windows that begin at indices `[M]`; every tensor is `[M, ...]`."""
         ring = self.ring
-        steps, inside, last, end = self._single(entry) if self.n_step == 1 else self._several(entry)
+        steps, inside, last, end = self._one_step(entry) if self.n_step == 1 else self._n_step(entry)
         length, truncated = inside.sum(1), (end & ENDED) == TRUNCATED
-        following = ring.later(entry, length)
-        next_obs, lost = self._after(following, last, truncated)
+        following = ring.offset_index(entry, length)
+        next_obs, lost = self._next_obs(following, last, truncated)
         masks = {}
         for name in sorted(ring.masks):
-            mask = ring.read(name, following)
+            mask = ring.gather(name, following)
             masks[name[7:]] = mask | ((end & ENDED) > 0).view(-1, *[1] * (mask.dim() - 1))
-        return Transitions(
+        return ReplayBatch(
             obs=ring.obs(entry),
-            action=ring.read("action", entry),
-            reward=torch.where(inside, ring.read("reward", steps), 0.0),
-            length=length,
+            action=ring.gather("action", entry),
+            reward=torch.where(inside, ring.gather("reward", steps), 0.0),
+            num_steps=length,
             terminated=(end & TERMINATED) > 0,
             next_obs=next_obs,
-            extras={name[7:]: ring.read(name, entry) for name in ring.columns if name.startswith("extras/")},
+            extras={name[7:]: ring.gather(name, entry) for name in ring.columns if name.startswith("extras/")},
             next_masks=masks,
-            weight=(inside[:, 0] & ~lost).float(),
-            entry=entry,
+            loss_weight=(inside[:, 0] & ~lost).float(),
+            indices=entry,
         )
 
-    def reprioritize_(self, entry: Tensor, error: Tensor) -> None:
-        """Weigh the steps at `Transitions.entry` by their absolute errors, of the same shape."""
+    def update_priorities(self, entry: Tensor, error: Tensor) -> None:
+        """Set the priorities of the steps at `ReplayBatch.indices` from absolute errors of the same shape."""
         if self.priorities is not None:
             self.priorities.update_(entry.flatten().to(self.ring.device), error.flatten().to(self.ring.device))
 
     def cut_(self) -> None:
-        """The next step does not continue the last one (see `Ring.cut_`)."""
-        self.ring.cut_()
+        """Mark the next step as not contiguous with the last one (see `RingBuffer.break_episode_`)."""
+        self.ring.break_episode_()
         if self.priorities is not None:
-            entry = self._entries((self.ring.counts[:1] - 1) % self.ring.rows).flatten()
-            valid = (self.ring.read("flags", entry) & VALID) > 0
+            entry = self._entries((self.ring.counts[:1] - 1) % self.ring.capacity).flatten()
+            valid = (self.ring.gather("flags", entry) & VALID) > 0
             self.priorities.set_(entry, torch.where(valid, self.priorities.levels[0][entry], 0.0))
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything stored; tensors and plain types."""
+        """Return all stored data as tensors and plain types."""
         priorities = None if self.priorities is None else self.priorities.state_dict()
         return {"ring": self.ring.state_dict(), "priorities": priorities}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict`, also of a replay of another `n_step` or alpha, or of a uniform one.
+        """Restore from `state_dict`, also from a replay buffer with another `n_step` or alpha, or without priorities.
 
-        Which steps can begin a window is found out anew; those that had no weight get the largest.
+        The valid window starts are computed again; those without a priority get the largest one.
 
-        Raises: UsageError if it holds something else than this replay stores.
+        Raises: ConfigurationError if the state holds other columns than this buffer.
         """
         self.ring.load_state_dict(state["ring"])
         if self.priorities is None:
@@ -127,61 +139,61 @@ class WindowReplay:
         if state["priorities"] is not None:
             self.priorities.load_state_dict(state["priorities"])
         oldest, newest = self.ring.counts[0] - self.ring.size, self.ring.counts[0] - self.n_step
-        row = oldest + torch.arange(self.ring.rows, device=self.ring.device)
+        row = oldest + torch.arange(self.ring.capacity, device=self.ring.device)
         complete = (row <= newest) & (row >= oldest + self.ring.frame_stack - 1)
-        entry = self._entries(row % self.ring.rows)
+        entry = self._entries(row % self.ring.capacity)
         weight = self.priorities.levels[0][entry]
         weight = torch.where(weight > 0, weight, self.priorities.maximum)
         weight = torch.where(self._begins(entry, complete), weight, 0.0)
         self.priorities.set_(entry.flatten(), weight.flatten())
 
     @property
-    def margin(self) -> int:
-        """Complete rows in which no window can begin."""
+    def min_size(self) -> int:
+        """Return the number of newest complete rows in which no window can begin."""
         return self.n_step - 1 + self.ring.frame_stack - 1
 
     @property
     def _count(self) -> Tensor:
-        return (self.ring.size - self.margin) * self.ring.width
+        return (self.ring.size - self.min_size) * self.ring.num_rows
 
     def _entries(self, rows: Tensor) -> Tensor:
-        return rows.unsqueeze(1) * self.ring.width + self._columns
+        return rows.unsqueeze(1) * self.ring.num_rows + self._columns
 
     def _begins(self, entry: Tensor, complete: Tensor) -> Tensor:
-        """Where a window can begin: at valid steps of rows that are complete; all `[R, B]` but complete `[R]`."""
-        return ((self.ring.read("flags", entry) & VALID) > 0) & complete.unsqueeze(1)
+        """Return where a window can begin: valid steps of complete rows; all arguments `[R, B]`, complete `[R]`."""
+        return ((self.ring.gather("flags", entry) & VALID) > 0) & complete.unsqueeze(1)
 
     def _uniform(self, noise: Tensor) -> Tensor:
-        """Entries `[U, N]`, each of the valid ones equally likely."""
+        """Sample indices `[U, N]` uniformly among valid steps."""
         ring = self.ring
         oldest = ring.counts[0] - ring.size + ring.frame_stack - 1
-        entry = ring.later((noise * self._count).long(), oldest)
+        entry = ring.offset_index((noise * self._count).long(), oldest)
         if entry.shape[-1] == 1:
             return entry.squeeze(-1)
-        valid = (ring.read("flags", entry) & VALID) > 0
+        valid = (ring.gather("flags", entry) & VALID) > 0
         return entry.gather(-1, valid.to(torch.uint8).argmax(-1, keepdim=True)).squeeze(-1)
 
-    def _single(self, entry: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """As `_several`, of windows of one step: nothing to search."""
-        flags = self.ring.read("flags", entry)
+    def _one_step(self, entry: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the same as `_n_step` for one-step windows, without a search."""
+        flags = self.ring.gather("flags", entry)
         return entry.unsqueeze(1), ((flags & VALID) > 0).unsqueeze(1), entry, flags
 
-    def _several(self, entry: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Steps from entries `[M]` on and which of them are inside a window, `[M, n]`; its last one and its flags."""
-        steps = self.ring.later(entry.unsqueeze(1), self._steps)
-        flags = self.ring.read("flags", steps)
+    def _n_step(self, entry: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return the steps from indices `[M]` on, which are in the window (`[M, n]`), its last step and flags."""
+        steps = self.ring.offset_index(entry.unsqueeze(1), self._steps)
+        flags = self.ring.gather("flags", steps)
         valid, ended = (flags & VALID) > 0, (flags & ENDED) > 0
         inside = torch.cat([valid[:, :1], valid[:, 1:] & ~ended[:, :-1]], 1).to(torch.uint8).cumprod(1) > 0
         last = (inside.sum(1, keepdim=True) - 1).clamp(min=0)
         return steps, inside, steps.gather(1, last).squeeze(1), flags.gather(1, last).squeeze(1)
 
-    def _after(self, following: Tensor, last: Tensor, truncated: Tensor) -> tuple[Tensor, Tensor]:
-        """Observations after windows, and whether one was overwritten.
+    def _next_obs(self, following: Tensor, last: Tensor, truncated: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the observations after windows, and whether one was overwritten.
 
-        On a CPU true last observations are looked for only if there are any; elsewhere always. The results agree.
+        On a CPU true last observations are gathered only if there are any, elsewhere always; the results are equal.
         """
         if self.ring.device.type == "cpu" and not truncated.any():
             return self.ring.obs(following, follows=True), truncated
-        number = self.ring.read("final", last)
+        number = self.ring.gather("final", last)
         final = torch.where(truncated, number, -1)
-        return self.ring.obs(following, final, follows=True), truncated & self.ring.lost(number)
+        return self.ring.obs(following, final, follows=True), truncated & self.ring.final_obs_lost(number)

@@ -1,10 +1,10 @@
-"""Files that hold a replay beside `last.ckpt`: their names, which of them are superseded, and reading them."""
+"""Names of the replay files beside `last.ckpt`, detection of superseded ones, and loading."""
 
 import re
 from pathlib import Path
 from typing import Any
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from datamodules.core.files.tensor_files import load_tensors
 
 NAME = re.compile(r"last\.replay-(\d+)-[0-9a-f]{14}-\d+\.pt")
@@ -12,17 +12,17 @@ NAME = re.compile(r"last\.replay-(\d+)-[0-9a-f]{14}-\d+\.pt")
 
 
 def replay_name(rank: int, identity: list[int]) -> str:
-    """Return the name of the file of a rank's replay: another one for every state of every replay."""
+    """Return the file name of a rank's replay buffer, unique for every state of every buffer."""
     number, steps = identity
     return f"last.replay-{rank}-{number:014x}-{steps}.pt"
 
 
 def superseded(folder: Path, rank: int, ranks: int, identity: list[int]) -> list[Path]:
-    """List the files of a rank's earlier replays in a folder; rank 0 also lists those of ranks that are no more.
+    """List the files of a rank's earlier replay buffers in a folder; on rank 0 also those of removed ranks.
 
     Args:
-        ranks: of the run.
-        identity: of the replay that the checkpoint in the folder belongs to; its file stays.
+        ranks: number of ranks of the run.
+        identity: identity of the buffer that the folder's checkpoint belongs to; its file is kept.
     """
     named = {path: int(match[1]) for path in folder.iterdir() if (match := NAME.fullmatch(path.name))}
     own = [path for path, owner in named.items() if owner == rank or (rank == 0 and owner >= ranks)]
@@ -30,15 +30,15 @@ def superseded(folder: Path, rank: int, ranks: int, identity: list[int]) -> list
 
 
 def read_replay(path: Path, identity: list[int]) -> dict[str, Any] | None:
-    """Map the replay of a file into memory; None where there is no file, or another replay in it.
+    """Map a replay file into memory; return None if it is missing or belongs to another checkpoint.
 
-    Raises: UsageError if the file is damaged.
+    Raises: ConfigurationError if the file is damaged.
     """
     if not path.is_file():
         return None
-    cure = "remove it to resume with an empty replay, or resume from another checkpoint"
+    cure = "remove it to resume with an empty replay buffer, or resume from another checkpoint"
     state = load_tensors(path, cure=cure, mmap=True)
     parts = {"identity": list, "env_steps": int, "ring": dict, "priorities": dict | None}
     if not isinstance(state, dict) or not all(isinstance(state.get(name), kind) for name, kind in parts.items()):
-        raise UsageError(f"{path} holds no replay of this program: {cure}.")
+        raise ConfigurationError(f"{path} is not a replay file of Leyden: {cure}.")
     return state if state["identity"] == identity else None

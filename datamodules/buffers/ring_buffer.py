@@ -1,4 +1,4 @@
-"""Ring: preallocated storage of the newest vector steps, and its index arithmetic."""
+"""RingBuffer: preallocated storage of the most recent vector steps, and its index arithmetic."""
 
 from functools import partial
 from pathlib import Path
@@ -7,38 +7,38 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from datamodules.buffers.storage import zeros_on_disk
-from datamodules.core.errors import UsageError
+from datamodules.buffers.storage import memmap_zeros
+from datamodules.core.errors import ConfigurationError
 from datamodules.core.types import Rollout
 
 TERMINATED, TRUNCATED, VALID, RESET = 1, 2, 4, 8
-"""Bits of a stored step: how its episode ended with it, whether it counts, whether it is an episode's first."""
+"""Flags of a stored step: terminated, truncated, valid, first of an episode."""
 
 ENDED = TERMINATED | TRUNCATED
 
 
-class Ring:
-    """The newest `rows` vector steps of B columns, in storage that is allocated once.
+class RingBuffer:
+    """Ring buffer of the most recent `capacity` vector steps of B rows, allocated once.
 
-    An observation is stored once: what a step leads to lies one row further, and the last row holds the observation to
-    act on next, which has no step yet. True last observations of truncated steps lie apart, behind the frames of the
-    rows; when their slots run out the oldest are overwritten, and the steps they belong to never leave the ring again.
-    Bytes stay bytes. All positions are tensors, so that writing and reading can live in a CUDA graph, and writing
-    changes no position: it can be repeated, until `advance_` says that it counts.
+    Each observation is stored once: the next observation of a step is in the next ring row, and the last ring row holds
+    the current observation, without a step. True last observations of truncated steps are stored separately, behind the
+    frames of the rows; when their slots run out the oldest are overwritten, and their steps are no longer sampled.
+    Observations of uint8 stay uint8. All positions are tensors, so that writing and reading can be captured in a CUDA
+    graph. `write` does not advance the position and can be repeated; `commit_` advances it.
 
     Args:
-        rollout, masks: what to store, for shapes and dtypes; see `write`.
-        rows: C, at least the rollout's steps and one more.
-        finals: F, slots for true last observations.
-        frame_stack: observations are stacks of that many frames along their first dimension, newest last, and a row
-            stores the newest only.
-        device: where everything is stored.
-        pinned: in memory from which a GPU can copy at full speed.
-        folder: in files there, that go with the ring, instead of memory (see `zeros_on_disk`); for a CPU only.
+        rollout, masks: example data, for shapes and dtypes; see `write`.
+        capacity: C, ring rows, at least the rollout's steps plus one.
+        num_final_slots: F, slots for true last observations.
+        frame_stack: number of stacked frames along the first dimension of observations, newest last; only the newest
+            frame of a row is stored.
+        device: device of the storage.
+        pinned: use pinned host memory, for fast copies to a GPU.
+        folder: use memory-mapped files in this folder instead of memory (see `memmap_zeros`); CPU only.
 
     Attributes:
-        counts: vector steps and true last observations ever written, int64 `[2]`.
-        columns: what belongs to a step, `[C, B, ...]` by name; masks belong to its observation.
+        counts: total vector steps and true last observations written, int64 `[2]`.
+        columns: data of each step, `[C, B, ...]` by name; masks belong to its observation.
         frames: `[C * B + (F + 1) * frame_stack, *frame]`.
     """
 
@@ -46,28 +46,35 @@ class Ring:
         self,
         rollout: Rollout,
         masks: dict[str, Tensor],
-        rows: int,
+        capacity: int,
         *,
-        finals: int,
+        num_final_slots: int,
         frame_stack: int = 1,
         device: torch.device,
         pinned: bool = False,
         folder: Path | None = None,
     ):
-        steps, self.width = rollout.reward.shape
-        if rows < steps + 1:
-            raise UsageError(f"A ring of {rows} rows cannot hold the {steps} steps of a rollout and what follows them.")
-        self.rows, self.finals, self.frame_stack, self.device = rows, finals, frame_stack, device
+        steps, self.num_rows = rollout.reward.shape
+        if capacity < steps + 1:
+            raise ConfigurationError(
+                f"A ring buffer of {capacity} rows cannot hold a rollout of {steps} steps and its last observation."
+            )
+        self.capacity, self.num_final_slots, self.frame_stack, self.device = (
+            capacity,
+            num_final_slots,
+            frame_stack,
+            device,
+        )
         zeros = partial(_zeros, device=device, pinned=pinned, folder=folder)
         self.counts = torch.zeros(2, dtype=torch.int64, device=device)
         self.columns = {
-            name: zeros((rows, self.width, *value.shape[2:]), value.dtype)
-            for name, value in columns(rollout, masks).items()
+            name: zeros((capacity, self.num_rows, *value.shape[2:]), value.dtype)
+            for name, value in rollout_columns(rollout, masks).items()
         }
-        self.columns["final"] = zeros((rows, self.width), torch.int64).fill_(-1)
+        self.columns["final"] = zeros((capacity, self.num_rows), torch.int64).fill_(-1)
         self._entries = {name: column.flatten(0, 1) for name, column in self.columns.items()}
         frame = rollout.obs.shape[2:] if frame_stack == 1 else rollout.obs.shape[3:]
-        frames = rows * self.width + (finals + 1) * frame_stack
+        frames = capacity * self.num_rows + (num_final_slots + 1) * frame_stack
         self.frames = zeros((frames, *frame), rollout.obs.dtype)
         self.masks = {"extras/" + name for name in masks}
         self._next_counts = self.counts.clone()
@@ -75,12 +82,12 @@ class Ring:
         self._stack = torch.arange(frame_stack, device=device)
 
     def write(self, rollout: Rollout, masks: dict[str, Tensor]) -> None:
-        """Store a rollout behind what counts already, of as many steps as the first; `masks` belong to its last `obs`.
+        """Write a rollout, as long as the first, behind the committed steps; `masks` are those of its last `obs`.
 
-        Repeating it stores the same again in the same place.
+        Repeating the call writes the same data to the same place.
         """
-        rows = (self.counts[0] + self._offsets) % self.rows
-        stored = columns(rollout, masks)
+        rows = (self.counts[0] + self._offsets) % self.capacity
+        stored = rollout_columns(rollout, masks)
         for name, value in stored.items():
             self.columns[name].index_copy_(0, rows[: len(value)], value.to(self.device))
         obs = rollout.obs if self.frame_stack == 1 else rollout.obs[:, :, -1]
@@ -88,76 +95,80 @@ class Ring:
         used = self._write_finals(rollout, rows[:-1])
         torch.add(self.counts, torch.stack([used * 0 + len(self._offsets) - 1, used]), out=self._next_counts)
 
-    def advance_(self) -> None:
-        """What was written last counts from now on."""
+    def commit_(self) -> None:
+        """Advance the position behind the rollout written last."""
         self.counts.copy_(self._next_counts)
 
-    def cut_(self) -> None:
-        """The next step does not continue the last one: a window that reaches it ends before it."""
-        flags = self.columns["flags"][(self.counts[0] - 1) % self.rows]
+    def break_episode_(self) -> None:
+        """Mark the next step as not contiguous with the last one, so that windows end before it."""
+        flags = self.columns["flags"][(self.counts[0] - 1) % self.capacity]
         flags &= torch.where((flags & ENDED) == 0, 255 - VALID, 255).to(torch.uint8)
 
     @property
     def size(self) -> Tensor:
-        """Complete rows, 0-d int64."""
-        return self.counts[0].clamp(max=self.rows - 1)
+        """Return the number of complete ring rows, 0-d int64."""
+        return self.counts[0].clamp(max=self.capacity - 1)
 
-    def read(self, name: str, entry: Tensor) -> Tensor:
-        """A column at entries (row x B + column) of any shape."""
+    def gather(self, name: str, entry: Tensor) -> Tensor:
+        """Gather a column at indices (ring row x B + row) of any shape."""
         column = self._entries[name]
         return column.index_select(0, entry.flatten()).view(*entry.shape, *column.shape[1:])
 
-    def later(self, entry: Tensor, steps: Tensor) -> Tensor:
-        """Entries of the same columns so many steps further on."""
-        return (entry + steps * self.width) % (self.rows * self.width)
+    def offset_index(self, entry: Tensor, steps: Tensor) -> Tensor:
+        """Return the indices of the same rows `steps` later."""
+        return (entry + steps * self.num_rows) % (self.capacity * self.num_rows)
 
     def obs(self, entry: Tensor, final: Tensor | None = None, *, follows: bool = False) -> Tensor:
-        """Observations of entries `[M]`, or, where `final` `[M]` is not negative, that true last observation.
+        """Return the observations at indices `[M]`, or the true last observation `final` `[M]` if it is not negative.
 
         Args:
-            follows: whether each follows a step of the same episode, so that it begins none.
+            follows: whether each index follows a step of the same episode, so that it does not begin one.
         """
-        frame = entry.unsqueeze(1) if self.frame_stack == 1 else self._frames_back(entry, follows)
+        frame = entry.unsqueeze(1) if self.frame_stack == 1 else self._frame_stack_index(entry, follows)
         if final is not None:
-            slot = self.rows * self.width + (final % self.finals).unsqueeze(1) * self.frame_stack + self._stack
+            slot = (
+                self.capacity * self.num_rows
+                + (final % self.num_final_slots).unsqueeze(1) * self.frame_stack
+                + self._stack
+            )
             frame = torch.where((final >= 0).unsqueeze(1), slot, frame)
         found = self.frames.index_select(0, frame.flatten())
         return found if self.frame_stack == 1 else found.view(*frame.shape, *self.frames.shape[1:])
 
-    def lost(self, final: Tensor) -> Tensor:
-        """Whether true last observations `[M]`, by their numbers, were overwritten."""
-        return final < (self.counts[1] - self.finals).clamp(min=0)
+    def final_obs_lost(self, final: Tensor) -> Tensor:
+        """Return whether true last observations `[M]`, given by number, were overwritten."""
+        return final < (self.counts[1] - self.num_final_slots).clamp(min=0)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Everything stored, by name; the tensors are the ring's own."""
+        """Return all stored data by name, without copying."""
         return {"counts": self.counts, "frames": self.frames, **self.columns}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict`.
+        """Restore from `state_dict`.
 
-        Raises: UsageError if it is of another shape, or not what a ring stores; nothing has changed then.
+        Raises: ConfigurationError if shapes or names differ from those of this buffer; nothing is changed then.
         """
         own = self.state_dict()
         for name in {**own, **state}:
             there, here = state.get(name), own.get(name)
             if here is not None and not unlike(there, here):
                 continue
-            raise UsageError(
-                f"The saved replay is of another shape than this one ({name} is {_form(there)} there and {_form(here)}"
-                " here): keep data.capacity, num_envs, frame_stack and the environment's length of episodes, or resume"
-                " from `best`, which comes without a replay."
+            raise ConfigurationError(
+                f"The saved replay buffer has another shape ({name} is {_form(there)} in the file and {_form(here)}"
+                " in this run): keep data.capacity, num_envs, frame_stack and the environment's episode length, or"
+                " resume from `best`, which has no replay buffer."
             )
         for name, value in own.items():
             value.copy_(state[name])
 
     @property
     def _row_frames(self) -> Tensor:
-        frames = self.frames[: self.rows * self.width]
-        return frames.view(self.rows, self.width, *self.frames.shape[1:])
+        frames = self.frames[: self.capacity * self.num_rows]
+        return frames.view(self.capacity, self.num_rows, *self.frames.shape[1:])
 
     def _write_finals(self, rollout: Rollout, rows: Tensor) -> Tensor:
-        """Number the true last observations on, and store them; how many there were, 0-d."""
-        index = rollout.final_index.to(self.device)
+        """Number and store the true last observations; return how many there are, 0-d."""
+        index = rollout.final_step.to(self.device)
         used = index >= 0
         numbers, total = self.columns["final"], used.sum()
         if self.device.type == "cpu" and not total:
@@ -168,55 +179,57 @@ class Ring:
         padded = torch.full_like(index[:1], -1).repeat(len(rows) + 1, 1)
         padded.scatter_(0, torch.where(used, index, len(rows)), number)
         numbers.index_copy_(0, rows, padded[:-1])
-        kept = used & (rank >= total - self.finals)
-        slot = torch.where(kept, number % self.finals, self.finals).flatten()
-        stacks = self.frames[self.rows * self.width :].unflatten(0, (self.finals + 1, self.frame_stack))
+        kept = used & (rank >= total - self.num_final_slots)
+        slot = torch.where(kept, number % self.num_final_slots, self.num_final_slots).flatten()
+        stacks = self.frames[self.capacity * self.num_rows :].unflatten(0, (self.num_final_slots + 1, self.frame_stack))
         obs = rollout.final_obs.flatten(0, 1).to(self.device)
         stacks.index_copy_(0, slot, obs.unsqueeze(1) if self.frame_stack == 1 else obs)
         return total
 
-    def _frames_back(self, entry: Tensor, follows: bool) -> Tensor:
-        """Where the frames of stacks lie, `[M, frame_stack]`: none before its episode."""
+    def _frame_stack_index(self, entry: Tensor, follows: bool) -> Tensor:
+        """Return the frame positions of stacks, `[M, frame_stack]`, without frames before the episode."""
         back = self._stack.flip(0)
-        first = (self.read("flags", self.later(entry.unsqueeze(1), -back)) & RESET) > 0
+        first = (self.gather("flags", self.offset_index(entry.unsqueeze(1), -back)) & RESET) > 0
         if follows:
             first = first & (back > 0)
         furthest = torch.where(first, back, self.frame_stack - 1).amin(1, keepdim=True)
-        return self.later(entry.unsqueeze(1), -torch.minimum(back, furthest))
+        return self.offset_index(entry.unsqueeze(1), -torch.minimum(back, furthest))
 
 
-def columns(rollout: Rollout, masks: dict[str, Tensor]) -> dict[str, Tensor]:
-    """What a ring stores of a rollout besides observations: `[T, B, ...]` of steps, `[T+1, B, ...]` of masks."""
+def rollout_columns(rollout: Rollout, masks: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the stored columns of a rollout except observations: `[T, B, ...]` of steps, `[T+1, B, ...]` of masks."""
     extras = dict(rollout.extras)
     for name, mask in masks.items():
         extras[name] = torch.cat([extras[name], mask.unsqueeze(0)])
     flags = rollout.terminated.to(torch.uint8)
-    for bit, holds in ((TRUNCATED, rollout.truncated), (VALID, rollout.valid), (RESET, rollout.reset)):
+    for bit, holds in ((TRUNCATED, rollout.truncated), (VALID, rollout.valid), (RESET, rollout.episode_start)):
         flags.add_(holds.view(torch.uint8), alpha=bit)
     stored = {"action": rollout.action, "reward": rollout.reward, "flags": flags}
     return stored | {"extras/" + name: value for name, value in extras.items()}
 
 
-def ring_bytes(rollout: Rollout, masks: dict[str, Tensor], rows: int, *, finals: int, frame_stack: int) -> int:
-    """Bytes that a `Ring` of these arguments takes."""
+def required_bytes(rollout: Rollout, masks: dict[str, Tensor], rows: int, *, finals: int, frame_stack: int) -> int:
+    """Return the bytes that a `RingBuffer` with these arguments needs."""
     width = rollout.reward.shape[1]
-    columns_bytes = sum(value[0].nbytes for value in columns(rollout, masks).values()) + 8 * width  # 8 number its end
+    columns_bytes = (
+        sum(value[0].nbytes for value in rollout_columns(rollout, masks).values()) + 8 * width
+    )  # 8 bytes for the index of its last observation
     stack_bytes = rollout.obs[0, 0].nbytes
     return rows * (columns_bytes + width * stack_bytes // frame_stack) + (finals + 1) * stack_bytes
 
 
-def final_slots(rows: int, width: int, shortest_truncation: int | None) -> int:
-    """Slots for all true last observations of `rows` vector steps; a guess where truncations can come at any step."""
-    return (-(-rows // (shortest_truncation or 8)) + 1) * width
+def num_final_slots(rows: int, width: int, min_truncation_step: int | None) -> int:
+    """Return the number of slots for true last observations of `rows` vector steps; estimated if the last is None."""
+    return (-(-rows // (min_truncation_step or 8)) + 1) * width
 
 
-def are_stacks(rollout: Rollout) -> bool:
-    """Whether the ring would rebuild these stacks from single frames; reads a value back.
+def is_frame_stack(rollout: Rollout) -> bool:
+    """Return whether the ring can rebuild these stacks from single frames; copies a value to the host.
 
-    Within an episode a stack moves by one frame a step, and an episode begins with its first frame repeated.
+    Within an episode a stack shifts by one frame per step, and an episode begins with its first frame repeated.
     """
     before, after = rollout.obs[:-1], rollout.obs[1:]
-    goes_on, begins = ~(rollout.terminated | rollout.truncated) & rollout.valid, rollout.reset & rollout.valid
+    goes_on, begins = ~(rollout.terminated | rollout.truncated) & rollout.valid, rollout.episode_start & rollout.valid
     first = before[begins]
     if not goes_on.all():
         before, after = before[goes_on].unsqueeze(0), after[goes_on].unsqueeze(0)
@@ -225,7 +238,7 @@ def are_stacks(rollout: Rollout) -> bool:
 
 
 def unlike(value: Any, other: Tensor) -> bool:
-    """Whether a value is no tensor of another one's shape and type."""
+    """Return True if the value is not a tensor of the same shape and dtype as another."""
     return not isinstance(value, Tensor) or value.shape != other.shape or value.dtype != other.dtype
 
 
@@ -241,5 +254,7 @@ def _zeros(
     if folder is None:
         return torch.zeros(shape, dtype=dtype, device=device, pin_memory=pinned)
     if device.type != "cpu":
-        raise UsageError(f"A replay in files lies on the CPU, not on {device}: give it that device, or no folder.")
-    return zeros_on_disk(shape, dtype, folder)
+        raise ConfigurationError(
+            f"A replay buffer in files is on the CPU, not on {device}: use device cpu, or no folder."
+        )
+    return memmap_zeros(shape, dtype, folder)

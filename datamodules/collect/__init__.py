@@ -1,1 +1,1 @@
-"""Collect rollouts, evaluation episodes and sequences from vector environments."""
+"""Collect rollouts, evaluation episodes and validation sequences from vector environments."""

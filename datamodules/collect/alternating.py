@@ -1,169 +1,175 @@
-"""Collecting from a worker pool: one half of the rows steps while the actor decides for the other."""
+"""AlternatingCollector: step one half of a worker pool while the policy selects actions for the other half."""
 
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
-from datamodules.collect.collector import Collector
-from datamodules.collect.rollout_buffer import Live, Row, of
-from datamodules.core.phase import Joint
-from datamodules.core.protocols import Actor, VectorEnv
-from datamodules.core.pytree import mapped
-from datamodules.core.types import State, Step, masks_of
-from datamodules.worker_pool.vector_env import PoolEnv
+from datamodules.collect.collector import RolloutCollector
+from datamodules.collect.rollout_buffer import BufferSlot, CollectorState, strip_prefix
+from datamodules.core.phase import Phase
+from datamodules.core.protocols import Policy, VectorEnv
+from datamodules.core.pytree import tree_map
+from datamodules.core.types import State, VectorStep, select_masks
+from datamodules.worker_pool.vector_env import WorkerPoolVectorEnv
 
 
-class HalvedCollector(Collector):
-    """A Collector that keeps a worker pool and the actor busy at the same time.
+class AlternatingCollector(RolloutCollector):
+    """RolloutCollector that keeps a worker pool and the policy busy at the same time.
 
-    Every action still comes from the newest observation of its rows and the weights as they are: nothing is stale, and
-    when a rollout ends no step is under way.
+    Every action is computed from the newest observation of its rows and the current weights; nothing is stale. No step
+    is pending when a rollout ends.
     """
 
     noise: Tensor
-    state: State
+    policy_state: State
 
-    def __init__(self, envs: VectorEnv, actor: Actor, horizon: int, generator: torch.Generator, name: str):
-        super().__init__(envs, actor, horizon, generator, name)
-        self.pool = cast(PoolEnv, envs)
-        self.acting = self.halves = [Half(self, half) for half in (0, 1)]
+    def __init__(self, envs: VectorEnv, policy: Policy, rollout_length: int, generator: torch.Generator, name: str):
+        super().__init__(envs, policy, rollout_length, generator, name)
+        self.pool = cast(WorkerPoolVectorEnv, envs)
+        self.policy_runners = self.groups = [EnvGroup(self, half) for half in (0, 1)]
 
-    def roll(self, live: Live, noise: Tensor, env_noise: Tensor | None) -> tuple[Live, Tensor]:
-        """T steps into storage, half by half: what is live afterwards, and the totals of the episodes that ended."""
-        self.begin(live)
+    def run(self, state: CollectorState, noise: Tensor, env_noise: Tensor | None) -> tuple[CollectorState, Tensor]:
+        """Run T steps, alternating between the halves; return the new state and the totals of finished episodes."""
+        self.buffer.start(state)
         self.noise.copy_(noise)
-        for name, leaf in live.actor.items():
-            self.state[name].copy_(leaf)
-        for t in range(self.horizon):
-            for half in self.halves:
+        for name, leaf in state.policy_state.items():
+            self.policy_state[name].copy_(leaf)
+        for t in range(self.rollout_length):
+            for half in self.groups:
                 half.send(t)
-        for half in self.halves:
+        for half in self.groups:
             half.receive()
-        step = self.pool.latest
+        step = self.pool.last_step
         reset = step.terminated | step.truncated | ~step.valid
-        obs, masks = self.storage["obs"][-1], masks_of(step.info)
-        return self.finish(live._replace(obs=obs, masks=masks, actor=self.state, reset=reset))
+        obs, masks = self.buffer.storage["obs"][-1], select_masks(step.info)
+        state = state._replace(obs=obs, masks=masks, policy_state=self.policy_state, episode_start=reset)
+        return self.buffer.finalize(state)
 
     def _allocate(self, noise: Tensor) -> None:
         super()._allocate(noise)
-        self.noise, self.state = torch.empty_like(noise), mapped(torch.empty_like, self.live.actor)
-        for half in self.halves:
+        self.noise = torch.empty_like(noise)
+        self.policy_state = tree_map(torch.empty_like, self.state.policy_state)
+        for half in self.groups:
             half.allocate()
 
 
-class Half:
-    """A half of the rows, and what happens between two of its steps, which a GPU is given in one launch.
+class EnvGroup:
+    """Half of the rows, and the computation between two of its steps, captured as one launch on a GPU.
 
-    To that end the environments' answer and the number of the step are read from host memory, pinned where there is a
-    GPU, the action is written there, and everything else stays in its place.
+    For the capture, the environments' result and the step number are read from host memory (pinned with a GPU), the
+    action is written there, and all other tensors have fixed addresses.
 
     Args:
-        collector: whose rows, storage and actor it uses.   half: 0 or 1.
+        collector: collector whose rows, storage and policy are used.   half: 0 or 1.
 
     Attributes:
-        joint: `turn`, in the form that it has.
+        phase: `run_turn`, eager, compiled or captured.
     """
 
     noise: Tensor
-    state: State
+    policy_state: State
     action: Tensor
-    places: list[Row]
+    slots: list[BufferSlot]
 
-    def __init__(self, collector: "HalvedCollector", half: int):
-        self.collector, self.half, self.rows = collector, half, collector.pool.halves[half]
+    def __init__(self, collector: "AlternatingCollector", half: int):
+        self.collector, self.half, self.rows = collector, half, collector.pool.groups[half]
         self.device = collector.pool.device
         self.pinned = self.device.type == "cuda"
         self.number = torch.zeros(1, dtype=torch.int64, pin_memory=self.pinned)
         self._number = self.number.numpy()
-        self.at = 0
+        self.slot_index = 0
         self.t, self.before = (torch.zeros(1, dtype=torch.int64, device=self.device) for _ in range(2))
-        self.joint: Joint[tuple[()]] = Joint(
-            self.turn,
+        self.phase: Phase[tuple[()]] = Phase(
+            self.run_turn,
             self.device,
             name="acting",
-            parts=[(self, "advance")] if getattr(collector.actor, "compilable", True) else [],
-            owned=lambda: self.state.values(),
+            compile_targets=[(self, "step")] if getattr(collector.policy, "compilable", True) else [],
+            mutated_tensors=lambda: self.policy_state.values(),
             timed=False,
         )
 
     def allocate(self) -> None:
-        """Cut this half's part out of the collector's storage, once that is there."""
-        columns = self.collector.storage.items()
+        """Create the views of this half into the collector's storage, once that is allocated."""
+        columns = self.collector.buffer.storage.items()
         storage = {name: column[:, self.rows] for name, column in columns if not name.startswith("state/")}
         self.noise = self.collector.noise[:, self.rows]
-        self.state = mapped(lambda leaf: leaf[self.rows], self.collector.state)
+        self.policy_state = tree_map(lambda leaf: leaf[self.rows], self.collector.policy_state)
         self.action = torch.empty_like(storage["action"][0], device="cpu", pin_memory=self.pinned)
-        horizon = range(self.collector.horizon + 1)
-        numbers = [(self.t, self.before)] if self.pinned else [(t, max(t - 1, 0)) for t in horizon]
-        self.places = [_place(storage, *each) for each in numbers]
+        steps = range(self.collector.rollout_length + 1)
+        numbers = [(self.t, self.before)] if self.pinned else [(t, max(t - 1, 0)) for t in steps]
+        self.slots = [_slot_at(storage, *each) for each in numbers]
 
     def send(self, t: int) -> None:
-        """Wait for step t - 1, decide step t, and let it begin."""
+        """Wait for step t - 1, select the actions of step t, and send them."""
         self._wait(t)
         self._number[0] = t
-        self.joint()
+        self.phase()
         if self.pinned:
             torch.cuda.current_stream(self.device).synchronize()
         self.collector.pool.send(self.half, self.action)
 
     def receive(self) -> None:
-        """Wait for the last step of a rollout, and write it."""
-        self._wait(self.collector.horizon)
-        self.t.fill_(self.collector.horizon)
-        self.write(self.collector.pool.bring(self.half), self.places[self.at])
+        """Wait for the last step of a rollout, and store it."""
+        self._wait(self.collector.rollout_length)
+        self.t.fill_(self.collector.rollout_length)
+        self.store_step(self.collector.pool.copy_to_device(self.half), self.slots[self.slot_index])
 
-    def turn(self) -> tuple[()]:
-        """Fetch the answer to step t - 1, advance, and hand the action of step t out."""
+    def run_turn(self) -> tuple[()]:
+        """Copy the result of step t - 1, call `step`, and copy the action of step t to the host."""
         self.t.copy_(self.number, non_blocking=True)
-        action = self.advance(self.collector.pool.bring(self.half), self.places[self.at])
+        action = self.step(self.collector.pool.copy_to_device(self.half), self.slots[self.slot_index])
         self.action.copy_(action, non_blocking=True)
         return ()
 
-    def advance(self, step: Step, row: Row) -> Tensor:
-        """Write the step that came, decide the next one, and write that; its action."""
-        live = self.write(step, row)
+    def step(self, step: VectorStep, slot: BufferSlot) -> Tensor:
+        """Store the result of the previous step; select and store the next action, and return it."""
+        state = self.store_step(step, slot)
         noise = self.noise.index_select(0, self.t)[0]
-        decision, state = self.collector.decide(live, noise, row, self.collector.actor.act)
-        for name, leaf in state.items():
-            self.state[name].copy_(leaf)
-        return decision.action
+        output, policy_state = self.collector.call_policy(state, noise, slot, self.collector.policy.act)
+        for name, leaf in policy_state.items():
+            self.policy_state[name].copy_(leaf)
+        return output.action
 
-    def write(self, step: Step, row: Row) -> Live:
-        """Write step t - 1, the first place being written twice; what to decide on at t."""
+    def store_step(self, step: VectorStep, slot: BufferSlot) -> CollectorState:
+        """Store the result of step t - 1 and return the policy input of step t; at t = 0, slot 0 is temporary."""
         self.before.copy_((self.t - 1).clamp(min=0))
-        masks, ended = self.collector.record(step, row)
-        reset = torch.where(self.t > 0, ended, self.collector.storage["reset"][0, self.rows])
-        return self.collector.live._replace(obs=step.obs, masks=masks, actor=self.state, reset=reset)
+        masks, ended = self.collector.buffer.store_step(step, slot)
+        reset = torch.where(self.t > 0, ended, self.collector.buffer.storage["episode_start"][0, self.rows])
+        return self.collector.state._replace(
+            obs=step.obs, masks=masks, policy_state=self.policy_state, episode_start=reset
+        )
 
     def _wait(self, t: int) -> None:
-        """Wait for step t - 1; its truncated rows leave their true last observations."""
-        pool, self.at = self.collector.pool, 0 if self.pinned else t
+        """Wait for step t - 1 and store the true last observations of its truncated rows."""
+        pool, self.slot_index = self.collector.pool, 0 if self.pinned else t
         if t and pool.wait(self.half):
-            self.collector.keep_obs(self.collector.steps[t - 1], pool.bring(self.half, final=True), self.rows.start)
+            self.collector.buffer.store_final_obs(
+                self.collector.buffer.steps[t - 1], pool.copy_to_device(self.half, final=True), self.rows.start
+            )
 
 
-class _Slot(NamedTuple):
-    """One step of a column `[T, B, ...]` whose number `t` `[1]` only the device knows."""
+class _DynamicSlot(NamedTuple):
+    """Step of a column `[T, B, ...]` whose number `t` `[1]` is a device tensor."""
 
     column: Tensor
     t: Tensor
 
     def copy_(self, value: Tensor) -> None:
-        """Write it."""
+        """Write the value into the column at step t."""
         self.column.index_copy_(0, self.t, value.unsqueeze(0).to(self.column.dtype))
 
 
-def _place(storage: dict[str, Tensor], t: int | Tensor, before: int | Tensor) -> Row:
-    """Where step t is decided and the one before answered: views, or, where only the device knows t, `_Slot`s."""
+def _slot_at(storage: dict[str, Tensor], t: int | Tensor, before: int | Tensor) -> BufferSlot:
+    """Return views of the slots of steps t and t - 1; `_DynamicSlot`s if t is a device tensor."""
 
     def at(column: Tensor, number: int | Tensor) -> Tensor:
         if isinstance(number, int):
             return column[min(number, len(column) - 1)]
-        return cast(Tensor, _Slot(column, number))
+        return cast(Tensor, _DynamicSlot(column, number))
 
     answer: dict[str, Any] = {
         name: at(storage[name], before) for name in ("reward", "terminated", "truncated", "valid")
     }
-    extras = {name: at(column, t) for name, column in of("extras/", storage).items()}
-    return Row(at(storage["obs"], t), at(storage["action"], t), **answer, extras=extras, episode={})
+    extras = {name: at(column, t) for name, column in strip_prefix("extras/", storage).items()}
+    return BufferSlot(at(storage["obs"], t), at(storage["action"], t), **answer, extras=extras, episode={})

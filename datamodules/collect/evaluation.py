@@ -1,4 +1,4 @@
-"""Whole episodes for validate, test and predict."""
+"""Play complete episodes for validate, test and predict."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, cast
@@ -8,59 +8,59 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
-from datamodules.core.phase import Joint
-from datamodules.core.protocols import Actor, PureVectorEnv, VectorEnv
-from datamodules.core.types import Episodes, State, Step, informed, masks_of
+from datamodules.core.phase import Phase
+from datamodules.core.protocols import Policy, StatelessVectorEnv, VectorEnv
+from datamodules.core.types import EpisodeBatch, PolicyInput, State, VectorStep, insert_masks, select_masks
 from datamodules.env_interface.env_errors import OWN_CODE, exits_refused
 
 
-class Playing(NamedTuple):
-    """What goes on from one step to the next, every leaf `[B, ...]`; the tallies are `[B, quota]`.
+class EvaluationState(NamedTuple):
+    """State carried from one step to the next; leaves are `[B, ...]`, episode results `[B, episodes_per_row]`.
 
-    obs, masks, reset: what to act on.   actor, envs: states of the policy and, where made of tensors, the environments.
-    return_, length, values: of the first `quota` episodes of every row.   finished: how many of them are over.
-    cut: how many of them ended by the limit.
+    obs, masks, episode_start: policy input.   policy_state, env_state: of the policy and of on-device envs.
+    return_, length, values: of the first `episodes_per_row` episodes of every row.   finished: number of finished ones.
+    truncate_at_max_steps: number of episodes truncated by the step limit.
     """
 
     obs: Tensor
     masks: State
-    reset: Tensor
-    actor: State
-    envs: State
+    episode_start: Tensor
+    policy_state: State
+    env_state: State
     return_: Tensor
     length: Tensor
     values: State
     finished: Tensor
-    cut: Tensor
+    truncate_at_max_steps: Tensor
 
 
-class EpisodeDataset(IterableDataset):
-    """Plays a fixed number of whole episodes and yields them as one batch.
+class EvaluationDataset(IterableDataset):
+    """Dataset that plays a fixed number of complete episodes and yields them as one batch.
 
-    Every row plays the same number of episodes, fixed beforehand: counting whichever episodes finish first would
-    favour short ones. Begins from the same seed every time, so a checkpoint evaluated twice scores the same.
+    Every row plays the same number of episodes, fixed beforehand: taking the episodes that finish first would favour
+    short ones. Every evaluation uses the same seed, so that evaluating a checkpoint twice gives the same result.
 
     Args:
-        envs: the environments; B rows.
-        actor: decides.
-        episodes: how many to play, at least; rounded up to a multiple of B.
-        seed: for the environments and for a sampling actor.
-        greedy: the policy's mode rather than a sample.
-        record: keep the trajectories.
-        max_steps: an episode this long is truncated there, with a warning, and the row goes on with its next one.
-        cut: episodes are meant to end at `max_steps`: no warning.
+        envs: vector environment with B rows.
+        policy: selects the actions.
+        episodes: minimum number of episodes; rounded up to a multiple of B.
+        seed: seed of the environments and of a sampling policy.
+        greedy: use the mode of the policy instead of a sample.
+        record: record the trajectories.
+        max_steps: episodes are truncated after this number of steps, with a warning.
+        cut: episodes are meant to end at `max_steps`; no warning.
 
     Attributes:
-        interrupted: asked after every step; once it says True nothing more is played, and no episode is given.
+        should_stop: called after every step; once it returns True, no more steps are taken and no episode is returned.
     """
 
-    look_every = 16
-    """Steps between two looks at whether all is over, where a look would wait for a device."""
+    check_interval = 16
+    """Steps between two checks for the end of all episodes on a GPU, where a check synchronizes."""
 
     def __init__(
         self,
         envs: VectorEnv,
-        actor: Actor,
+        policy: Policy,
         episodes: int,
         *,
         seed: int,
@@ -69,129 +69,144 @@ class EpisodeDataset(IterableDataset):
         max_steps: int = 20_000,
         cut: bool = False,
     ):
-        self.envs, self.actor, self.seed, self.greedy, self.record = envs, actor, seed, greedy, record
-        self.pure = cast(PureVectorEnv, envs) if envs.pure else None
-        self.rows = envs.num_envs * envs.spaces["agents"]
-        self.quota = -(-episodes // self.rows)
+        self.envs, self.policy, self.seed, self.greedy, self.record = envs, policy, seed, greedy, record
+        self.stateless_envs = cast(StatelessVectorEnv, envs) if envs.is_stateless else None
+        self.rows = envs.num_envs * envs.spaces["num_agents"]
+        self.episodes_per_row = -(-episodes // self.rows)
         self.max_steps, self.cut = max_steps, cut
-        self.interrupted: Callable[[], bool] = lambda: False
-        envs.every_final = record
+        self.should_stop: Callable[[], bool] = lambda: False
+        envs.return_all_final_obs = record
         envs.limit(max_steps)
-        self.joint = Joint(self.advance, envs.device, name="evaluation", capturable=envs.pure)
+        self.phase = Phase(self.step, envs.device, name="evaluation", capturable=envs.is_stateless)
 
     def __len__(self) -> int:
-        """One batch."""
+        """Return 1, the number of batches."""
         return 1
 
-    def __iter__(self) -> Iterator[Episodes]:
-        """Play, and yield all episodes at once."""
-        yield self.play()
+    def __iter__(self) -> Iterator[EpisodeBatch]:
+        """Play and yield all episodes as one batch."""
+        yield self.run()
 
     @torch.no_grad()
-    def play(self) -> Episodes:
-        """Play every row's quota of episodes, or none if interrupted; rows that are done wait for the others."""
+    def run(self) -> EpisodeBatch:
+        """Play `episodes_per_row` episodes in every row; return none if interrupted. Finished rows still step."""
         generator = torch.Generator(device=self.envs.device).manual_seed(self.seed)
-        playing, tape, steps, given_up = self._start(), _Tape(), 0, False
-        while not given_up and not self._over(playing, steps):
-            noise = playing.reset if self.greedy else self.actor.noise((self.rows,), generator)
+        state, recorder, steps, given_up = self._start(), TrajectoryRecorder(), 0, False
+        while not given_up and not self._is_done(state, steps):
+            noise = state.episode_start if self.greedy else self.policy.noise((self.rows,), generator)
             env_noise = self.envs.noise(1)
-            obs = playing.obs.cpu().clone() if self.record else playing.obs
-            draw = playing.reset if env_noise is None else env_noise[0]
+            obs = state.obs.cpu().clone() if self.record else state.obs
+            draw = state.episode_start if env_noise is None else env_noise[0]
             with exits_refused(OWN_CODE):
-                playing, action, step = self.joint(playing, noise, draw)
+                state, action, step = self.phase(state, noise, draw)
             if self.record:
-                tape.add(obs, action, step)
-            if not self.pure:
-                playing = playing._replace(obs=playing.obs.clone())
-            steps, given_up = steps + 1, self.interrupted()
-        self._warn_of_cut(playing)
-        begun = (playing.length.flatten() > 0) & (not given_up)
-        info = {key: value.flatten()[begun] for key, value in playing.values.items()}
-        trajectories = tape.episodes(self.quota) if self.record and not given_up else []
-        return Episodes(playing.return_.flatten()[begun], playing.length.flatten()[begun], info, trajectories)
+                recorder.add(obs, action, step)
+            if not self.stateless_envs:
+                state = state._replace(obs=state.obs.clone())
+            steps, given_up = steps + 1, self.should_stop()
+        self._warn_of_cut(state)
+        begun = (state.length.flatten() > 0) & (not given_up)
+        info = {key: value.flatten()[begun] for key, value in state.values.items()}
+        trajectories = recorder.episodes(self.episodes_per_row) if self.record and not given_up else []
+        return EpisodeBatch(state.return_.flatten()[begun], state.length.flatten()[begun], info, trajectories)
 
-    def advance(self, playing: Playing, noise: Tensor, env_noise: Tensor) -> tuple[Playing, Tensor, Step]:
-        """One step of every row: what goes on, the actions, and what the environments answered."""
-        mask = playing.masks.get("action_mask")
-        state = informed(playing.actor, playing.masks)
-        decision, actor = self.actor.act(playing.obs, state, playing.reset, mask=mask, noise=noise, greedy=self.greedy)
-        if self.pure:
-            envs, step, last = self.pure.advance(playing.envs, decision.action, env_noise)
+    def step(
+        self, state: EvaluationState, noise: Tensor, env_noise: Tensor
+    ) -> tuple[EvaluationState, Tensor, VectorStep]:
+        """Step every row; return the new state, the actions, and the result of the environments."""
+        mask = state.masks.get("action_mask")
+        policy_state = insert_masks(state.policy_state, state.masks)
+        output, policy_state = self.policy.act(
+            PolicyInput(state.obs, policy_state, state.episode_start, mask), noise=noise, greedy=self.greedy
+        )
+        if self.stateless_envs:
+            env_state, step, last = self.stateless_envs.stateless_step(state.env_state, output.action, env_noise)
             if self.record:
-                step = step._replace(final_obs=self.pure.observation(last))
+                step = step._replace(final_obs=self.stateless_envs.observation(last))
         else:
-            envs, step = playing.envs, self.envs.step(decision.action)
+            env_state, step = state.env_state, self.envs.step(output.action)
         reset = step.terminated | step.truncated | ~step.valid
-        going_on = playing._replace(obs=step.obs, masks=masks_of(step.info), reset=reset, actor=actor, envs=envs)
-        return self._tallied(going_on, step), decision.action, step
+        state = state._replace(
+            obs=step.obs,
+            masks=select_masks(step.info),
+            episode_start=reset,
+            policy_state=policy_state,
+            env_state=env_state,
+        )
+        return self._accumulate(state, step), output.action, step
 
-    def _tallied(self, playing: Playing, step: Step) -> Playing:
-        """Add a step to the episode that every row is in, unless the row has played its quota."""
-        playing = self._dropped(playing, step) if self.envs.phantoms else playing
-        counted = (playing.finished < self.quota) & step.valid
-        index = playing.finished.clamp(max=self.quota - 1).unsqueeze(1)
+    def _accumulate(self, state: EvaluationState, step: VectorStep) -> EvaluationState:
+        """Add a step to the current episode of every row that has not finished all its episodes."""
+        state = self._dropped(state, step) if self.envs.has_autoreset_steps else state
+        counted = (state.finished < self.episodes_per_row) & step.valid
+        index = state.finished.clamp(max=self.episodes_per_row - 1).unsqueeze(1)
         values = {}
-        for key, total in playing.values.items():
+        for key, total in state.values.items():
             value = step.info[key].to(torch.float64).unsqueeze(1)
             values[key] = total.scatter(1, index, torch.where(counted.unsqueeze(1), value, total.gather(1, index)))
-        length = playing.length.scatter_add(1, index, counted.to(torch.int64).unsqueeze(1))
+        length = state.length.scatter_add(1, index, counted.to(torch.int64).unsqueeze(1))
         at_limit = length.gather(1, index).squeeze(1) >= self.max_steps
-        return playing._replace(
-            cut=playing.cut + (counted & step.truncated & ~step.terminated & at_limit),
-            return_=playing.return_.scatter_add(1, index, (step.reward * counted).to(torch.float64).unsqueeze(1)),
+        return state._replace(
+            truncate_at_max_steps=state.truncate_at_max_steps
+            + (counted & step.truncated & ~step.terminated & at_limit),
+            return_=state.return_.scatter_add(1, index, (step.reward * counted).to(torch.float64).unsqueeze(1)),
             length=length,
             values=values,
-            finished=playing.finished + (counted & (step.terminated | step.truncated)),
+            finished=state.finished + (counted & (step.terminated | step.truncated)),
         )
 
-    def _dropped(self, playing: Playing, step: Step) -> Playing:
-        """Forget an episode that an environment's failure broke; before a phantom there is none."""
-        slots = torch.arange(self.quota, device=step.valid.device)
-        broken = (playing.finished.unsqueeze(1) == slots) & ~step.valid.unsqueeze(1)
-        values = {key: total.masked_fill(broken, 0) for key, total in playing.values.items()}
-        return_, length = (total.masked_fill(broken, 0) for total in (playing.return_, playing.length))
-        return playing._replace(return_=return_, length=length, values=values)
+    def _dropped(self, state: EvaluationState, step: VectorStep) -> EvaluationState:
+        """Discard the current episode of rows whose environment failed; there is none before an autoreset step."""
+        slots = torch.arange(self.episodes_per_row, device=step.valid.device)
+        broken = (state.finished.unsqueeze(1) == slots) & ~step.valid.unsqueeze(1)
+        values = {key: total.masked_fill(broken, 0) for key, total in state.values.items()}
+        return_, length = (total.masked_fill(broken, 0) for total in (state.return_, state.length))
+        return state._replace(return_=return_, length=length, values=values)
 
-    def _start(self) -> Playing:
+    def _start(self) -> EvaluationState:
         obs, masks = self.envs.reset(self.seed)
         device = self.envs.device
-        reset, zeros = torch.ones(self.rows, dtype=torch.bool, device=device), torch.zeros(self.rows, self.quota)
+        reset, zeros = (
+            torch.ones(self.rows, dtype=torch.bool, device=device),
+            torch.zeros(self.rows, self.episodes_per_row),
+        )
         return_ = zeros.to(device, torch.float64)
-        return Playing(
+        return EvaluationState(
             obs=obs.clone(),
             masks=masks,
-            reset=reset,
-            actor=self.actor.initial_state(self.rows),
-            envs=self.pure.state if self.pure else {},
+            episode_start=reset,
+            policy_state=self.policy.initial_state(self.rows),
+            env_state=self.stateless_envs.state if self.stateless_envs else {},
             return_=return_,
             length=zeros.to(device, torch.int64),
-            values={key: return_.clone() for key in self.envs.episode_keys},
+            values={key: return_.clone() for key in self.envs.episode_stat_keys},
             finished=torch.zeros(self.rows, dtype=torch.int64, device=device),
-            cut=torch.zeros(self.rows, dtype=torch.int64, device=device),
+            truncate_at_max_steps=torch.zeros(self.rows, dtype=torch.int64, device=device),
         )
 
-    def _over(self, playing: Playing, steps: int) -> bool:
-        if self.envs.device.type != "cpu" and steps % self.look_every:
+    def _is_done(self, state: EvaluationState, steps: int) -> bool:
+        if self.envs.device.type != "cpu" and steps % self.check_interval:
             return False
-        return bool((playing.finished >= self.quota).all())
+        return bool((state.finished >= self.episodes_per_row).all())
 
-    def _warn_of_cut(self, playing: Playing) -> None:
-        """Say how many episodes ended by `max_steps`, unless they are meant to or the environment ends them there."""
-        cut, total = int(playing.cut.sum()), self.rows * self.quota
-        if cut and not self.cut and self.envs.shortest_truncation != self.max_steps:
+    def _warn_of_cut(self, state: EvaluationState) -> None:
+        """Warn of episodes truncated at `max_steps`, unless this is intended or the environment's own limit."""
+        cut, total = int(state.truncate_at_max_steps.sum()), self.rows * self.episodes_per_row
+        if cut and not self.cut and self.envs.min_truncation_step != self.max_steps:
             rank_zero_warn(
-                f"{cut} of {total} evaluation episodes were cut after {self.max_steps} steps and count as they stand."
+                f"{cut} of {total} evaluation episodes were truncated after {self.max_steps} steps."
                 " Give the environment a time limit, or raise data.eval_max_steps."
             )
 
 
-class _Tape:
-    """Everything that happened, kept on the host, cut into episodes at the end."""
+class TrajectoryRecorder:
+    """Recorder that stores every step on the host and splits the record into episodes."""
 
     def __init__(self) -> None:
         self.steps: list[dict[str, Tensor]] = []
 
-    def add(self, obs: Tensor, action: Tensor, step: Step) -> None:
+    def add(self, obs: Tensor, action: Tensor, step: VectorStep) -> None:
+        """Append one vector step."""
         ended = step.terminated | step.truncated
         last = step.obs if step.final_obs is None else torch.where(_like(ended, step.obs), step.final_obs, step.obs)
         columns = {"obs": obs, "action": action, "next": last, "reward": step.reward, "valid": step.valid}
@@ -199,6 +214,7 @@ class _Tape:
         self.steps.append({name: value.cpu().clone() for name, value in columns.items()})
 
     def episodes(self, quota: int) -> list[dict[str, Tensor]]:
+        """Return the trajectories of the first `quota` episodes of every row."""
         stacked = {name: torch.stack([step[name] for step in self.steps]) for name in self.steps[0]}
         found = []
         for row in range(stacked["reward"].shape[1]):
@@ -211,7 +227,7 @@ class _Tape:
 
 
 def _whole(valid: Tensor, terminated: Tensor, truncated: Tensor) -> Tensor:
-    """Valid steps `[T]` but those of episodes that an environment's failure broke: the next step is then not valid."""
+    """Return the valid steps `[T]` without those of episodes broken by a failure, which an invalid step follows."""
     kept, ended = valid.clone(), terminated | truncated
     for t in (~valid).nonzero()[:, 0].tolist():
         before = (ended[:t] | ~valid[:t]).nonzero()[:, 0]

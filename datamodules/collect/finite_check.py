@@ -1,4 +1,4 @@
-"""Notices NaN and infinities that an environment returned, and says which environment returned them when."""
+"""Detect NaN and infinities returned by an environment, and report environment and step."""
 
 import math
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from datamodules.core.types import NonFiniteError, Rollout
 
 
 class _Found(NamedTuple):
-    """A value that is not finite: what it was, and the step (0 for a reset) and row it came from."""
+    """Non-finite value: its kind, and the step (0 for a reset) and row of its origin."""
 
     what: str
     step: int
@@ -18,14 +18,14 @@ class _Found(NamedTuple):
 
 
 class FiniteCheck:
-    """Checks a rollout's rewards and observations by one sum, and looks for the place only where that is not finite.
+    """Check of rewards and observations by one sum per rollout; the position is searched only if it is not finite.
 
-    On a CPU `note` looks at the sum at once. A GPU is not waited for: the sum is copied to the host behind the rollout,
-    and looked at by `require`, which is due before the storage is written to again.
+    On a CPU `note` checks the sum at once. On a GPU the sum is copied to the host asynchronously and checked by
+    `require`, which must be called before the storage is overwritten.
 
     Args:
-        name: the environment, for messages.
-        agents: rows of each environment.
+        name: name of the environment in messages.
+        agents: rows per environment.
     """
 
     def __init__(self, name: str, agents: int):
@@ -34,11 +34,11 @@ class FiniteCheck:
         self._copied: tuple[Tensor, torch.cuda.Event] | None = None
 
     def note(self, rollout: Rollout, *, finals: bool) -> None:
-        """Check a rollout, or begin to.
+        """Check a rollout, or start the check on a GPU.
 
         Args:
-            rollout: in the storage that the next one is written to.
-            finals: whether `final_obs` has been written to.
+            rollout: rollout in the storage that the next one overwrites.
+            finals: whether `final_obs` holds observations.
 
         Raises: NonFiniteError on a CPU.
         """
@@ -54,7 +54,7 @@ class FiniteCheck:
         self._copied = pinned, torch.cuda.current_stream(total.device).record_event()
 
     def require(self) -> None:
-        """Look at what `note` began.
+        """Finish the check that `note` started.
 
         Raises: NonFiniteError.
         """
@@ -80,18 +80,18 @@ class FiniteCheck:
 
 
 def _find(rollout: Rollout) -> _Found | None:
-    """The first value that is not finite among those that are learned from; None where the policy's action is not."""
+    """Return the first non-finite value used for learning; None if the policy's action is not finite."""
     bad = _bad(rollout.obs)
     bad[:-1] &= rollout.valid
     bad[-1] &= rollout.valid[-1]
     bad[1:] |= _bad(rollout.reward) & rollout.valid
-    slots, rows = (_bad(rollout.final_obs) & (rollout.final_index >= 0)).nonzero().unbind(1)
-    bad[rollout.final_index[slots, rows] + 1, rows] = True
+    slots, rows = (_bad(rollout.final_obs) & (rollout.final_step >= 0)).nonzero().unbind(1)
+    bad[rollout.final_step[slots, rows] + 1, rows] = True
     if not bad.any():
-        return None  # finite values with a sum too large for their type, or rows that nothing is learned from
+        return None  # the sum of finite values overflowed, or the rows are not learned from
     step, row = (int(part) for part in bad.nonzero()[0])
     if step and not torch.isfinite(rollout.action[step - 1, row]).all():
-        return None  # the policy's numbers were none before the environment's
+        return None  # the policy's action was not finite first
     if step and not torch.isfinite(rollout.reward[step - 1, row]):
         return _Found(f"the reward {float(rollout.reward[step - 1, row])}", step, row)
     obs = rollout.obs[step, row].flatten()
@@ -102,6 +102,6 @@ def _find(rollout: Rollout) -> _Found | None:
 
 
 def _bad(column: Tensor) -> Tensor:
-    """Where `[T, B, ...]` has a value that is not finite, `[T, B]`."""
+    """Return where `[T, B, ...]` has a non-finite value, `[T, B]`."""
     bad = ~torch.isfinite(column)
     return bad.flatten(2).any(2) if column.dim() > 2 else bad

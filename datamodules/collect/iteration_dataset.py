@@ -1,4 +1,4 @@
-"""Iterations as Lightning is given them: an endless, sized source of batches that hold a fixed number each."""
+"""Sized dataset of batches, each a lazy sequence of training iterations."""
 
 import math
 from collections.abc import Iterator
@@ -7,8 +7,8 @@ from typing import Any
 from torch.utils.data import IterableDataset
 
 
-class Iterations:
-    """One Trainer batch: a sized, lazy sequence of iterations, each collected when it is asked for."""
+class IterationBatch:
+    """Trainer batch: a sized, lazy sequence of iterations, each collected when it is iterated over."""
 
     def __init__(self, source: "IterationDataset", count: int):
         self.source, self.count = source, count
@@ -22,50 +22,50 @@ class Iterations:
 
 
 class IterationDataset(IterableDataset):
-    """An endless source of iterations that says how many make the run; subclasses `collect` one.
+    """Sized dataset of training iterations; subclasses implement `collect`.
 
-    It is sized on purpose: Lightning prefetches one batch of an unsized loader, and every rollout would be one update
-    stale. All state lives in what is collected from, so an iterator can be dropped and made again at any batch.
+    It has a length because Lightning prefetches one batch of an unsized loader, which would make every rollout one
+    update stale. It has no state of its own, so that an iterator can be replaced at any batch.
 
     Args:
-        iterations: of the run, those before a resume included.
-        trainer: that runs it; its DataModule has `iterations_per_batch`.
+        iterations: iterations of the run, including those before a resume.
+        trainer: Trainer of the run; its DataModule has `iterations_per_batch`.
     """
 
     def __init__(self, iterations: int, trainer: Any):
         self.iterations, self.trainer = iterations, trainer
 
     def __len__(self) -> int:
-        """Iterations in the run: Lightning counts every iteration of a batch (`modules.base.lightning_progress`)."""
+        """Return the number of iterations, as Lightning counts (see `modules.base.lightning_progress`)."""
         return self.iterations
 
-    def __iter__(self) -> Iterator[Iterations]:
-        """Batches, each to be collected when the training step iterates over it."""
+    def __iter__(self) -> Iterator[IterationBatch]:
+        """Yield batches; the training step collects each when iterating over it."""
         while True:
-            yield Iterations(self, batch_size(self.trainer))
+            yield IterationBatch(self, batch_size(self.trainer))
 
     def collect(self) -> Any:
-        """What one iteration learns from."""
+        """Return the data of one iteration."""
         raise NotImplementedError
 
 
 def batch_size(trainer: Any) -> int:
-    """Return the iterations of the next batch: `data.iterations_per_batch`, or fewer up to the next thing due.
+    """Return the iterations of the next batch: `data.iterations_per_batch`, or fewer up to the next periodic event.
 
-    Due are a log, an evaluation, a checkpoint and the end of the run: each happens after the same iteration as with
-    one iteration a batch.
+    Events are logging, evaluation, checkpoints and the end of the run: each happens after the same iteration as with
+    one iteration per batch.
     """
     asked = trainer.datamodule.iterations_per_batch
     if asked == 1:
         return 1
     done = trainer.global_step
     ends = [end for end in (trainer.max_steps, trainer.num_training_batches) if 0 < end < math.inf]
-    left = [*(period - done % period for period in _periods(trainer)), *(int(end) - done for end in ends)]
+    left = [*(period - done % period for period in _due_periods(trainer)), *(int(end) - done for end in ends)]
     return max(1, min(asked, *left))
 
 
-def _periods(trainer: Any) -> list[int]:
-    """Numbers of iterations after which something is due, again and again."""
+def _due_periods(trainer: Any) -> list[int]:
+    """Return the periods of all periodic events, in iterations."""
     saves = [
         getattr(callback, name, 0)
         for callback in trainer.checkpoint_callbacks

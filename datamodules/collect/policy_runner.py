@@ -1,51 +1,44 @@
-"""Asking the actor: as part of a captured rollout, or compiled or captured by itself."""
-
-from typing import Any
+"""PolicyRunner: call a policy by itself, compiled or captured."""
 
 import torch
 from torch import Tensor
 
-from datamodules.core.phase import Joint
-from datamodules.core.protocols import Actor
-from datamodules.core.pytree import mapped
-from datamodules.core.types import Decision, State
+from datamodules.core.phase import Phase
+from datamodules.core.protocols import Policy
+from datamodules.core.pytree import tree_map
+from datamodules.core.types import PolicyInput, PolicyOutput, State
 
 
-class Acting:
-    """Decides for a group of rows.
+class PolicyRunner:
+    """Callable that selects actions for a group of rows.
 
-    Where environments are made of tensors, deciding is a part of what is captured. Real ones cannot be captured,
-    but what happens between two of their steps can: a call then costs a GPU one launch instead of dozens.
+    With on-device environments the policy is part of the captured rollout. With other environments only the computation
+    between two steps can be captured; a call is then one launch on a GPU instead of dozens.
 
     Args:
-        actor: decides.   device: where.
+        policy: the policy.   device: its device.
 
     Attributes:
-        joint: the compiled or captured form; results are overwritten by its next call.
+        phase: the compiled or captured call; its results are overwritten by the next call.
     """
 
-    def __init__(self, actor: Actor, device: torch.device):
-        self.actor = actor
-        self.joint: Joint[tuple[Decision, State]] = Joint(
-            lambda *args: self.ask(*args),
+    def __init__(self, policy: Policy, device: torch.device):
+        self.policy = policy
+        self.phase: Phase[tuple[PolicyOutput, State]] = Phase(
+            lambda *args: self.call(*args),
             device,
             name="acting",
-            parts=[(self, "ask")] if getattr(actor, "compilable", True) else [],
+            compile_targets=[(self, "call")] if getattr(policy, "compilable", True) else [],
             timed=False,
         )
         self._owns = False
 
-    def ask(
-        self, obs: Tensor, state: State, reset: Tensor, mask: Tensor | None, noise: Tensor
-    ) -> tuple[Decision, State]:
-        """What the actor decides."""
-        return self.actor.act(obs, state, reset, mask=mask, noise=noise)
+    def call(self, inputs: PolicyInput, noise: Tensor) -> tuple[PolicyOutput, State]:
+        """Call the policy."""
+        return self.policy.act(inputs, noise)
 
-    def __call__(
-        self, obs: Tensor, state: State, reset: Tensor, *, mask: Tensor | None, noise: Tensor
-    ) -> tuple[Decision, State]:
-        """`Actor.act` in the form that the joint has."""
-        args: tuple[Any, ...] = (obs, state, reset, mask, noise)
-        if not self._owns:  # what a graph reads at every replay must be nobody else's
-            self._owns, args = True, tuple(arg if arg is None else mapped(torch.clone, arg) for arg in args)
-        return self.joint(*args)
+    def __call__(self, inputs: PolicyInput, noise: Tensor) -> tuple[PolicyOutput, State]:
+        """Call `Policy.act` through the phase."""
+        if not self._owns:  # the graph's inputs must not be shared with other code
+            self._owns, inputs, noise = True, tree_map(torch.clone, inputs), noise.clone()
+        return self.phase(inputs, noise)

@@ -1,4 +1,4 @@
-"""Collecting the next rollout while the last one is learned from."""
+"""PrefetchingCollector: collect the next rollout while the algorithm learns from the last one."""
 
 from collections.abc import Callable
 from concurrent.futures import Future, wait
@@ -11,41 +11,41 @@ import torch
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
-from datamodules.collect.collector import Collector
-from datamodules.core.pytree import mapped, tensors
+from datamodules.collect.collector import RolloutCollector
+from datamodules.core.pytree import tree_leaves, tree_map
 from datamodules.core.types import Rollout
 
 GRACE = 10.0
-"""Seconds that a rollout under way is given when a run ends."""
+"""Seconds to wait for a running rollout when a run ends."""
 
 
-class Ahead:
-    """Lets a collector work one rollout ahead of the learning.
+class PrefetchingCollector:
+    """Collector that works one rollout ahead of learning.
 
-    What iteration n learns from is collected with the weights that iteration n - 1 began with, by a twin that is
-    brought up to date in between: parameters, buffers, numbers; what acting changes in it is lost then. So the policy
-    is older by one iteration than what learns, never by more, and a run repeats exactly, whoever is faster, unless
-    networks or environments draw from torch's or numpy's own generators. The first rollout has no lag.
+    Iteration n learns from a rollout collected with the weights at the start of iteration n - 1. The policy is a copy
+    of the module; parameters, buffers and numbers are synchronized before each rollout, which overwrites changes made
+    by acting. The policy lag is therefore at most one iteration, and runs are reproducible whatever the timing, unless
+    networks or environments draw from the global generators of PyTorch or NumPy. The first rollout has no lag.
 
-    On a CPU the collector works in a thread while the loop learns; not beside the first iteration, in which joints take
-    their form. A GPU learns by itself once it was told how, so nothing needs a thread there: the next rollout is
-    collected on a stream of its own, of high priority, which waits for the weights and not for the learning.
+    On a CPU the collector runs in a thread while the training loop learns, except in the first iteration, in which
+    phases compile. On a GPU no thread is needed: the next rollout is collected on a separate stream of high priority,
+    which waits for the weights but not for the update.
 
-    A state is that from which the rollout under way began, `origin` and the twin's weights, so that a resumed run
-    collects it again.
+    The saved state is that at the start of the pending rollout (`start_state` and the copied weights), so that a
+    resumed run collects it again.
 
     Args:
-        collector: whose `actor` is a twin of `module`; nobody else collects with it.
-        module: what learns (`modules.base.algorithm.Algorithm`).
-        context: that the actor decides in: the Trainer's precision.
+        collector: collector whose `actor` is a copy of `module`; it must not be used elsewhere.
+        module: the algorithm (`modules.base.algorithm.Algorithm`).
+        context: context of the policy calls: the Trainer's precision.
 
     Attributes:
-        lag: iterations of learning that the weights which collected the last rollout have not seen.
+        policy_lag: iterations of learning between the weights that collected the last rollout and the current ones.
     """
 
-    def __init__(self, collector: Collector, module: Any, context: Callable[[], AbstractContextManager[Any]]):
-        self.collector, self.module, self.context, self.lag = collector, module, context, 0
-        self._copies = _weights(collector.actor)
+    def __init__(self, collector: RolloutCollector, module: Any, context: Callable[[], AbstractContextManager[Any]]):
+        self.collector, self.module, self.context, self.policy_lag = collector, module, context, 0
+        self._copies = _weights(collector.policy)
         self._learned: int | None = None
         self._origin: dict[str, Any] | None = None
         self._under_way: Future[Rollout] | None = None
@@ -57,88 +57,85 @@ class Ahead:
         self._weights_taken: torch.cuda.Event | None = None
 
     def collect(self, iteration: int, last: bool) -> Rollout:
-        """The rollout that was collected ahead; the next one begins.
+        """Return the rollout that was collected ahead, and start the next one.
 
         Args:
-            iteration: that learns from it, from 0 on.
-            last: whether no other follows.
+            iteration: iteration that learns from it, starting at 0.
+            last: True if it is the last iteration.
 
-        Raises: whatever the environments raised.
+        Raises: any error of the environments.
         """
         if self._learned is None:
-            self._catch_up(iteration)
-        rollout = self._kept(self._finished())
-        self.lag = iteration - cast(int, self._learned)
-        self._catch_up(iteration)
+            self._sync_weights(iteration)
+        rollout = self._copy_out(self._finished())
+        self.policy_lag = iteration - cast(int, self._learned)
+        self._sync_weights(iteration)
         if self._stream is None and self._formed and not last:
             self._origin = self.collector.state_dict()
-            self._under_way = self._begun()
+            self._under_way = self._submit()
         self._formed = True
         return rollout
 
-    def settle(self) -> None:
-        """Wait until nothing is under way; what was collected is kept for `collect`."""
+    def wait(self) -> None:
+        """Wait for the pending rollout; it is kept for `collect`."""
         if self._under_way is not None:
             wait([self._under_way])
 
     def close(self, seconds: float | None = None) -> None:
-        """Wait for the rollout under way, for so long at most (`GRACE`), and end the thread; say what failed in it.
+        """Wait for the pending rollout, at most `seconds` (default `GRACE`), end the thread and report its error.
 
-        A thread in an environment that does not come back is left behind: nothing can interrupt it, and it keeps no
-        program alive.
+        A thread blocked in an environment cannot be interrupted; it is a daemon and does not keep the process alive.
         """
         self._ordered.put(None)
         seconds = GRACE if seconds is None else seconds
         if self._thread is not None:
             self._thread.join(seconds)
             if self._thread.is_alive():
-                rank_zero_warn(
-                    f"The rollout under way at the end did not finish within {seconds:g} s: it is left behind."
-                )
+                rank_zero_warn(f"The rollout pending at the end did not finish within {seconds:g} s: it is abandoned.")
         under_way, self._under_way = self._under_way, None
         error = under_way.exception() if under_way is not None and under_way.done() else None
         if error is not None:
-            rank_zero_warn(f"The rollout under way at the end, from which nothing is learned, failed: {error!r}")
+            rank_zero_warn(f"The rollout pending at the end of the run, which is not used, failed: {error!r}")
 
-    def origin(self) -> dict[str, Any]:
-        """The collector's state from which the rollout under way began, or the next one will."""
+    def start_state(self) -> dict[str, Any]:
+        """Return the collector's state at the start of the pending or next rollout."""
         return self.collector.state_dict() if self._origin is None else self._origin
 
     def state_dict(self) -> dict[str, Any]:
-        """The weights that collect the rollout under way, the same on all ranks, and what they have learned from."""
-        return {"learned": self._learned, "weights": mapped(torch.clone, self._copies)}
+        """Return the weights that collect the pending rollout, equal on all ranks, and their iteration."""
+        return {"learned": self._learned, "weights": tree_map(torch.clone, self._copies)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue from `state_dict`, with a collector that continues from `origin`."""
+        """Restore from `state_dict`; the collector must be restored from `start_state`."""
         for name, weight in state["weights"].items():
             self._copies[name].data.copy_(weight)
-        self._note(state["learned"])
+        self._mark_synced(state["learned"])
 
     @torch.no_grad()
-    def _catch_up(self, iteration: int) -> None:
-        """Let the twin be what learns, which has seen that many iterations."""
-        weights = _weights(self.module)  # looked up anew: a buffer may have become another tensor
+    def _sync_weights(self, iteration: int) -> None:
+        """Copy the module's weights after this iteration to the policy."""
+        weights = _weights(self.module)  # looked up again: a buffer may have been replaced
         torch._foreach_copy_([*self._copies.values()], [weights[name] for name in self._copies])
         numbers = {name: value for name, value in vars(self.module).items() if isinstance(value, int | float)}
-        vars(self.collector.actor).update(numbers)
-        self._note(iteration)
+        vars(self.collector.policy).update(numbers)
+        self._mark_synced(iteration)
 
-    def _note(self, iteration: int | None) -> None:
-        """Remember which weights the twin has, and when a GPU will have them."""
+    def _mark_synced(self, iteration: int | None) -> None:
+        """Record the iteration of the copied weights, and on a GPU the event of the copy."""
         self._learned = iteration
         if self._stream is not None:
             self._weights_taken = torch.cuda.current_stream(self._device).record_event()
 
-    def _begun(self) -> "Future[Rollout]":
-        """A rollout that the thread begins."""
-        if self._thread is None:  # a daemon, which does not keep a program alive whose user wants it to end
-            self._thread = Thread(target=self._serve, name="collect", daemon=True)
+    def _submit(self) -> "Future[Rollout]":
+        """Start collecting a rollout in the thread."""
+        if self._thread is None:  # a daemon, so that it does not keep the process alive
+            self._thread = Thread(target=self._worker_loop, name="collect", daemon=True)
             self._thread.start()
         begun = Future[Rollout]()
         self._ordered.put(begun)
         return begun
 
-    def _serve(self) -> None:
+    def _worker_loop(self) -> None:
         for begun in iter(self._ordered.get, None):
             try:
                 begun.set_result(self._collected())
@@ -146,14 +143,14 @@ class Ahead:
                 begun.set_exception(error)
 
     def _finished(self) -> Rollout:
-        """The rollout under way, or one from its beginning."""
+        """Return the pending rollout, or collect one."""
         under_way, self._under_way = self._under_way, None
         rollout = self._collected() if under_way is None else under_way.result()
         self._origin = None
         return rollout
 
     def _collected(self) -> Rollout:
-        """A rollout with the twin as it is; on a GPU, on its stream."""
+        """Collect a rollout with the copied weights; on a GPU on the separate stream."""
         if self._stream is None or self._weights_taken is None:
             with self.context():
                 return self.collector.collect()
@@ -163,17 +160,17 @@ class Ahead:
         torch.cuda.current_stream(self._device).wait_stream(self._stream)
         return rollout
 
-    def _kept(self, rollout: Rollout) -> Rollout:
-        """The rollout in memory that collecting does not write to."""
-        pairs = [*zip(tensors(self._memory), tensors(rollout), strict=False)]
+    def _copy_out(self, rollout: Rollout) -> Rollout:
+        """Copy the rollout to memory that the collector does not write to."""
+        pairs = [*zip(tree_leaves(self._memory), tree_leaves(rollout), strict=False)]
         if pairs and all(mine.shape == its.shape for mine, its in pairs):
             for mine, its in pairs:
                 mine.copy_(its)
         else:
-            self._memory = mapped(torch.clone, rollout)
+            self._memory = tree_map(torch.clone, rollout)
         return self._memory._replace(env_steps=rollout.env_steps)
 
 
 def _weights(module: Any) -> dict[str, Tensor]:
-    """All that decides what a module does, by name."""
+    """Return the parameters, buffers and numbers of a module by name."""
     return dict(module.named_parameters()) | dict(module.named_buffers())

@@ -1,35 +1,37 @@
-"""Where a rollout is written, and what goes on from one of its steps to the next."""
+"""RolloutBuffer: storage of one rollout, and the state carried between the steps of a collector."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from datamodules.core.types import State, Step
+from datamodules.core.protocols import VectorEnv
+from datamodules.core.types import MetricVector, PolicyOutput, Rollout, State, VectorStep, select_masks
 
 
-class Live(NamedTuple):
-    """What goes on from one step to the next, every leaf `[B, ...]`.
+class CollectorState(NamedTuple):
+    """State carried from one step to the next; every leaf is `[B, ...]`.
 
-    obs, masks: what to act on.   actor: the policy's state.   envs: the environments', where they are made of tensors.
-    reset: rows where an episode begins.   return_, length: of running episodes, as far as earlier rollouts saw them.
+    obs, masks: policy input.   policy_state: state of a recurrent policy.   env_state: of on-device environments.
+    episode_start: rows at an episode start.   return_, length: of running episodes, up to the current rollout.
     """
 
     obs: Tensor
     masks: State
-    actor: State
-    envs: State
-    reset: Tensor
+    policy_state: State
+    env_state: State
+    episode_start: Tensor
     return_: Tensor
     length: Tensor
 
 
-class Row(NamedTuple):
-    """Where one step is written: views of the rollout's columns, obs being the one that the step leads to.
+class BufferSlot(NamedTuple):
+    """Views of the rollout's columns for one step; obs is the observation after the step.
 
-    step: takes an action there, of environments that are not made of tensors.
-    begins: where an episode begins afterwards, if that says so and writes the whole answer itself.
+    step: steps the environments with an action, if they are not on-device environments.
+    episode_start: True where the next observation starts an episode; None unless the environment writes its step into
+        this slot.
     """
 
     obs: Tensor
@@ -40,20 +42,195 @@ class Row(NamedTuple):
     valid: Tensor
     extras: dict[str, Tensor]
     episode: dict[str, Tensor]
-    step: Callable[[Tensor], Step] | None = None
-    begins: Tensor | None = None
+    step: Callable[[Tensor], VectorStep] | None = None
+    episode_start: Tensor | None = None
 
 
-def under(prefix: str, values: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Those values, under a prefix."""
+class RolloutBuffer:
+    """Storage of T steps of B rows, allocated once and overwritten by every rollout.
+
+    Args:
+        envs: the environments whose steps are stored.
+        rollout_length: T.
+
+    Attributes:
+        storage: columns `[T, B, ...]`; `obs` is `[T+1, B, *obs]`, and `state/NAME` the policy state before step 0.
+        final_states: last states of truncated rows of on-device environments, one slot a slot.
+        final_obs, final_step: see `Rollout`.
+    """
+
+    def __init__(self, envs: VectorEnv, rollout_length: int):
+        self.device, self.rollout_length = envs.device, rollout_length
+        self.num_rows = envs.num_envs * envs.spaces["num_agents"]
+        self.has_autoreset_steps, self.episode_stat_keys = envs.has_autoreset_steps, envs.episode_stat_keys
+        self.storage: dict[str, Tensor] = {}
+        self.steps = torch.arange(rollout_length, device=self.device).unbind()
+        self._counts = torch.arange(1, rollout_length + 1, device=self.device).unsqueeze(1)
+        self.final_states: State = {}
+        self.final_obs: Tensor | None = None
+        self.final_step = torch.full((1, self.num_rows), -1, device=self.device)
+
+    def allocate(self, state: CollectorState, output: PolicyOutput, info: dict[str, Tensor]) -> None:
+        """Allocate every column with the shapes and dtypes of one state and one policy output.
+
+        Args:
+            info: what an on-device environment reports of the state, `{name: [B]}`; empty for other environments.
+        """
+        columns = {"episode_start": state.episode_start, "action": output.action}
+        columns["reward"] = torch.zeros(self.num_rows, device=self.device)
+        columns |= dict.fromkeys(("terminated", "truncated", "valid"), state.episode_start)
+        columns |= add_prefix("extras/", output.extras | state.masks)
+        if state.env_state:
+            columns |= add_prefix("episode/", {key: info[key] for key in self.episode_stat_keys})
+            self.final_states = {name: leaf.clone() for name, leaf in state.env_state.items()}
+            self.final_obs = torch.zeros_like(state.obs).unsqueeze(0)
+        self.storage = {name: allocate_column(self.rollout_length, value) for name, value in columns.items()}
+        self.storage |= {"state/" + name: torch.empty_like(leaf) for name, leaf in state.policy_state.items()}
+        self.storage["obs"] = allocate_column(self.rollout_length + 1, state.obs)
+        self.storage["valid"].fill_(True)
+
+    def slot(self, t: int) -> BufferSlot:
+        """Return views of step t in every column; its next observation is stored at t + 1."""
+        columns: dict[str, Any] = {
+            name: self.storage[name][t] for name in ("action", "reward", "terminated", "truncated", "valid")
+        }
+        extras, episode = (
+            {name: column[t] for name, column in strip_prefix(group, self.storage).items()}
+            for group in ("extras/", "episode/")
+        )
+        return BufferSlot(**columns, obs=self.storage["obs"][t + 1], extras=extras, episode=episode)
+
+    def start(self, state: CollectorState) -> None:
+        """Store the first observation, episode starts and policy state of a rollout."""
+        self.final_step.fill_(-1)
+        self.storage["obs"][0] = state.obs
+        self.storage["episode_start"][0] = state.episode_start
+        for name, leaf in state.policy_state.items():
+            self.storage["state/" + name].copy_(leaf)
+
+    def store_output(self, slot: BufferSlot, output: PolicyOutput, masks: State) -> None:
+        """Store the action, the extras and the masks of a step."""
+        slot.action.copy_(output.action)
+        for name, value in (output.extras | masks).items():
+            slot.extras[name].copy_(value)
+
+    def store_step(self, step: VectorStep, slot: BufferSlot) -> tuple[State, Tensor]:
+        """Store the result of the environments; return the masks of the next observation and its episode starts."""
+        if slot.episode_start is not None:
+            return select_masks(step.info), slot.episode_start
+        slot.obs.copy_(step.obs)
+        slot.reward.copy_(step.reward)
+        slot.terminated.copy_(step.terminated)
+        slot.truncated.copy_(step.truncated)
+        if self.has_autoreset_steps:
+            slot.valid.copy_(step.valid)
+        for name, column in slot.episode.items():
+            column.copy_(step.info[name])
+        reset = step.terminated | step.truncated
+        return select_masks(step.info), reset | ~step.valid if self.has_autoreset_steps else reset
+
+    def store_final_state(self, t: Tensor, step: VectorStep, last: State, slots: State) -> None:
+        """Store the states of truncated rows; one slot per row: rollouts are at most `min_truncation_step` long."""
+        truncated = step.truncated & ~step.terminated
+        eager = self.device.type == "cpu" and not torch.compiler.is_compiling()
+        if eager and not truncated.any():
+            return
+        for name, leaf in last.items():
+            keep = truncated.view(-1, *[1] * (leaf.dim() - 1))
+            slots[name].copy_(torch.where(keep, leaf, slots[name]))
+        self.final_step[0].copy_(torch.where(truncated, t, self.final_step[0]))
+
+    def store_final_obs(self, t: Tensor, step: VectorStep, first_row: int = 0) -> None:
+        """Store the true last observations of truncated rows; `step` may hold only the rows from `first_row` on."""
+        if step.final_obs is None:
+            return
+        found = (step.truncated & ~step.terminated).nonzero()[:, 0]
+        self.keep_last(t, found, step.final_obs, first_row)
+
+    def keep_last(self, t: Tensor, found: Tensor, final_obs: Tensor, first_row: int = 0) -> None:
+        """Store the true last observations `found` of step t in free slots; add slots if needed."""
+        rows = found + first_row
+        slots = (self.final_step[:, rows] >= 0).sum(0)
+        if self.final_obs is None:
+            self.final_obs = torch.zeros_like(self.storage["obs"][:1])
+        if rows.numel() and int(slots.max()) == self.final_step.shape[0]:
+            self.final_obs = torch.cat([self.final_obs, torch.zeros_like(self.final_obs)])
+            self.final_step = torch.cat([self.final_step, torch.full_like(self.final_step, -1)])
+        self.final_obs[slots, rows] = final_obs[found]
+        self.final_step[slots, rows] = t
+
+    def finalize(self, state: CollectorState) -> tuple[CollectorState, Tensor]:
+        """Set the episode starts and return the totals of finished episodes, as differences of cumulative sums.
+
+        On a CPU the differences are computed only if an episode ended, elsewhere always; the results are equal.
+        """
+        storage = self.storage
+        over, valid = storage["terminated"] | storage["truncated"], storage["valid"]
+        torch.logical_or(over[:-1], ~valid[:-1], out=storage["episode_start"][1:])
+        ended = over & valid
+        if self.has_autoreset_steps and (broken := ~valid & ~storage["episode_start"]).any():
+            return self._finish_broken(state, ended, broken)
+        reward, length = storage["reward"].cumsum(0, dtype=torch.float64), valid.cumsum(0)
+        if self.device.type == "cpu" and not ended.any():
+            running = state._replace(return_=state.return_ + reward[-1], length=state.length + length[-1])
+            return running, state.return_.new_zeros(3 + len(self.episode_stat_keys))
+        last = (ended * self._counts).amax(0)
+        index = (last - 1).clamp(min=0).unsqueeze(0)
+        reward_last, length_last = reward.gather(0, index)[0], length.gather(0, index)[0]
+        totals = [
+            ended.sum(),
+            ((state.return_ + reward_last) * (last > 0)).sum(),
+            ((state.length + length_last) * (last > 0)).sum(),
+            *((storage["episode/" + key] * ended).sum() for key in self.episode_stat_keys),
+        ]
+        return_ = reward[-1] + torch.where(last > 0, -reward_last, state.return_)
+        length = length[-1] + torch.where(last > 0, -length_last, state.length)
+        return state._replace(return_=return_, length=length), torch.stack([total.double() for total in totals])
+
+    def _finish_broken(self, state: CollectorState, ended: Tensor, broken: Tensor) -> tuple[CollectorState, Tensor]:
+        """Do the same as `finalize` if environments failed during an episode, which is excluded from the totals.
+
+        The step before a failure is truncated: its value is bootstrapped from its own next observation.
+        """
+        storage, return_, length = self.storage, state.return_, state.length
+        totals = return_.new_zeros(3 + len(self.episode_stat_keys))
+        for t in range(self.rollout_length):
+            return_, length = return_ + storage["reward"][t], length + storage["valid"][t]
+            values = [storage["episode/" + key][t] for key in self.episode_stat_keys]
+            totals += torch.stack([(ended[t] * each).sum().double() for each in (ended[t], return_, length, *values)])
+            over = ended[t] | broken[t]
+            return_, length = return_.masked_fill(over, 0), length.masked_fill(over, 0)
+            if t and broken[t].any():
+                self.keep_last(self.steps[t - 1], broken[t].nonzero()[:, 0], storage["obs"][t])
+                storage["truncated"][t - 1] |= broken[t]
+        return state._replace(return_=return_, length=length), totals
+
+    def rollout(self, episodes: Tensor) -> Rollout:
+        """Return views of the storage; `episodes` holds the totals of finished episodes."""
+        storage = self.storage
+        plain = ("obs", "action", "reward", "terminated", "truncated", "valid", "episode_start")
+        return Rollout(
+            **{name: storage[name] for name in plain},
+            final_obs=torch.zeros_like(storage["obs"][:1]) if self.final_obs is None else self.final_obs,
+            final_step=self.final_step,
+            state=strip_prefix("state/", storage),
+            extras=strip_prefix("extras/", storage),
+            episodes=MetricVector(("count", "return", "length", *self.episode_stat_keys), episodes),
+            has_autoreset_steps=self.has_autoreset_steps,
+            env_steps=int(storage["valid"].sum()) if self.has_autoreset_steps else self.rollout_length * self.num_rows,
+        )
+
+
+def add_prefix(prefix: str, values: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the values with a prefix added to their names."""
     return {prefix + name: value for name, value in values.items()}
 
 
-def of(prefix: str, values: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Those under a prefix, without it."""
+def strip_prefix(prefix: str, values: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the values whose names have a prefix, without the prefix."""
     return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
 
 
-def column_of(length: int, value: Tensor) -> Tensor:
-    """Room `[length, ...]` for as many values like this one `[...]`."""
+def allocate_column(length: int, value: Tensor) -> Tensor:
+    """Allocate `[length, ...]` with the shape `[...]`, dtype and device of a value."""
     return torch.empty((length, *value.shape), dtype=value.dtype, device=value.device)

@@ -1,1 +1,1 @@
-"""What modules, callbacks and the program share with the data: no environment and no loop, only types and files."""
+"""Types, protocols, seeds, phases and file access shared by data modules, algorithms, callbacks and the application."""

@@ -1,14 +1,14 @@
-"""Errors of Leyden, and suggestions for names that are not known."""
+"""Error class for mistakes in the configuration, and suggestions for unknown names."""
 
 import difflib
 from collections.abc import Iterable
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Up to three of the known names, joined by `or`, whatever their case; empty if none is near."""
+def suggest_names(name: str, known: Iterable[str]) -> str:
+    """Return up to three known names similar to `name` (ignoring case), joined by `or`; empty if none is similar."""
     names = {each.lower(): each for each in known}
     return " or ".join(names[match] for match in difflib.get_close_matches(name.lower(), names, n=3))
 
 
-class UsageError(ValueError):
-    """A mistake of the user's, said in one sentence: what, where, what to do. The command line shows no traceback."""
+class ConfigurationError(ValueError):
+    """User error whose message says what is wrong, where, and what to do; printed without a traceback."""

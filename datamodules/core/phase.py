@@ -1,4 +1,4 @@
-"""A joint: one of the three seams of an iteration (collect, prepare, update), with its cost and its compiled form."""
+"""Phase: a part of the training iteration (collect, prepare, update) that is timed and can be compiled or captured."""
 
 import logging
 import threading
@@ -13,43 +13,43 @@ import torch
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor, distributed
 
-from datamodules.core.pytree import tensors
+from datamodules.core.pytree import tree_leaves
 
 log = logging.getLogger(__name__)
 
 Mode = Literal["off", "default", "reduce-overhead", "max-autotune", "graph"]
 Result = TypeVar("Result")
 
-ON_CPU: dict[str, Any] = {"cpp_wrapper": True, "cpp.vec_isa_ok": True, "triton.cudagraphs": False}
-"""What the compiler is asked for on a CPU: kernels called from C++, as they are short, and no trial compilations."""
+CPU_INDUCTOR_OPTIONS: dict[str, Any] = {"cpp_wrapper": True, "cpp.vec_isa_ok": True, "triton.cudagraphs": False}
+"""Inductor options on a CPU: C++ wrapper, because the kernels are short, and no trial compilation for the ISA check."""
 
-UNCOUNTED = 100
-"""Calls whose events are kept before their time is added up, asked or not."""
+MAX_PENDING_EVENTS = 100
+"""Number of pending CUDA event pairs after which their time is added up without waiting for `pop_seconds`."""
 
 
-class Joint(Generic[Result]):
-    """A function called once or a few times an iteration: timed, and run eagerly, compiled, or as one CUDA graph.
+class Phase(Generic[Result]):
+    """Callable that times a function and runs it eagerly, compiled, or as one CUDA graph.
 
-    In mode `graph` the parts are compiled and the whole function is captured, at its first call (the current stream may
-    not be the default one): what it reads stays at the addresses it had then, so arguments that come from elsewhere
-    later are copied there first, and the results are overwritten by the next call. What cannot be compiled or captured
-    runs as it can; one warning says why. Ranks that train together take the same form: what fails on one, none does.
-    On a CUDA device the time is measured by events, so that calling a joint never waits for the device. Its time may be
-    asked for while another thread calls it.
+    In mode `graph` the compile targets are compiled and the whole function is captured at its first call (the current
+    stream must not be the default stream). The graph reads fixed addresses: later arguments are copied to the
+    addresses of the first call, and each call overwrites the results of the previous one. If compilation or capture
+    fails, the next slower mode is used, with one warning that gives the reason. All ranks use the same mode: if a mode
+    fails on one rank, no rank uses it. On a CUDA device the time is measured with events, without synchronization.
+    `pop_seconds` may be called from another thread.
 
     Args:
-        function: of tensors in any nesting of tuples and dictionaries; no randomness, no wish to see a value.
-        device: where its work runs.
-        name: what to call it in a warning.
-        parts: (owner, attribute) of the functions inside that `torch.compile` takes, each as one graph.
-        owned: the tensors that the function changes for good: put back after the calls that warm a capture up.
-        capturable: False where a call has effects outside tensors, such as stepping a real environment: never captured,
-            since warming up would repeat them.
-        timed: False for a part of another joint, whose time is counted there.
+        function: takes tensors in nested tuples and dictionaries; must draw no random numbers and read no value back.
+        device: device that executes the function.
+        name: name in warnings.
+        compile_targets: (owner, attribute) of the inner functions to compile, each as one graph.
+        mutated_tensors: returns the tensors that the function changes; restored after the warm-up calls of a capture.
+        capturable: False if a call has effects outside tensors, such as stepping an external environment; it is never
+            captured then, since the warm-up calls would repeat them.
+        timed: False for a part of another phase, which already counts the time.
 
     Attributes:
-        mode: off, or what to try at the first call.
-        backend: of `torch.compile`.
+        mode: requested mode, tried at the first call.
+        backend: backend of `torch.compile`.
     """
 
     def __init__(
@@ -57,18 +57,24 @@ class Joint(Generic[Result]):
         function: Callable[..., Result],
         device: torch.device,
         *,
-        name: str = "joint",
-        parts: Sequence[tuple[Any, str]] = (),
-        owned: Callable[[], Iterable[Tensor]] = tuple,
+        name: str = "phase",
+        compile_targets: Sequence[tuple[Any, str]] = (),
+        mutated_tensors: Callable[[], Iterable[Tensor]] = tuple,
         capturable: bool = True,
         timed: bool = True,
     ):
         self.capturable, self.timed = capturable, timed
-        self.function, self.device, self.name, self.parts, self.owned = function, device, name, parts, owned
+        self.function, self.device, self.name, self.compile_targets, self.mutated_tensors = (
+            function,
+            device,
+            name,
+            compile_targets,
+            mutated_tensors,
+        )
         self.mode: Mode = "off"
         self.backend = "inductor"
         self.compiled = False
-        self.first_call_seconds = 0.0
+        self.warmup_seconds = 0.0
         self._graph: torch.cuda.CUDAGraph | None = None
         self._inputs: list[Tensor] = []
         self._results: Result | None = None
@@ -77,14 +83,14 @@ class Joint(Generic[Result]):
         self._events: deque[tuple[torch.cuda.Event, torch.cuda.Event]] = deque()
 
     @property
-    def in_force(self) -> str:
-        """What really happens at a call: graph, graph of compiled parts, compiled, or eager."""
+    def execution_mode(self) -> str:
+        """Return the mode in use: CUDA graph of compiled parts, CUDA graph, compiled, or eager."""
         if self._graph is not None:
             return "compiled, one CUDA graph" if self.compiled else "one CUDA graph"
         return "compiled" if self.compiled else "eager"
 
     def __call__(self, *args: Any) -> Result:
-        """Call the function and add to its time."""
+        """Call the function and add the elapsed time."""
         if not self._ready:
             return self._first(args)
         if not self.timed:
@@ -95,7 +101,7 @@ class Joint(Generic[Result]):
             result = self._run(args)
             end.record()
             self._events.append((start, end))
-            if len(self._events) > UNCOUNTED:
+            if len(self._events) > MAX_PENDING_EVENTS:
                 self._add_up()
             return result
         began = time.perf_counter()
@@ -104,30 +110,30 @@ class Joint(Generic[Result]):
             self._seconds += time.perf_counter() - began
         return result
 
-    def seconds(self) -> float:
-        """Seconds spent since this was last asked, by calls that have ended; the first, which may compile, is left out.
+    def pop_seconds(self) -> float:
+        """Return the seconds spent in finished calls since the previous request, without the first call (warm-up).
 
-        On a GPU calls under way are counted the next time, so that asking does not wait.
+        On a GPU, calls still running are counted at the next request, so that this method does not synchronize.
         """
         self._add_up()
         with self._lock:
             spent, self._seconds = self._seconds, 0.0
         return spent
 
-    def release(self) -> None:
-        """Free the CUDA graph and the compiled functions: the next call takes its form anew.
+    def release_graph(self) -> None:
+        """Free the CUDA graph and the compiled functions; the next call compiles and captures again.
 
-        A graph holds the communicator that its work between ranks goes through, which cannot be closed before. Compiled
-        functions lie on their owner, such as the module, which outlives the run.
+        A graph holds the communicator of its collectives, which cannot be closed before. Compiled functions are
+        attributes of their owner, for example the module, which outlives the run.
         """
         if self._graph is not None:
             torch.cuda.synchronize(self.device)
         if self._graph is not None or self.compiled:
             self._ready, self._inputs = False, []
-            self._forget()
+            self._reset()
 
     def _add_up(self) -> None:
-        """The time of the calls that have ended, in place of their events."""
+        """Replace the events of finished calls by their elapsed time."""
         with self._lock:
             while self._events and self._events[0][1].query():
                 start, end = self._events.popleft()
@@ -136,18 +142,18 @@ class Joint(Generic[Result]):
     def _run(self, args: tuple[Any, ...]) -> Result:
         if self._graph is None:
             return self.function(*args)
-        if [tensor.shape for tensor in tensors(args)] != [tensor.shape for tensor in self._inputs]:
-            self._capture(args, [(tensor, tensor.clone()) for tensor in self.owned()])
+        if [tensor.shape for tensor in tree_leaves(args)] != [tensor.shape for tensor in self._inputs]:
+            self._capture(args, [(tensor, tensor.clone()) for tensor in self.mutated_tensors()])
         self._copy_in(args)
         self._graph.replay()
         return cast(Result, self._results)
 
     def _first(self, args: tuple[Any, ...]) -> Result:
-        """Take the fastest form that works on every rank."""
+        """Run the first call in the fastest mode that works on every rank."""
         began = time.perf_counter()
-        saved = [(tensor, tensor.clone()) for tensor in self.owned()] if self.mode != "off" else []
+        saved = [(tensor, tensor.clone()) for tensor in self.mutated_tensors()] if self.mode != "off" else []
         done: list[Result] = []
-        for compiled, captured in _attempts(self.mode, bool(self.parts), self.capturable):
+        for compiled, captured in _candidate_modes(self.mode, bool(self.compile_targets), self.capturable):
             parts, error = self._compile() if compiled else [], None
             try:
                 if captured:
@@ -157,75 +163,75 @@ class Joint(Generic[Result]):
             except Exception as caught:
                 error = caught
             error = next((part.error for part in parts if part.error is not None), error)
-            if not (complaint := _first_complaint(self._complaint(error))):
+            if not (complaint := _first_error_of_ranks(self._error_summary(error))):
                 for part in parts:
-                    part.settle()
+                    part.commit()
                 break
-            self._give_up(complaint, captured)
+            self._fall_back(complaint, captured)
             if not done:
-                _put_back(saved, self.owned())
+                _restore_tensors(saved, self.mutated_tensors())
         result = done[0] if done else self._run(args)
         self._ready = True
-        self.first_call_seconds = time.perf_counter() - began
+        self.warmup_seconds = time.perf_counter() - began
         return result
 
-    def _compile(self) -> "list[_Part]":
+    def _compile(self) -> "list[_CompiledTarget]":
         mode = "default" if self.mode == "graph" else self.mode
-        options = torch._inductor.list_mode_options(mode) | (ON_CPU if self.device.type == "cpu" else {})
+        options = torch._inductor.list_mode_options(mode) | (CPU_INDUCTOR_OPTIONS if self.device.type == "cpu" else {})
         how = {"backend": self.backend} | ({"options": options} if self.backend == "inductor" else {})
         self.compiled = True
-        return [_Part(owner, attribute, how) for owner, attribute in self.parts]
+        return [_CompiledTarget(owner, attribute, how) for owner, attribute in self.compile_targets]
 
     def _capture(self, args: tuple[Any, ...], saved: list[tuple[Tensor, Tensor]]) -> None:
-        self._inputs = tensors(args)
+        self._inputs = tree_leaves(args)
         for _ in range(3):
             self.function(*args)
-        _put_back(saved, self.owned())
-        torch.clear_autocast_cache()  # a weight cast while warming up would be read for ever
+        _restore_tensors(saved, self.mutated_tensors())
+        torch.clear_autocast_cache()  # else the graph would read the weight casts of the warm-up calls
         graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self.device)
         try:
             with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
                 self._results = self.function(*args)
         except Exception:
             generator = torch.cuda.default_generators[stream.device_index]
-            generator.graphsafe_set_state(generator.clone_state())  # the old state may take itself for captured still
+            generator.graphsafe_set_state(generator.clone_state())  # the old state may still be marked as capturing
             raise
         torch.clear_autocast_cache()
         self._graph = graph
 
     def _copy_in(self, args: tuple[Any, ...]) -> None:
-        pairs = [(old, new) for old, new in zip(self._inputs, tensors(args), strict=True) if _differ(old, new)]
+        pairs = [(old, new) for old, new in zip(self._inputs, tree_leaves(args), strict=True) if _moved(old, new)]
         for dtype in dict.fromkeys(old.dtype for old, _ in pairs):
             alike = [(old, new) for old, new in pairs if old.dtype == dtype]
             torch._foreach_copy_([old for old, _ in alike], [new for _, new in alike])
 
-    def _complaint(self, error: Exception | None) -> str:
-        """What went wrong, in one line; empty if nothing did."""
+    def _error_summary(self, error: Exception | None) -> str:
+        """Return a one-line summary of the error; empty if there was none."""
         if error is None:
             return ""
-        root = _root(error)
+        root = _root_cause(error)
         log.debug("%s fell back", self.name, exc_info=root)
         return f"{type(root).__name__}: {root}".strip().split("\n")[0]
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         self._graph, self._results, self.compiled = None, None, False
         self.restore_parts()
 
     def restore_parts(self) -> None:
-        """Put the original functions back in the place of compiled ones."""
-        for owner, attribute in self.parts:
+        """Replace compiled functions by the original ones."""
+        for owner, attribute in self.compile_targets:
             owner.__dict__.pop(attribute, None)
 
-    def _give_up(self, complaint: str, captured: bool) -> None:
-        self._forget()
+    def _fall_back(self, complaint: str, captured: bool) -> None:
+        self._reset()
         what = "captured as a CUDA graph" if captured else "compiled"
-        rank_zero_warn(f"{self.name} cannot be {what} ({complaint}): it goes on without, which costs speed only.")
+        rank_zero_warn(f"{self.name} cannot be {what} ({complaint}): the run continues without it, more slowly.")
 
 
-class _Part:
-    """A compiled function in the place of the original, which stands in where it fails, until it has proved itself.
+class _CompiledTarget:
+    """Compiled function that replaces the original attribute and falls back to the original if it fails.
 
-    So a rank on which compiling fails makes the same calls to the others as those on which it does not, and none waits.
+    A rank on which compilation fails therefore makes the same collective calls as the others, and no rank waits.
     """
 
     def __init__(self, owner: Any, attribute: str, how: dict[str, Any]):
@@ -243,15 +249,15 @@ class _Part:
                 self.error = error
         return self.original(*args, **kwargs)
 
-    def settle(self) -> None:
-        """Leave the place to the compiled function."""
+    def commit(self) -> None:
+        """Replace the attribute by the compiled function."""
         setattr(self.owner, self.attribute, self.compiled)
 
 
 def _with_own_code(function: Any) -> Any:
     """Copy a function or method so that its code object is its own; other callables are returned unchanged.
 
-    Dynamo keeps compiled graphs, and counts recompilations, per code object. Shared code would let the joints of all
+    Dynamo keeps compiled graphs, and counts recompilations, per code object. Shared code would let the phases of all
     runs in a process count towards one `torch._dynamo.config.recompile_limit`, and each call test the guards of all.
     The graphs are freed with the copy: Dynamo's map from compiled to original code would keep them.
     """
@@ -266,8 +272,8 @@ def _with_own_code(function: Any) -> Any:
     return own
 
 
-def _first_complaint(own: str) -> str:
-    """The complaint of the first rank that has one; empty if none has. Every rank calls this together."""
+def _first_error_of_ranks(own: str) -> str:
+    """Return the first non-empty error summary over all ranks, or an empty text. Every rank must call this."""
     if not (distributed.is_available() and distributed.is_initialized()):
         return own
     complaints = [own] * distributed.get_world_size()
@@ -275,15 +281,15 @@ def _first_complaint(own: str) -> str:
     return next(filter(None, complaints), "")
 
 
-def _attempts(mode: Mode, has_parts: bool, capturable: bool) -> list[tuple[bool, bool]]:
-    """(compiled, captured) from the fastest form on; neither is what always works."""
+def _candidate_modes(mode: Mode, has_parts: bool, capturable: bool) -> list[tuple[bool, bool]]:
+    """List the modes to try as (compiled, captured), fastest first; eager execution is not listed."""
     captured = [(True, True)] * has_parts + [(False, True)] if mode == "graph" and capturable else []
     compiled = [(True, False)] if mode not in ("off", "graph") and has_parts else []
     return [*captured, *compiled]
 
 
-def _put_back(saved: list[tuple[Tensor, Tensor]], owned: Iterable[Tensor]) -> None:
-    """Undo what warming up changed; tensors that it made (an optimizer's state) begin at zero."""
+def _restore_tensors(saved: list[tuple[Tensor, Tensor]], owned: Iterable[Tensor]) -> None:
+    """Restore the values changed by warm-up calls; zero tensors that were created by them (optimizer state)."""
     known = {id(tensor) for tensor, _ in saved}
     with torch.no_grad():
         for tensor, value in saved:
@@ -293,11 +299,11 @@ def _put_back(saved: list[tuple[Tensor, Tensor]], owned: Iterable[Tensor]) -> No
                 tensor.zero_()
 
 
-def _root(error: BaseException) -> BaseException:
-    """The first of a chain of errors: ending a broken capture raises one of its own."""
+def _root_cause(error: BaseException) -> BaseException:
+    """Return the first error of a chain; ending a failed capture raises another one."""
     before = error.__cause__ or error.__context__
-    return error if before is None else _root(before)
+    return error if before is None else _root_cause(before)
 
 
-def _differ(old: Tensor, new: Tensor) -> bool:
+def _moved(old: Tensor, new: Tensor) -> bool:
     return old is not new and old.data_ptr() != new.data_ptr()

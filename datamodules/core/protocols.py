@@ -1,4 +1,4 @@
-"""Protocols between environments, policies and data modules.
+"""Protocols of policies, vector environments and functional environments.
 
 Shapes as in `datamodules.core.types`.
 """
@@ -8,135 +8,130 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from datamodules.core.types import Decision, Spaces, State, Step
+from datamodules.core.types import PolicyInput, PolicyOutput, SpaceSpec, State, VectorStep
 
 
-class Actor(Protocol):
-    """Whatever can act on a batch of observations."""
+class Policy(Protocol):
+    """Protocol of a policy: selects actions for a batch of observations."""
 
     def initial_state(self, batch: int) -> State:
-        """State of `batch` rows at the start of an episode; a leaf with a mask's name is given that mask each step."""
+        """Return the state of `batch` rows at an episode start; a leaf named as a mask receives it each step."""
         ...
 
     def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        """Randomness for decisions of leading dimensions `shape` (`(B,)` or `(T, B)`), drawn outside compiled code."""
+        """Draw random numbers for `act` with leading dimensions `shape` (`(B,)` or `(T, B)`), outside compiled code."""
         ...
 
-    def act(
-        self,
-        obs: Tensor,
-        state: State,
-        reset: Tensor,
-        *,
-        mask: Tensor | None = None,
-        noise: Tensor | None = None,
-        greedy: bool = False,
-    ) -> tuple[Decision, State]:
-        """Decide for every row. Rows with `reset` True start from `initial_state`.
+    def act(self, inputs: PolicyInput, noise: Tensor | None = None, greedy: bool = False) -> tuple[PolicyOutput, State]:
+        """Select an action for every row. Rows at an episode start begin from `initial_state`.
 
         Args:
-            mask: which actions are allowed, `[B, sum(action_sizes)]` bool; None allows all.
-            noise: one step of what `noise` drew; None only when greedy.
+            inputs: observations, states, episode starts and action masks of B rows.
+            noise: random numbers of one step, from `noise`; None only if greedy.
+            greedy: select the most probable or most valuable action.
+
+        Returns: the action with what the algorithm stores beside it, and the next state.
         """
         ...
 
 
 class VectorEnv(Protocol):
-    """Many copies of one environment: tensors in, tensors out.
+    """Protocol of a batch of environments with tensors as actions and observations.
 
-    episode_keys: names of the scalars an episode reports in `Step.info`.
-    shortest_truncation: fewest steps after which an episode can be truncated; None when unknown.
-    phantoms: whether a step can have `valid` False.
-    pure: whether it is a `PureVectorEnv`.
-    every_final: set it to get `Step.final_obs` for terminated rows too, as recordings want; learning does not.
+    episode_stat_keys: names of the scalars in `VectorStep.info` reported at the end of an episode.
+    min_truncation_step: fewest steps after which an episode can be truncated; None when unknown.
+    has_autoreset_steps: whether a step can have `valid` False.
+    is_stateless: whether it is a `StatelessVectorEnv`.
+    return_all_final_obs: set it to also get `VectorStep.final_obs` for terminated rows, which recordings need and
+        learning does not.
     """
 
-    spaces: Spaces
+    spaces: SpaceSpec
     num_envs: int
     device: torch.device
-    episode_keys: tuple[str, ...]
-    shortest_truncation: int | None
-    phantoms: bool
-    pure: bool
-    every_final: bool
+    episode_stat_keys: tuple[str, ...]
+    min_truncation_step: int | None
+    has_autoreset_steps: bool
+    is_stateless: bool
+    return_all_final_obs: bool
 
     def reset(self, seed: int | None = None) -> tuple[Tensor, dict[str, Tensor]]:
-        """Start every environment anew: observations `[B, *obs]` and the masks that belong to them."""
+        """Reset every environment; return observations `[B, *obs]` and their masks."""
         ...
 
     def limit(self, steps: int) -> None:
-        """Truncate every episode after so many steps, from the next reset on."""
+        """Truncate every episode after this number of steps, from the next reset on."""
         ...
 
     def noise(self, steps: int) -> Tensor | None:
-        """Randomness for `steps` vector steps, `[steps, B, noise_size]`; None where the environment draws its own."""
+        """Draw random numbers for `steps` vector steps, `[steps, B, noise_size]`; None if it draws its own."""
         ...
 
-    def step(self, action: Tensor, noise: Tensor | None = None) -> Step:
-        """Advance every environment by one step; resets are made here, whatever the autoreset mode underneath."""
+    def step(self, action: Tensor, noise: Tensor | None = None) -> VectorStep:
+        """Step every environment and reset those whose episode ended, whatever the underlying autoreset mode."""
         ...
 
     def state_dict(self) -> dict[str, object]:
-        """Tensors and plain types that continue the run exactly where the environment can, else an empty dict."""
+        """Return tensors and plain types that allow an exact resume; an empty dictionary if the environment cannot."""
         ...
 
     def load_state_dict(self, state: dict[str, object]) -> None:
-        """Continue from `state_dict`; call instead of `reset`."""
+        """Restore the state from `state_dict`; call this instead of `reset`."""
         ...
 
     def close(self) -> None:
-        """Release processes and windows."""
+        """Close processes and windows."""
         ...
 
 
-class PureVectorEnv(VectorEnv, Protocol):
-    """A VectorEnv made of tensors: its step is also a pure function, which can be compiled and captured.
+class StatelessVectorEnv(VectorEnv, Protocol):
+    """Protocol of a vector environment whose step is also a pure function, which can be compiled and captured.
 
-    state: of all rows, as the last `reset` or `step` left it.
+    state: state of all rows after the last `reset` or `step`.
     """
 
     state: State
 
-    def advance(self, state: State, action: Tensor, noise: Tensor) -> tuple[State, Step, State]:
-        """From one state to the next: the state after resets, the step without `final_obs`, the state before resets."""
+    def stateless_step(self, state: State, action: Tensor, noise: Tensor) -> tuple[State, VectorStep, State]:
+        """Return the state after resets, the step without `final_obs`, and the state before resets."""
         ...
 
     def observation(self, state: State) -> Tensor:
-        """Observations `[B, *obs]` of states."""
+        """Return the observations `[B, *obs]` of states."""
         ...
 
     def info(self, state: State) -> dict[str, Tensor]:
-        """What states report: `episode_keys` and masks."""
+        """Return the `episode_stat_keys` and masks of states."""
         ...
 
 
-class TensorEnv(Protocol):
-    """An on-device environment: pure, batched functions of a state, in torch (in the spirit of Gymnasium's FuncEnv).
+class TorchFuncEnv(Protocol):
+    """Protocol of an on-device environment: pure, batched PyTorch functions of a state, similar to Gymnasium's FuncEnv.
 
-    No method changes its arguments, reads a value back to the host or depends on the data in its shapes.
+    No method modifies its arguments, copies a value to the host or has data-dependent shapes.
 
-    noise_size: uniforms in [0, 1) that a row consumes each step; `initial` and `transition` share them.
-    episode_keys: names in `info` reported when an episode ends.
-    shortest_truncation: fewest steps after which an episode can be truncated; None if it never is.
+    noise_size: uniforms in [0, 1) that a row uses each step; `initial` and `transition` share them.
+    episode_stat_keys: names in `info` reported at the end of an episode.
+    min_truncation_step: fewest steps after which an episode can be truncated; None if it never is.
     """
 
-    spaces: Spaces
+    spaces: SpaceSpec
     noise_size: int
-    episode_keys: tuple[str, ...]
-    shortest_truncation: int | None
+    episode_stat_keys: tuple[str, ...]
+    min_truncation_step: int | None
 
     def initial(self, noise: Tensor) -> State:
-        """First states of episodes, from uniforms `[B, noise_size]`."""
+        """Return initial states of episodes, from uniforms `[B, noise_size]`."""
         ...
 
     def transition(self, state: State, action: Tensor, noise: Tensor) -> tuple[State, Tensor, Tensor, Tensor]:
-        """Next state, reward float32 `[B]`, terminated and truncated bool `[B]`."""
+        """Return the next state, reward float32 `[B]`, terminated and truncated bool `[B]`."""
         ...
 
     def observation(self, state: State) -> Tensor:
-        """Observation `[B, *obs_shape]` of a state."""
+        """Return the observation `[B, *obs_shape]` of a state."""
         ...
 
     def info(self, state: State) -> dict[str, Tensor]:
-        """The `episode_keys` (numbers, `[B]`) and masks (`*_mask`, bool `[B, ...]`) of a state."""
+        """Return the `episode_stat_keys` (numbers, `[B]`) and masks (`*_mask`, bool `[B, ...]`) of a state."""
         ...

@@ -1,28 +1,28 @@
-"""Arguments that are None although the signature asks for a value."""
+"""Check for arguments that are None although their type does not allow it."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 
 WORDS = {int: "a whole number", float: "a number", bool: "true or false"}
 
 
 def null_arguments(made: Callable[..., Any], given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield name and type of every argument that is None, though neither its type nor its default allows it.
+    """Yield name and type of every argument that is None although neither its type nor its default allows it.
 
     Args:
-        made: a class or a function; a class's `**kwargs` are those of its bases.
-        given: arguments by name; those that are not in the signature are not judged.
+        made: a class or a function; a class's `**kwargs` are resolved through its bases.
+        given: arguments by name; names that are not in the signature are ignored.
     """
     classes = made.__mro__ if isinstance(made, type) else ()
     for function in [vars(each)["__init__"] for each in classes if "__init__" in vars(each)] or [made]:
         try:
             parameters, hints = inspect.signature(function).parameters, get_type_hints(function, include_extras=True)
         except (TypeError, ValueError, NameError, AttributeError):
-            return  # there is no signature, or its types cannot be looked up
+            return  # no signature, or its type hints cannot be resolved
         for name, parameter in parameters.items():
             absent = given.get(name, parameter) is None and parameter.default is not None
             if absent and not allows_none(hints.get(name, Any)):
@@ -45,6 +45,10 @@ def allows_none(hint: Any) -> bool:
 
 
 def require_values(part: str, made: Callable[..., Any], given: Mapping[str, Any]) -> None:
-    """Raises: UsageError for an argument that is None where it may not be, as `part.name`."""
+    """Check that no required argument is None.
+
+    Raises:
+        ConfigurationError: naming the argument as `part.name`.
+    """
     for name, hint in null_arguments(made, given):
-        raise UsageError(f"{part}.{name} is null, but it must be {WORDS.get(hint, 'given')}.")
+        raise ConfigurationError(f"{part}.{name} is null, but it must be {WORDS.get(hint, 'given')}.")

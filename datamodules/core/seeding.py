@@ -1,4 +1,4 @@
-"""Independent random streams: every rank and every purpose draws from its own, all from one seed."""
+"""Derive independent random streams for every rank and purpose from one seed."""
 
 import os
 
@@ -9,13 +9,13 @@ from lightning.pytorch.utilities import rank_zero_warn
 STREAMS = ("env", "action", "option", "minibatch", "replay", "eval")
 
 
-def run_seed() -> int:
-    """The seed of this run: what `seed_everything` was given, else torch's own."""
+def global_seed() -> int:
+    """Return the seed of this run: the one given to `seed_everything`, else that of PyTorch's default generator."""
     return int(os.environ.get("PL_GLOBAL_SEED", torch.initial_seed() % 2**32))
 
 
-def stream_seed(seed: int, rank: int, stream: str) -> int:
-    """A 63-bit seed for one purpose on one rank; no two (rank, stream) pairs are related.
+def derive_seed(seed: int, rank: int, stream: str) -> int:
+    """Return a 63-bit seed for one purpose on one rank, independent of all other (rank, stream) pairs.
 
     Raises: ValueError if the stream is not one of `STREAMS`.
     """
@@ -24,18 +24,20 @@ def stream_seed(seed: int, rank: int, stream: str) -> int:
 
 
 def restore_generator(generator: torch.Generator, state: torch.Tensor) -> None:
-    """Continue from a saved state; one of another kind of device cannot be continued, and its stream begins anew."""
+    """Restore a generator's state; if it is from another type of device, warn and leave the generator unchanged."""
     if state.shape == generator.get_state().shape:
         generator.set_state(state.cpu())
     else:
-        rank_zero_warn(f"The random numbers of a checkpoint from another device begin anew on {generator.device}.")
+        rank_zero_warn(
+            f"Random streams of a checkpoint from another type of device cannot be restored on {generator.device}."
+        )
 
 
 def env_seeds(seed: int | None, count: int) -> np.ndarray:
-    """Independent 31-bit seeds for `count` environments, the same whatever steps them; others every time for None."""
+    """Return independent 31-bit seeds for `count` environments, equal for every backend; random if seed is None."""
     return np.random.SeedSequence(seed).generate_state(count) >> 1
 
 
-def stream_generator(seed: int, rank: int, stream: str, device: torch.device) -> torch.Generator:
-    """A torch generator on `device` for one purpose on one rank."""
-    return torch.Generator(device=device).manual_seed(stream_seed(seed, rank, stream))
+def derive_generator(seed: int, rank: int, stream: str, device: torch.device) -> torch.Generator:
+    """Return a generator on `device` for one purpose on one rank."""
+    return torch.Generator(device=device).manual_seed(derive_seed(seed, rank, stream))

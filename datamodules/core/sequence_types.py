@@ -1,59 +1,59 @@
-"""The words that models of sequences and their data share; `types` holds what everything shares."""
+"""Batch types of sequence models and their data modules."""
 
 from typing import NamedTuple
 
 from torch import Tensor
 
-from datamodules.core.types import Scalars
+from datamodules.core.types import MetricVector
 
-AHEAD = (1, 5, 10, 20)
-"""Steps ahead that evaluation predicts."""
+PREDICTION_STEPS = (1, 5, 10, 20)
+"""Prediction horizons of the evaluation, in steps."""
 
 
-class Sequences(NamedTuple):
-    """Pieces of trajectories, in which each observation may or may not follow from the one before.
+class SequenceBatch(NamedTuple):
+    """Batch of trajectory pieces in which consecutive observations may or may not be contiguous.
 
     obs: `[..., L+1, N, *obs]`.   action: `[..., L, N, A]`, taken between obs l and obs l+1.
-    joined: `[..., L, N]`, False where obs l+1 does not follow from obs l: the episode ended in between, or nothing was
-        stored there. Such a step is masked, never padded.
+    contiguous: `[..., L, N]`, False if obs l+1 does not follow obs l: the episode ended in between, or the place is
+        empty. Such a step is masked, not padded.
     """
 
     obs: Tensor
     action: Tensor
-    joined: Tensor
+    contiguous: Tensor
 
 
-class SequenceExperience(NamedTuple):
-    """What an iteration of sequence learning is given.
+class SequenceIteration(NamedTuple):
+    """Data of one iteration of sequence learning.
 
-    fresh: the steps collected just now, `[T, B]`; None when learning from stored rollouts.
-    extras: what the decisions of the fresh steps held, `{name: [T, B, ...]}`.
-    chunks: drawn for U updates, `[U, L, N]`; with U = 0 where nothing is drawn.
-    history: everything that is stored, the newest last, `[capacity, B]`; None as above, and where U = 0.
-    env_steps: fresh steps, or where there are none, drawn ones.   episodes: as in `Rollout`.
+    new_sequences: the steps just collected, `[T, B]`; None when learning from stored rollouts.
+    extras: the policy outputs' extras of the new steps, `{name: [T, B, ...]}`.
+    minibatches: minibatches of U updates, `[U, L, N]`; U = 0 if nothing is sampled.
+    all_stored: everything that is stored, oldest first, `[capacity, B]`; None without new sequences or if U = 0.
+    env_steps: number of new steps, or of sampled steps if there are none.   episodes: as in `Rollout`.
     """
 
-    fresh: Sequences | None
+    new_sequences: SequenceBatch | None
     extras: dict[str, Tensor]
-    chunks: Sequences
-    history: Sequences | None
+    minibatches: SequenceBatch
+    all_stored: SequenceBatch | None
     env_steps: int
-    episodes: Scalars
+    episodes: MetricVector
 
     @property
-    def ready(self) -> bool:
-        """It can always be learned from: what is missing is masked."""
+    def is_ready(self) -> bool:
+        """Return True: missing data are masked."""
         return True
 
 
-class HeldOut(NamedTuple):
-    """Sequences nobody learns from, and what is true about them where that is known.
+class ValidationData(NamedTuple):
+    """Held-out sequences, and the true states and vector field if they are known.
 
     mean: noise-free observations `[L+1, N, *obs]`.   state: true states `[L+1, N, D]`.
     grid: states `[G, D]` that cover the region of interest.   field: the true vector field there, `[G, D]`.
     """
 
-    sequences: Sequences
+    sequences: SequenceBatch
     mean: Tensor | None = None
     state: Tensor | None = None
     grid: Tensor | None = None

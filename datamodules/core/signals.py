@@ -1,4 +1,4 @@
-"""Signals that ask the program to stop, and the exit they lead to."""
+"""Handle stop signals and exit with the matching status."""
 
 import os
 import select
@@ -13,18 +13,18 @@ from typing import NoReturn
 STOP_SIGNALS: tuple[signal.Signals, ...] = tuple(
     signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
-"""Ctrl-C, a request to end, and the loss of the terminal, which Windows does not have."""
+"""Signals that stop the program: SIGINT, SIGTERM and, except on Windows, SIGHUP."""
 
 
 TERMINALS = tuple(descriptor for descriptor in range(3) if os.isatty(descriptor))
-"""Which of standard input, output and error were a terminal when the program began."""
+"""File descriptors among standard input, output and error that were terminals at program start."""
 
 HANGUP_S = 1.0
-"""Seconds within which the shell and the kernel both send SIGHUP for one terminal that is closed."""
+"""Seconds within which two SIGHUPs are taken as one: shell and kernel both send it when a terminal closes."""
 
 
 class SignalExit(SystemExit):
-    """Exit because of a signal, with code 128 + its number, which shells report for a process that a signal ended."""
+    """Exit because of a signal, with status 128 + signal number, as shells report it."""
 
     def __init__(self, number: int):
         super().__init__(128 + number)
@@ -40,12 +40,12 @@ def exit_by_signal(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def terminal_is_lost() -> bool:
-    """Whether the program began with a terminal that has been closed since."""
+    """Return True if a terminal present at program start has been closed."""
     return any(not os.isatty(descriptor) for descriptor in TERMINALS)
 
 
 def silence_lost_outputs() -> None:
-    """Send nowhere what would be written to a closed terminal, or a pipe whose reader has ended: both are errors."""
+    """Redirect standard output and error to null if their terminal is closed or the reader of their pipe has ended."""
     for descriptor in (1, 2):
         if _is_lost(descriptor):
             nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -64,13 +64,13 @@ def _is_lost(descriptor: int) -> bool:
 
 
 class SecondSignal:
-    """Tells the second stop signal from the first, and from the same loss of a terminal announced twice."""
+    """Detector of a second stop signal; a SIGHUP delivered twice for one closed terminal counts as one."""
 
     def __init__(self) -> None:
         self._first: tuple[int, float] | None = None
 
     def __call__(self, number: int) -> bool:
-        """Whether a signal that comes now is another one than the first."""
+        """Return True if this signal is a second one, distinct from the first."""
         now = time.monotonic()
         if self._first is None:
             self._first = number, now
@@ -80,7 +80,7 @@ class SecondSignal:
 
 
 def handled_signals() -> tuple[signal.Signals, ...]:
-    """The signals to handle: all of `STOP_SIGNALS` but a SIGHUP that is ignored, as `nohup` has it."""
+    """Return the signals to handle: `STOP_SIGNALS`, without SIGHUP if it is ignored (`nohup`)."""
     return tuple(
         number for number in STOP_SIGNALS if number.name != "SIGHUP" or signal.getsignal(number) != signal.SIG_IGN
     )
@@ -88,7 +88,7 @@ def handled_signals() -> tuple[signal.Signals, ...]:
 
 @contextmanager
 def exits_on_signal() -> Iterator[None]:
-    """Exit at once on a stop signal, inside the context and unless another handler is set there."""
+    """Exit at once on a stop signal while the context is active, unless another handler is set inside it."""
     in_charge = threading.current_thread() is threading.main_thread()  # Python lets no other thread set handlers
     before = {number: signal.signal(number, exit_by_signal) for number in handled_signals() if in_charge}
     try:

@@ -1,1 +1,1 @@
-"""Check environments and convert their spaces. Imports no torch where a worker process uses it."""
+"""Check environments and convert their spaces. Modules used by worker processes import no torch."""

@@ -1,4 +1,4 @@
-"""Whether a Gymnasium environment keeps Gymnasium's contract: one reset and one step, judged before a run begins."""
+"""probe_env: check by one reset and one step that an environment follows Gymnasium's API."""
 
 import inspect
 from typing import Any
@@ -7,40 +7,40 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Discrete, MultiBinary, MultiDiscrete
 
-from datamodules.core.errors import UsageError
-from datamodules.core.types import Spaces
-from datamodules.env_interface.spaces import Array, action_writer, observation_reader, spaces_of
+from datamodules.core.errors import ConfigurationError
+from datamodules.core.types import SpaceSpec
+from datamodules.env_interface.spaces import Array, make_action_encoder, make_obs_decoder, to_space_spec
 
 RESET = "a reset returns (obs, info)"
 STEP = "a step returns (obs, reward, terminated, truncated, info)"
-"""What Gymnasium asks for."""
+"""Signature that Gymnasium requires."""
 
 
-def judged_spaces(env: gym.Env, name: str) -> Spaces:
-    """The spaces of an environment that is reset and stepped once, to see that it keeps Gymnasium's contract.
+def probe_env(env: gym.Env, name: str) -> SpaceSpec:
+    """Reset and step an environment once, check Gymnasium's API, and return its spaces.
 
-    Stricter than Gymnasium where training would break, and nowhere else: dtypes and bounds may differ from the space's
-    as long as the numbers survive. What the environment itself raises keeps its traceback.
+    Stricter than Gymnasium only if training would fail: dtypes and bounds may differ from the space's as long as the
+    values are preserved. Errors of the environment itself keep their traceback.
 
     Args:
-        env: with its wrappers; it is left in the middle of an episode.
-        name: the environment, for messages.
+        env: the environment with its wrappers; it is left in the middle of an episode.
+        name: name of the environment in messages.
 
     Raises:
-        UsageError: one sentence for the first breach.
-        RuntimeError: from a ValueError of the environment's own, which would be taken for one of its arguments'.
+        ConfigurationError: one sentence for the first violation.
+        RuntimeError: from a ValueError of the environment's own, which would be attributed to its arguments.
     """
     for space in ("observation_space", "action_space"):
         if not isinstance(getattr(env, space, None), gym.Space):
-            raise _breach(name, f"has no {space}", f"set self.{space} to one of gymnasium.spaces in __init__")
-    spaces = spaces_of(env.observation_space, env.action_space, name=name)
+            raise _violation(name, f"has no {space}", f"set self.{space} to one of gymnasium.spaces in __init__")
+    spaces = to_space_spec(env.observation_space, env.action_space, name=name)
     _require_arguments(env.unwrapped, name)
-    env = _between(env, name)
+    env = _wrap_innermost(env, name)
     try:
         obs, info = env.reset(seed=0)
         _require_obs(env, obs, name, "reset")
         obs, reward, *ends, _ = env.step(_action(env.action_space, spaces, info))
-    except UsageError:
+    except ConfigurationError:
         raise
     except ValueError as error:
         raise RuntimeError(f"{name} raised in its first reset or step.") from error
@@ -49,8 +49,8 @@ def judged_spaces(env: gym.Env, name: str) -> Spaces:
     return spaces
 
 
-class _Judge(gym.Wrapper):
-    """Looks at what an environment returns before a wrapper stumbles over it."""
+class _ReturnChecker(gym.Wrapper):
+    """Wrapper that checks an environment's return values before other wrappers process them."""
 
     def __init__(self, env: gym.Env, name: str):
         super().__init__(env)
@@ -59,24 +59,24 @@ class _Judge(gym.Wrapper):
     def reset(self, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
         result: Any = self.env.reset(**kwargs)
         if not (isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict)):
-            raise _breach(self.name, f"returns {_count(result)} from its reset", f"{RESET}, info a dictionary")
+            raise _violation(self.name, f"returns {_count(result)} from its reset", f"{RESET}, info a dictionary")
         return result
 
     def step(self, action: Any) -> Any:
         result: Any = self.env.step(action)
         if not (isinstance(result, tuple) and len(result) == 5 and isinstance(result[4], dict)):
-            raise _breach(self.name, f"returns {_count(result)} from its step", f"{STEP}, info a dictionary")
+            raise _violation(self.name, f"returns {_count(result)} from its step", f"{STEP}, info a dictionary")
         return result
 
 
-def _between(env: gym.Env, name: str) -> gym.Env:
-    """The environment with a judge around its innermost part, inside of every wrapper."""
+def _wrap_innermost(env: gym.Env, name: str) -> gym.Env:
+    """Insert a checker around the innermost environment, inside of every wrapper."""
     if not isinstance(env, gym.Wrapper):
-        return _Judge(env, name)
+        return _ReturnChecker(env, name)
     outermost = env
     while isinstance(env.env, gym.Wrapper):
         env = env.env
-    env.env = _Judge(env.env, name)
+    env.env = _ReturnChecker(env.env, name)
     return outermost
 
 
@@ -84,55 +84,55 @@ def _require_arguments(env: gym.Env, name: str) -> None:
     parameters = inspect.signature(env.reset).parameters
     anything = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
     if missing := [each for each in ("seed", "options") if each not in parameters and not anything]:
-        raise _breach(
+        raise _violation(
             name, f"takes no {' and no '.join(missing)} in its reset", "write reset(self, *, seed=None, options=None)"
         )
 
 
 def _require_obs(env: gym.Env, obs: Any, name: str, moment: str) -> None:
-    """Raises: UsageError for observations that are no numbers of the space's shape, or that training would distort."""
+    """Raise ConfigurationError for observations of another shape or dtype, or values that training would change."""
     space = env.observation_space
     try:
         array = np.asarray(obs)
         kept = array.astype(space.dtype)
     except (TypeError, ValueError):
-        raise _breach(name, f"shows {obs!r:.60} after a {moment}", f"show numbers of {space}") from None
+        raise _violation(name, f"returns {obs!r:.60} after a {moment}", f"return numbers of {space}") from None
     if array.shape != space.shape:
-        what = f"shows an observation of shape {array.shape} after a {moment}"
-        raise _breach(name, what, f"its observation_space says {space.shape}: change one of them")
+        what = f"returns an observation of shape {array.shape} after a {moment}"
+        raise _violation(name, what, f"its observation_space says {space.shape}: change one of them")
     if np.issubdtype(kept.dtype, np.floating) and not np.isfinite(kept).all():
-        raise _breach(name, f"shows NaN or infinite numbers after a {moment}", "show finite numbers only")
+        raise _violation(name, f"returns NaN or infinite numbers after a {moment}", "return finite numbers only")
     if not np.issubdtype(kept.dtype, np.floating) and not np.array_equal(kept, array):
-        what = f"shows {array.dtype} numbers after a {moment}, which its observation_space of {space.dtype} cuts"
-        raise _breach(name, what, "change one of them")
+        what = f"returns {array.dtype} numbers after a {moment}, which its observation_space of {space.dtype} cuts"
+        raise _violation(name, what, "change one of them")
     if isinstance(space, Discrete | MultiDiscrete | MultiBinary) and not space.contains(kept[()]):
-        raise _breach(name, f"shows {obs!r:.60} after a {moment}", f"its observation_space is {space}")
-    observation_reader(space)(kept[None])
+        raise _violation(name, f"returns {obs!r:.60} after a {moment}", f"its observation_space is {space}")
+    make_obs_decoder(space)(kept[None])
 
 
 def _require_outcome(reward: Any, ends: list[Any], name: str) -> None:
     number = np.asarray(reward)
     if number.ndim or number.dtype.kind not in "biuf" or not np.isfinite(number).all():
-        raise _breach(name, f"gives {reward!r:.60} as reward", f"{STEP}, reward a finite number and no array")
+        raise _violation(name, f"gives {reward!r:.60} as reward", f"{STEP}, reward a finite number and no array")
     for key, value in zip(("terminated", "truncated"), ends, strict=True):
         if np.asarray(value).ndim or np.asarray(value).dtype.kind not in "biu":
-            raise _breach(name, f"gives {value!r:.60} as {key}", f"{STEP}, {key} True or False")
+            raise _violation(name, f"gives {value!r:.60} as {key}", f"{STEP}, {key} True or False")
 
 
-def _action(space: gym.Space, spaces: Spaces, info: dict[str, Any]) -> Any:
-    """The first action that is allowed in every part, or the middle of a Box."""
-    if spaces["action_kind"] == "continuous":
+def _action(space: gym.Space, spaces: SpaceSpec, info: dict[str, Any]) -> Any:
+    """Return the first action allowed in every part, or the middle of a Box."""
+    if spaces["action_type"] == "continuous":
         policy: Array = (np.asarray(spaces["action_low"]) + np.asarray(spaces["action_high"])) / 2
     else:
         sizes = spaces["action_sizes"]
         mask = np.asarray(info.get("action_mask", np.ones(sum(sizes))), dtype=np.bool_).ravel()
         policy = np.asarray([part.argmax() for part in np.split(mask, np.cumsum(sizes)[:-1])])
-    return action_writer(space)(policy[None])[0]
+    return make_action_encoder(space)(policy[None])[0]
 
 
 def _count(result: Any) -> str:
     return f"{len(result)} values" if isinstance(result, tuple) else f"one {type(result).__name__}"
 
 
-def _breach(name: str, what: str, cure: str) -> UsageError:
-    return UsageError(f"{name} {what}: {cure}.")
+def _violation(name: str, what: str, cure: str) -> ConfigurationError:
+    return ConfigurationError(f"{name} {what}: {cure}.")

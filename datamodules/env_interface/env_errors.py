@@ -1,6 +1,6 @@
-"""Whose mistake an error in the middle of a run is: the environment's own code's, or that of what it returned.
+"""Tell exceptions raised inside an environment's code from exceptions caused by the values it returned.
 
-Nothing is looked at while all is well, so that a step costs what it did; workers that import no torch read this too.
+The distinction is made only after an error, so that steps cost nothing; worker processes without torch import this.
 """
 
 import re
@@ -13,19 +13,20 @@ import numpy as np
 
 from datamodules.core.signals import SignalExit
 
-PLUMBING = re.compile(
-    r"(datamodules\.(blame|gymnasium_env|pool_worker|restarting_vector_env|spaces|workers)|gymnasium\.(core|vector|wrappers)|functools|numpy)(\.|$)"
+ADAPTER_MODULES = re.compile(
+    r"(datamodules\.(env_interface\.(env_errors|spaces)|vector\.(async|restarting|sync)_vector_env"
+    r"|vector\.gymnasium_adapter|worker_pool\.worker)|gymnasium\.(core|vector|wrappers)|functools|numpy)(\.|$)"
 )
-"""Modules that handle what an environment returned."""
+"""Pattern of the modules that process an environment's return values."""
 
 OWN_CODE = "The environment or the network"
-"""Whose code runs in a step that is made of tensors."""
+"""Name of the code that runs in a step of an on-device environment."""
 
 
 def refuse_exit(error: BaseException, name: str) -> None:
-    """Refuse to let an environment end the program, as if the run were finished.
+    """Prevent an environment from ending the program with SystemExit, as if the run were finished.
 
-    Raises: RuntimeError in place of a SystemExit that no signal caused.
+    Raises: RuntimeError instead of a SystemExit that no signal caused.
     """
     if isinstance(error, SystemExit) and not isinstance(error, SignalExit):
         raise RuntimeError(
@@ -36,7 +37,7 @@ def refuse_exit(error: BaseException, name: str) -> None:
 
 @contextmanager
 def exits_refused(name: str) -> Iterator[None]:
-    """Refuse exits as `refuse_exit` does, of all that happens inside the context."""
+    """Apply `refuse_exit` to every exit inside the context."""
     try:
         yield
     except SystemExit as error:
@@ -44,31 +45,31 @@ def exits_refused(name: str) -> Iterator[None]:
         raise
 
 
-def breaks_contract(error: BaseException) -> bool:
-    """Whether plumbing stumbled over what an environment returned, while no code of the environment's own ran."""
+def is_return_value_error(error: BaseException) -> bool:
+    """Return True if an error was caused by an environment's return values rather than raised in its code."""
     modules = [str(frame.f_globals.get("__name__")) for frame, _ in walk_tb(error.__traceback__)]
     kinds = TypeError, ValueError, AttributeError, LookupError
-    return isinstance(error, kinds) and all(PLUMBING.match(module) for module in modules)
+    return isinstance(error, kinds) and all(ADAPTER_MODULES.match(module) for module in modules)
 
 
 def require_shape(value: Any, shape: tuple[int, ...], what: str) -> None:
-    """Refuse what numpy would broadcast in silence.
+    """Check a shape that numpy would otherwise broadcast silently.
 
-    Raises: ValueError for another shape, which `breaks_contract` recognises.
+    Raises: ValueError for another shape, which `is_return_value_error` recognises.
     """
     if np.shape(value) != shape:
         shown = "" if np.ndim(value) else f" {np.asarray(value).item()!r:.60}"
         raise ValueError(f"cannot put {what}{shown} of shape {np.shape(value)} into shape {shape}")
 
 
-def breach(name: str, obs_shape: Sequence[int], what: object) -> str:
-    """One sentence.
+def violation_message(name: str, obs_shape: Sequence[int], what: object) -> str:
+    """Return a one-sentence message about an environment's invalid return values.
 
     Args:
-        name: the environment.   obs_shape: of its observation.   what: Python or numpy said where it stumbled.
+        name: name of the environment.   obs_shape: shape of its observations.   what: message of Python or numpy.
     """
     return (
-        f"{name} stopped keeping Gymnasium's contract after its first steps ({str(what).rstrip('.')}): let every reset"
+        f"{name} returned invalid values after its first steps ({str(what).rstrip('.')}): let every reset"
         " return (obs, info) and every step (obs, reward, terminated, truncated, info), obs always numbers of shape"
         f" {tuple(obs_shape)}."
     )

@@ -1,4 +1,4 @@
-"""Start and end processes that hold environments."""
+"""Start and end processes that run environments."""
 
 import os
 import signal
@@ -16,54 +16,54 @@ import numpy as np
 
 from datamodules.core.signals import STOP_SIGNALS
 
-PATIENCE = 2.0
-"""Seconds between two looks at the health of silent workers, and the grace they have to end by themselves."""
+WORKER_GRACE_S = 2.0
+"""Seconds between two health checks of silent workers, and their grace period to end by themselves."""
 
 
 ENV_TIMEOUT = 300.0
-"""Seconds that an environment in a process may take for its start, a reset or a step, if the user does not say."""
+"""Default seconds for the start, a reset or a step of an environment in a process."""
 
 
 def ignore_stops() -> None:
-    """Ignore `STOP_SIGNALS` from now on: when to stop is the parent's decision, which a fork would inherit."""
+    """Ignore `STOP_SIGNALS` from now on: the parent handles them, and a forked worker would inherit its handlers."""
     for stop in STOP_SIGNALS:
         signal.signal(stop, signal.SIG_IGN)
 
 
 def exit_with_parent() -> None:
-    """Let this process end within `2 * PATIENCE` seconds of its parent's death, whatever its main thread does then."""
+    """End this process within `2 * WORKER_GRACE_S` seconds of its parent's death, whatever its main thread does."""
     Thread(target=_exit_with_parent, name="watchdog", daemon=True).start()
 
 
 def _exit_with_parent() -> None:
-    """Wait for the parent's end, leave the main thread its grace, and exit.
+    """Wait for the parent's end, give the main thread its grace period, and exit.
 
-    The pipe that tells stays open where a process forked later has inherited its other end, so the parent's number is
-    looked at too; only a fork server's child has another one from the start.
+    The pipe stays open if a later forked process has inherited its other end, so the parent's process id is checked
+    too; only the child of a fork server has another one from the start.
     """
     parent, number = parent_process(), os.getppid()
     if parent is None:
         return
     child = parent.pid == number
-    while not wait([parent.sentinel], PATIENCE / 2) and not (child and os.getppid() != number):
+    while not wait([parent.sentinel], WORKER_GRACE_S / 2) and not (child and os.getppid() != number):
         pass
-    time.sleep(PATIENCE)
+    time.sleep(WORKER_GRACE_S)
     os._exit(1)
 
 
 def asked(call: str, action: Any) -> str:
-    """Name a call with its action, of which a long one is cut."""
+    """Describe a call with its action; long actions are shortened."""
     return f"{call} with action {np.asarray(action).tolist()!s:.200}"
 
 
 def hung(name: str, who: str, seconds: float, call: str) -> str:
-    """Return the sentence about an environment that does not come back.
+    """Return the error message for an environment that exceeded its timeout.
 
     Args:
-        name: the environment.   who: which of its copies.   seconds: that were given it.   call: what it was asked for.
+        name: name of the environment.   who: which copy.   seconds: its timeout.   call: the call that did not return.
     """
     return (
-        f"{who} of {name} hung: {call} has not come back within data.env_timeout ({seconds:g} s); mend the environment,"
+        f"{who} of {name} hung: {call} did not return within data.env_timeout ({seconds:g} s); fix the environment,"
         " or raise data.env_timeout if it is only slow."
     )
 
@@ -76,8 +76,10 @@ def restart_seed(seed: int, number: int) -> int:
 MakeEnv = Callable[[], gym.Env]
 
 
-def _ended(pipes: Sequence[Connection | None], processes: Sequence[BaseProcess], patience: float = PATIENCE) -> None:
-    """Ask every worker to close, unless there is no patience, and kill those that have not after so many seconds."""
+def shut_down(
+    pipes: Sequence[Connection | None], processes: Sequence[BaseProcess], patience: float = WORKER_GRACE_S
+) -> None:
+    """Ask every worker to close, unless `patience` is 0, and kill those alive after `patience` seconds."""
     open_pipes = [pipe for pipe in pipes if pipe is not None]
     for pipe in open_pipes if patience else ():
         with suppress(OSError):
@@ -85,7 +87,7 @@ def _ended(pipes: Sequence[Connection | None], processes: Sequence[BaseProcess],
     _join(processes, patience)
     for process in processes:
         process.kill()
-    _join(processes, PATIENCE)
+    _join(processes, WORKER_GRACE_S)
     for pipe in open_pipes:
         pipe.close()
 

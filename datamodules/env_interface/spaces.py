@@ -1,4 +1,4 @@
-"""From Gymnasium's spaces to plain data, and between its arrays and the numbers that policies see and say."""
+"""Convert Gymnasium's spaces to SpaceSpec, and observations and actions between Gymnasium and policies."""
 
 from collections.abc import Callable
 
@@ -6,8 +6,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
-from datamodules.core.errors import UsageError
-from datamodules.core.types import ActionKind, Spaces
+from datamodules.core.errors import ConfigurationError
+from datamodules.core.types import ActionType, SpaceSpec
 
 Array = np.ndarray
 
@@ -15,41 +15,41 @@ DISTINCT = 256
 """Fewest float32 numbers between the bounds of an action's part: with fewer it cannot be rescaled to [-1, 1]."""
 
 
-def spaces_of(observation: gym.Space, action: gym.Space, *, name: str) -> Spaces:
-    """What an environment shows and takes, as plain data.
+def to_space_spec(observation: gym.Space, action: gym.Space, *, name: str) -> SpaceSpec:
+    """Convert observation and action space to plain data.
 
     Observations: Box of floats becomes float32, of uint8 stays uint8, of other integers becomes int64, and of shape
     `()` gets the shape `(1,)`; Discrete becomes one-hot float32 `[n]`; MultiDiscrete and MultiBinary become float32.
     `obs_high` is the largest value of bytes, if below 255, and of images (`obs_bound`).
-    Actions: Box with finite bounds, Discrete, MultiDiscrete of one dimension, MultiBinary; the shape of an action is
-    always flat, and the parts of a Box whose bounds are equal are left out (`action_writer` fills them in).
+    Actions: Box with finite bounds, Discrete, MultiDiscrete of one dimension, MultiBinary; actions are flat, and the
+    parts of a Box whose bounds are equal are left out (`make_action_encoder` fills them in).
 
     Args:
-        name: the environment, for messages.
+        name: name of the environment in messages.
 
-    Raises: UsageError for every other space.
+    Raises: ConfigurationError for every other space.
     """
     obs_shape, obs_dtype = _observation(observation, name)
     kind, sizes, low, high, start = _action(action, name)
-    spaces = Spaces(
+    spaces = SpaceSpec(
         obs_shape=obs_shape,
         obs_dtype=obs_dtype,
-        action_kind=kind,
+        action_type=kind,
         action_sizes=sizes,
         action_low=low,
         action_high=high,
         action_start=start,
-        agents=1,
+        num_agents=1,
     )
     bound = obs_bound(observation) if isinstance(observation, Box) else None
     return spaces if bound is None else {**spaces, "obs_high": bound}
 
 
 def obs_bound(space: Box) -> float | None:
-    """The largest value of observations that networks are to see from 0 to 1, where their dtype does not tell it.
+    """Return the largest observation value that networks scale to 1, if the dtype does not determine it.
 
-    That is of bytes below 255, such as the category codes of a grid; of images (two dimensions or more) in other whole
-    numbers from 0 to at most 255; and 255 of images in floating-point numbers with exactly these bounds.
+    It exists for bytes below 255, such as the category codes of a grid; for images (two dimensions or more) of other
+    integers from 0 to at most 255; and is 255 for floating-point images with exactly the bounds 0 and 255.
     """
     low, high = float(space.low.min(initial=0)), float(space.high.max(initial=0))
     if space.dtype == np.uint8:
@@ -68,16 +68,16 @@ def _observation(space: gym.Space, name: str) -> tuple[tuple[int, ...], str]:
             return (int(space.n),), "float32"
         case MultiDiscrete() | MultiBinary():
             return space.shape, "float32"
-    cure = "write a gymnasium.ObservationWrapper that shows one of these"
+    cure = "write a gymnasium.ObservationWrapper with one of these"
     if space.is_np_flattenable:
         cure = "register the environment with gymnasium.wrappers.FlattenObservation around it"
-    raise UsageError(
-        f"{name} shows a {type(space).__name__} observation, and only Box, Discrete, MultiDiscrete and MultiBinary are "
-        f"taken: {cure}."
+    raise ConfigurationError(
+        f"{name} has a {type(space).__name__} observation, but only Box, Discrete, MultiDiscrete and MultiBinary are "
+        f"supported: {cure}."
     )
 
 
-def _action(space: gym.Space, name: str) -> tuple[ActionKind, list[int], list[float], list[float], list[int]]:
+def _action(space: gym.Space, name: str) -> tuple[ActionType, list[int], list[float], list[float], list[int]]:
     match space:
         case Discrete():
             return "discrete", [int(space.n)], [], [], [int(space.start)]
@@ -91,31 +91,31 @@ def _action(space: gym.Space, name: str) -> tuple[ActionKind, list[int], list[fl
             free = free_parts(low, high, whole=_whole(space), name=name)
             return "continuous", [], low[free].tolist(), high[free].tolist(), []
         case Box():
-            raise UsageError(
+            raise ConfigurationError(
                 f"{name} takes actions in a Box of shape {space.shape} without finite bounds: give its action space "
                 "finite bounds, for example with gymnasium.wrappers.TransformAction."
             )
-    raise UsageError(
-        f"{name} takes actions in a {type(space).__name__} of shape {space.shape}, and only Box, Discrete, "
-        "MultiDiscrete of one dimension and MultiBinary are taken: write a "
+    raise ConfigurationError(
+        f"{name} takes actions in a {type(space).__name__} of shape {space.shape}, but only Box, Discrete, "
+        "MultiDiscrete of one dimension and MultiBinary are supported: write a "
         "gymnasium.ActionWrapper that offers one of these."
     )
 
 
 def free_parts(low: Array, high: Array, *, name: str, whole: bool = False) -> Array:
-    """Which parts of a continuous action can vary, bool `[parts]`.
+    """Return which parts of a continuous action can vary, bool `[parts]`.
 
     Args:
         low, high: bounds, float64 `[parts]`.
-        name: the environment, for messages.
-        whole: the action is made of whole numbers.
+        name: name of the environment in messages.
+        whole: whether the action consists of integers.
 
-    Raises: UsageError if none can, and for a range that float32 cannot rescale.
+    Raises: ConfigurationError if no part can vary, and for a range that float32 cannot rescale.
     """
     free = low < high
     if not free.any():
-        raise UsageError(
-            f"{name} takes actions with nothing to choose: their lower bounds {low.tolist()} are not below"
+        raise ConfigurationError(
+            f"{name} has actions without a choice: their lower bounds {low.tolist()} are not below"
             f" the upper bounds {high.tolist()}. Change the bounds of its action space."
         )
     for part in free.nonzero()[0]:
@@ -126,28 +126,28 @@ def free_parts(low: Array, high: Array, *, name: str, whole: bool = False) -> Ar
                 2 * (bounds[1] - bounds[0]) if whole else DISTINCT
             )
         if not fine:
-            raise UsageError(
+            raise ConfigurationError(
                 f"{name} takes actions from {bounds[0]:g} to {bounds[1]:g} in part {part}, a range that float32 cannot"
                 " rescale: give the environment an action space such as [-1, 1] with"
-                " gymnasium.wrappers.RescaleAction or a wrapper of yours."
+                " gymnasium.wrappers.RescaleAction or your own wrapper."
             )
     return free
 
 
-def without_constants(spaces: Spaces, name: str) -> Spaces:
-    """Leave out the parts of a continuous action whose bounds are equal, as `spaces_of` does.
+def without_constants(spaces: SpaceSpec, name: str) -> SpaceSpec:
+    """Remove the parts of a continuous action whose bounds are equal, as `to_space_spec` does.
 
-    Raises: UsageError as `free_parts` does.
+    Raises: ConfigurationError as `free_parts` does.
     """
-    if spaces["action_kind"] != "continuous":
+    if spaces["action_type"] != "continuous":
         return spaces
     low, high = (np.asarray(spaces[bound], dtype=np.float64) for bound in ("action_low", "action_high"))
     free = free_parts(low, high, name=name)
     return {**spaces, "action_low": low[free].tolist(), "action_high": high[free].tolist()}
 
 
-def observation_reader(space: gym.Space) -> Callable[[Array], Array]:
-    """A function from one or many observations of `space` to numbers `[*obs_shape]` or `[B, *obs_shape]`.
+def make_obs_decoder(space: gym.Space) -> Callable[[Array], Array]:
+    """Return a function that converts one or several observations of `space` to `[*obs_shape]` or `[B, *obs_shape]`.
 
     Discrete becomes one-hot rows; a Box of shape `()` gets a dimension of size 1.
     """
@@ -157,12 +157,12 @@ def observation_reader(space: gym.Space) -> Callable[[Array], Array]:
     return np.asarray if space.shape else lambda array: np.asarray(array)[..., None]
 
 
-def action_writer(space: gym.Space) -> Callable[[Array], Array]:
-    """A function from actions of a policy (`[B]` or `[B, parts]`, 0-based, unclipped) to batched actions of `space`.
+def make_action_encoder(space: gym.Space) -> Callable[[Array], Array]:
+    """Return a function from policy actions (`[B]` or `[B, parts]`, 0-based, unclipped) to batched actions of `space`.
 
-    Clips a Box action to its bounds, fills in its constant parts, adds the first value of discrete parts, restores
-    shape and dtype. Whole numbers of a Box share its range evenly: of n of them each is what 1/n of the range becomes.
-    The result never shares a buffer with an earlier step, so that an environment may keep it.
+    It clips a Box action to its bounds, fills in its constant parts, adds the first value of discrete parts, and
+    restores shape and dtype. Integers of a Box share its range evenly: each of n integers covers 1/n of it. The result
+    never shares memory with an earlier step, so that an environment may keep it.
     """
     shape, dtype = space.shape or (), space.dtype
     if isinstance(space, Box):
@@ -201,5 +201,5 @@ def _whole(space: Box) -> bool:
 
 
 def _distinct(first: np.float32, last: np.float32) -> float:
-    """About how many float32 numbers lie between two, counted where they are furthest apart."""
+    """Return approximately how many float32 numbers lie between two, at the coarsest spacing."""
     return float((last - first) / np.spacing(max(abs(first), abs(last))))

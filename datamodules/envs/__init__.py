@@ -1,36 +1,35 @@
-"""Environments that run on the device: one file each, pure batched functions of a state (a `TensorEnv`).
+"""On-device environments, one file or folder each: pure batched functions of a state (a `TorchFuncEnv`).
 
-To add one: write its class in a file of its own, with nothing imported from the other environments, and register it
-below under an id. `python -m app fit --data.env YourId-v0` then runs it on the device, `gymnasium.make` and
-`gymnasium.make_vec` run it anywhere else, and the contract tests find it by themselves. `snake_board` and
-`snake_rewards` belong to `snake`, `vector_fields` to `dynamical`, and `as_gymnasium` holds the two adapters.
-`cartpole_positions`, `cartpole_force` and `atari` are ordinary Gymnasium environments.
+To add one, write its class in its own file, without imports of other environments, and register it below under an id.
+`python -m app fit --data.env YourId-v0` then runs it on the device, `gymnasium.make` and `gymnasium.make_vec` run it in
+other programs, and the contract tests find it. `functional_torch_env` holds the two Gymnasium adapters; `cartpole` and
+`atari` hold ordinary Gymnasium environments.
 """
 
 import gymnasium
 
 gymnasium.register(
     "Snake-v0",
-    entry_point="datamodules.envs.functional_torch_env:SingleEnv",
-    vector_entry_point="datamodules.envs.functional_torch_env:BatchEnv",
+    entry_point="datamodules.envs.functional_torch_env:FunctionalTorchEnv",
+    vector_entry_point="datamodules.envs.functional_torch_env:FunctionalTorchVectorEnv",
     kwargs={"tensor_env": "datamodules.envs.snake.env.Snake"},
 )
 gymnasium.register(
     "Trading-v0",
-    entry_point="datamodules.envs.functional_torch_env:SingleEnv",
-    vector_entry_point="datamodules.envs.functional_torch_env:BatchEnv",
+    entry_point="datamodules.envs.functional_torch_env:FunctionalTorchEnv",
+    vector_entry_point="datamodules.envs.functional_torch_env:FunctionalTorchVectorEnv",
     kwargs={"tensor_env": "datamodules.trading.env.Trading"},
 )
 gymnasium.register(
     "FourRooms-v0",
-    entry_point="datamodules.envs.functional_torch_env:SingleEnv",
-    vector_entry_point="datamodules.envs.functional_torch_env:BatchEnv",
+    entry_point="datamodules.envs.functional_torch_env:FunctionalTorchEnv",
+    vector_entry_point="datamodules.envs.functional_torch_env:FunctionalTorchVectorEnv",
     kwargs={"tensor_env": "datamodules.envs.four_rooms.FourRooms"},
 )
 gymnasium.register(
     "FetchAndDeliver-v0",
-    entry_point="datamodules.envs.functional_torch_env:SingleEnv",
-    vector_entry_point="datamodules.envs.functional_torch_env:BatchEnv",
+    entry_point="datamodules.envs.functional_torch_env:FunctionalTorchEnv",
+    vector_entry_point="datamodules.envs.functional_torch_env:FunctionalTorchVectorEnv",
     kwargs={"tensor_env": "datamodules.envs.four_rooms.FetchAndDeliver"},
 )
 gymnasium.register("CartPolePositions-v0", entry_point="datamodules.envs.cartpole:CartPolePositions")
@@ -50,7 +49,7 @@ for _id, _system in {
 }.items():
     gymnasium.register(
         _id,
-        entry_point="datamodules.envs.functional_torch_env:SingleEnv",
-        vector_entry_point="datamodules.envs.functional_torch_env:BatchEnv",
-        kwargs={"tensor_env": "datamodules.envs.dynamical_systems.env.Dynamical", "system": _system},
+        entry_point="datamodules.envs.functional_torch_env:FunctionalTorchEnv",
+        vector_entry_point="datamodules.envs.functional_torch_env:FunctionalTorchVectorEnv",
+        kwargs={"tensor_env": "datamodules.envs.dynamical_systems.env.DynamicalSystemEnv", "system": _system},
     )

@@ -1,4 +1,4 @@
-"""Atari games as the papers on deep Q-networks play them; they need the extra `atari`."""
+"""Atari games with the preprocessing of the DQN papers; requires the extra `atari`."""
 
 from importlib.util import find_spec
 from typing import Any
@@ -6,31 +6,31 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation, TransformReward
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 
 NEEDED = {"ale_py": "the games", "cv2": "scaling their frames"}
 
 
 class Atari(gym.Wrapper):
-    """A game in grey frames of 84x84 bytes, the newest four of them stacked: observations uint8 `[4, 84, 84]`.
+    """Atari game with observations of the newest four grey frames of 84x84 bytes, stacked: uint8 `[4, 84, 84]`.
 
-    An action is repeated for four frames, of which the last two are merged by their maximum; an episode begins with up
-    to thirty frames of nothing and ends with the game, not with a life; rewards are clipped to their sign.
+    An action is repeated for four frames, the last two of which are merged by their maximum; an episode begins with up
+    to thirty no-op frames and ends with the game, not with a life; rewards are clipped to their sign.
 
     Args:
-        game: the id that ale_py registers.
-        kwargs: of the game, `render_mode` among them.
+        game: id registered by ale_py.
+        kwargs: arguments of the game, including `render_mode`.
 
-    Raises: UsageError if ale_py or OpenCV is not installed.
+    Raises: ConfigurationError if ale_py or OpenCV is not installed.
 
-    Source: Mnih et al. 2015, doi:10.1038/nature14236, Methods; whole games as in Machado et al. 2018, arXiv:1709.06009,
-    section 4.1, but without sticky actions.
+    Source: Mnih et al. 2015, doi:10.1038/nature14236, Methods; whole games as in Machado et al. 2018,
+    arXiv:1709.06009, section 4.1, but without sticky actions.
     """
 
     def __init__(self, game: str = "ALE/Pong-v5", **kwargs: Any) -> None:
         for module, purpose in NEEDED.items():
             if find_spec(module) is None:
-                raise UsageError(
+                raise ConfigurationError(
                     f"{game} needs {module} for {purpose}: pip install -e '.[atari]' in the project's folder."
                 )
         env = gym.make(f"ale_py:{game}", frameskip=1, repeat_action_probability=0.0, disable_env_checker=True, **kwargs)
@@ -39,5 +39,5 @@ class Atari(gym.Wrapper):
 
 
 def sign(reward: Any) -> float:
-    """-1, 0 or 1."""
+    """Return -1, 0 or 1."""
     return float(reward > 0) - float(reward < 0)

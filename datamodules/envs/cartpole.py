@@ -1,4 +1,4 @@
-"""CartPole pushed by any force, whose pole may swing all the way round: a system to explore, not a task."""
+"""Variants of CartPole: continuous force with a freely swinging pole, and observations without velocities."""
 
 import math
 from typing import Any
@@ -10,19 +10,19 @@ from gymnasium.spaces import Box
 from numpy.typing import NDArray
 
 RIGHT = 1
-"""CartPole's action that adds the force as it is."""
+"""CartPole's action that applies the force with positive sign."""
 
 
 class CartPoleForce(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
-    """The pole of Gymnasium's CartPole, its physics unchanged, under a force that is chosen freely.
+    """Pole of Gymnasium's CartPole, with unchanged physics and a continuous force.
 
-    Actions `[1]` are the force in units of CartPole's own 10 N, clipped to [-1, 1]; it is held for a step of 0.02 s.
+    Actions `[1]` are the force in units of CartPole's 10 N, clipped to [-1, 1] and held for a step of 0.02 s.
     Observations `[3]` are the cosine and sine of the pole's angle, which is 0 upright, and its velocity in rad/s. They
-    are the whole state of the pole: how it accelerates depends neither on where the cart is nor on how fast. Nothing
-    terminates, and a step pays 1 as it does while CartPole balances.
+    are the complete state of the pole: its acceleration depends neither on the cart's position nor on its velocity.
+    Episodes never terminate, and each step has reward 1, as in CartPole.
 
     Args:
-        kwargs: those of CartPole-v1, `render_mode` among them.
+        kwargs: arguments of CartPole-v1, including `render_mode`.
     """
 
     metadata = CartPoleEnv.metadata
@@ -38,19 +38,19 @@ class CartPoleForce(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Nearly upright and at rest, as CartPole begins."""
+        """Reset to a nearly upright pole at rest, as CartPole does."""
         super().reset(seed=seed)
         self.cartpole.reset(seed=seed, options=options)
         return self._shown(), {}
 
     def step(self, action: NDArray[np.float32]) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
-        """Push for a step."""
+        """Apply the force for one step."""
         self.cartpole.force_mag = self.largest * float(np.clip(action[0], -1.0, 1.0))
         _, reward, terminated, truncated, info = self.cartpole.step(RIGHT)
         return self._shown(), float(reward), terminated, truncated, info
 
     def render(self) -> Any:
-        """CartPole's picture."""
+        """Return CartPole's rendering."""
         return self.cartpole.render()
 
     def close(self) -> None:
@@ -64,17 +64,17 @@ class CartPoleForce(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
 
 
 VISIBLE = [0, 2]
-"""Of CartPole's observation: the cart's position in metres and the pole's angle in radians."""
+"""Indices in CartPole's observation: the cart's position in metres and the pole's angle in radians."""
 
 
 class CartPolePositions(gym.ObservationWrapper):
     """CartPole-v1 with observations `[2]`, its dynamics, rewards and time limit of 500 steps unchanged.
 
-    Without memory a policy cannot tell which way the pole is falling. Source: Wierstra et al. 2007,
+    A policy without memory cannot observe in which direction the pole is falling. Source: Wierstra et al. 2007,
     doi:10.1007/978-3-540-74690-4_71, section 4, for pole balancing with incomplete state.
 
     Args:
-        kwargs: those of CartPole-v1, `render_mode` among them.
+        kwargs: arguments of CartPole-v1, including `render_mode`.
     """
 
     def __init__(self, **kwargs: Any) -> None:
@@ -84,5 +84,5 @@ class CartPolePositions(gym.ObservationWrapper):
         self.observation_space = Box(whole.low[VISIBLE], whole.high[VISIBLE], dtype=np.float32)
 
     def observation(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The visible part."""
+        """Return position and angle."""
         return observation[VISIBLE]

@@ -1,4 +1,4 @@
-"""Four rooms joined by four hallways: the grid world on which options are told from flat policies."""
+"""Four rooms joined by four hallways: the grid world on which options are compared with flat policies."""
 
 from collections.abc import Sequence
 from itertools import permutations
@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from datamodules.core.errors import UsageError
-from datamodules.core.types import Spaces, State
+from datamodules.core.errors import ConfigurationError
+from datamodules.core.types import SpaceSpec, State
 
 PLAN = """
 #############
@@ -40,49 +40,49 @@ EVERY_DELIVERY = tuple(permutations(range(len(MIDDLES)), 2))
 
 
 class Rooms:
-    """A walker in the four rooms: what `FourRooms` and `FetchAndDeliver` have in common.
+    """Base class of `FourRooms` and `FetchAndDeliver`: an agent that walks in four rooms.
 
-    Actions: 0 up, 1 right, 2 down, 3 left; into a wall, the walker stays. With probability `slip` it moves to a free
-    neighbouring cell instead, all equally likely. An episode reports `success`.
+    Actions: 0 up, 1 right, 2 down, 3 left; a move into a wall has no effect. With probability `slip` the agent moves to
+    a uniformly drawn free neighbouring cell instead. An episode reports `success`.
 
     Args:
-        shown: numbers in an observation.
-        slip: probability that a step goes astray, in [0, 1].
+        shown: length of an observation.
+        slip: probability of a random move, in [0, 1].
         time_limit: steps after which an episode is truncated.
     """
 
-    episode_keys = ("success",)
+    episode_stat_keys = ("success",)
     obs_bounds = (0.0, 1.0)
 
     def __init__(self, shown: int, slip: float, time_limit: int) -> None:
         name = type(self).__name__
         if not 0 <= slip <= 1:
-            raise UsageError(f"{name} has slip {slip}; choose a probability from 0 to 1.")
+            raise ConfigurationError(f"{name} has slip {slip}; choose a probability from 0 to 1.")
         if time_limit < 1:
-            raise UsageError(f"{name} has time_limit {time_limit}; choose at least 1 step.")
-        self.slip, self.time_limit, self.shortest_truncation = slip, time_limit, time_limit
-        self.spaces = Spaces(
+            raise ConfigurationError(f"{name} has time_limit {time_limit}; choose at least 1 step.")
+        self.slip, self.time_limit, self.min_truncation_step = slip, time_limit, time_limit
+        self.spaces = SpaceSpec(
             obs_shape=(shown,),
             obs_dtype="float32",
-            action_kind="discrete",
+            action_type="discrete",
             action_sizes=[len(MOVES)],
             action_low=[],
             action_high=[],
             action_start=[0],
-            agents=1,
+            num_agents=1,
         )
         self._tables: dict[torch.device, dict[str, Tensor]] = {}
         self._host = _tables()
 
     def walk(self, cell: Tensor, action: Tensor, noise: Tensor) -> Tensor:
-        """The cells `[B]` after a step; of the uniforms `[B, 3]` the last two say whether it goes astray, and where."""
+        """Return the cells `[B]` after a step; the last two of the uniforms `[B, 3]` draw slip and direction."""
         device = action.device
         way = (noise[:, 2] * self._table("ways", device)[cell]).long()
         astray, meant = self._table("around", device)[cell, way], self._table("after", device)[cell, action]
         return torch.where(noise[:, 1] < self.slip, astray, meant)
 
     def info(self, state: State) -> dict[str, Tensor]:
-        """Whether the walker did what it was to do, `[B]`."""
+        """Return whether the agent succeeded, `[B]`."""
         return {"success": state["success"].float()}
 
     def _table(self, name: str, device: torch.device) -> Tensor:
@@ -92,20 +92,20 @@ class Rooms:
 
 
 class FourRooms(Rooms):
-    """A walk to a goal cell as a `TensorEnv`; reward 1 on arrival, which terminates the episode.
+    """Navigation to a goal cell as a `TorchFuncEnv`; reward 1 at the goal, which terminates the episode.
 
-    It starts in any cell but the goal. Observation: the cell, one-hot, float32 `[104]`; the goal is not shown. See
-    `Rooms` for how it walks.
+    The agent starts in any cell but the goal. Observation: the cell, one-hot, float32 `[104]`, without the goal. See
+    `Rooms` for its moves.
 
     Args:
         goal: number of the goal cell, 0 to 103 (see `CELLS`).
-        slip: probability that a step goes astray, in [0, 1].
+        slip: probability of a random move, in [0, 1].
         time_limit: steps after which an episode is truncated.
 
-    Raises: UsageError if an argument is out of range.
+    Raises: ConfigurationError if an argument is out of range.
 
-    Source: Sutton, Precup and Singh 1999, doi:10.1016/S0004-3702(99)00052-1, section 4, as Bacon, Harb and Precup 2017,
-    arXiv:1609.05140, section 5.1, use it: there the goal is the hallway 62, until it moves.
+    Source: Sutton, Precup and Singh 1999, doi:10.1016/S0004-3702(99)00052-1, section 4, as in Bacon, Harb and Precup
+    2017, arXiv:1609.05140, section 5.1, where the goal is the hallway 62 until it moves.
     """
 
     noise_size = 3
@@ -115,44 +115,45 @@ class FourRooms(Rooms):
         self.move_goal_(goal)
 
     def move_goal_(self, goal: int) -> None:
-        """Put the goal elsewhere from the next step on, wherever these environments run.
+        """Move the goal from the next step on, on whatever device these environments run.
 
-        Raises: UsageError if there is no such cell.
+        Raises: ConfigurationError if there is no such cell.
         """
         if not 0 <= goal < len(CELLS):
-            raise UsageError(f"FourRooms has no cell {goal} for its goal; choose from 0 to {len(CELLS) - 1}.")
+            raise ConfigurationError(f"FourRooms has no cell {goal} for its goal; choose from 0 to {len(CELLS) - 1}.")
         for tables in (self._host, *self._tables.values()):
             tables["goal"].fill_(goal)
 
     def initial(self, noise: Tensor) -> State:
-        """First states from uniforms `[B, 3]`, of which the first places the walker."""
+        """Return initial states from uniforms `[B, 3]`, the first of which draws the cell."""
         rank = (noise[:, 0] * (len(CELLS) - 1)).long()
         cell = rank + (rank >= self._table("goal", noise.device))
         return {"cell": cell, "step": torch.zeros_like(cell), "success": torch.zeros_like(cell, dtype=torch.bool)}
 
     def transition(self, state: State, action: Tensor, noise: Tensor) -> tuple[State, Tensor, Tensor, Tensor]:
-        """One step for actions `[B]`, with the uniforms `[B, 3]` of `walk`."""
+        """Step with actions `[B]` and the uniforms `[B, 3]` of `walk`."""
         cell, step = self.walk(state["cell"], action, noise), state["step"] + 1
         success = cell == self._table("goal", cell.device)
         return {"cell": cell, "step": step, "success": success}, success.float(), success, step >= self.time_limit
 
     def observation(self, state: State) -> Tensor:
-        """The cell, one-hot, `[B, 104]`."""
+        """Return the cell, one-hot, `[B, 104]`."""
         return F.one_hot(state["cell"], len(CELLS)).float()
 
 
 class FetchAndDeliver(Rooms):
-    """An item is fetched from the middle of one room and carried to that of another, as a `TensorEnv`.
+    """Transport of an item from the middle of one room to that of another, as a `TorchFuncEnv`.
 
-    Reward 1 on delivery, which terminates the episode; none for the item, which is taken by walking onto it. The walker
-    starts in any cell. Observation, float32 `[113]`: the cell, the item's room and the room it is wanted in, each
-    one-hot, and whether the item is carried. See `Rooms` for how it walks.
+    Reward 1 on delivery, which terminates the episode; none for the item, which is picked up by entering its cell. The
+    agent starts in any cell. Observation, float32 `[113]`: the cell, the item's room and its target room, each one-hot,
+    and whether the item is carried. See `Rooms` for the moves.
 
     Args:
-        deliveries: pairs of rooms, from and to, of which each episode draws one; all twelve unless given.
-        slip, time_limit: as of `Rooms`.
+        deliveries: pairs of rooms, from and to, from which each episode draws one; all twelve by default.
+        slip: probability of a random move, in [0, 1].
+        time_limit: steps after which an episode is truncated.
 
-    Raises: UsageError if an argument is out of range.
+    Raises: ConfigurationError if an argument is out of range.
     """
 
     noise_size = 4
@@ -166,13 +167,13 @@ class FetchAndDeliver(Rooms):
         super().__init__(len(CELLS) + 2 * len(MIDDLES) + 1, slip, time_limit)
         wrong = [list(pair) for pair in deliveries if tuple(pair) not in EVERY_DELIVERY]
         if wrong or not deliveries:
-            raise UsageError(
+            raise ConfigurationError(
                 f"FetchAndDeliver has deliveries {wrong}; give pairs of two different rooms from 0 to 3, like [0, 3]."
             )
         self._host |= {"deliveries": torch.tensor([list(pair) for pair in deliveries]), "middle": torch.tensor(MIDDLES)}
 
     def initial(self, noise: Tensor) -> State:
-        """First states from uniforms `[B, 4]`: the first places the walker, the last draws the delivery."""
+        """Return initial states from uniforms `[B, 4]`: the first draws the cell, the last the delivery."""
         deliveries = self._table("deliveries", noise.device)
         origin, target = deliveries[(noise[:, 3] * len(deliveries)).long()].unbind(1)
         cell = (noise[:, 0] * len(CELLS)).long()
@@ -181,7 +182,7 @@ class FetchAndDeliver(Rooms):
         return where | {"carries": no, "success": no.clone()}
 
     def transition(self, state: State, action: Tensor, noise: Tensor) -> tuple[State, Tensor, Tensor, Tensor]:
-        """One step for actions `[B]`, with the first three of the uniforms `[B, 4]` for `walk`."""
+        """Step with actions `[B]`, with the first three of the uniforms `[B, 4]` for `walk`."""
         cell, step = self.walk(state["cell"], action, noise), state["step"] + 1
         middle = self._table("middle", cell.device)
         success = state["carries"] & (cell == middle[state["target"]])
@@ -190,13 +191,13 @@ class FetchAndDeliver(Rooms):
         return state, success.float(), success, step >= self.time_limit
 
     def observation(self, state: State) -> Tensor:
-        """The cell, the item's room, the room it is wanted in, and whether it is carried, `[B, 113]`."""
+        """Return the cell, the item's room, its target room, and whether it is carried, `[B, 113]`."""
         rooms = [F.one_hot(state[name], len(MIDDLES)) for name in ("origin", "target")]
         return torch.cat([F.one_hot(state["cell"], len(CELLS)), *rooms, state["carries"].unsqueeze(1)], 1).float()
 
 
 def _tables() -> dict[str, Tensor]:
-    """The goal, the cell after each move `[104, 4]`, the free neighbours `[104, 4]` and how many there are `[104]`."""
+    """Return goal, cell after each move `[104, 4]`, free neighbours `[104, 4]` and their number `[104]`."""
     number = {place: index for index, place in enumerate(CELLS)}
     after = [
         [number.get((row + down, column + right), index) for down, right in MOVES]

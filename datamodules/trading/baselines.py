@@ -1,6 +1,6 @@
-"""Policies that nobody has to train: what a trained one must be compared with, on the same days at the same costs.
+"""Baseline policies without training, for comparison on the same days at the same costs.
 
-Each is a path of weights `[bars]`; the weight of bar t depends on bars up to t alone.
+Each is a path of weights `[bars]`; the weight of bar t depends only on bars up to t.
 """
 
 from collections.abc import Iterator
@@ -10,35 +10,35 @@ import numpy as np
 from datamodules.trading.prices.price_files import Numbers, Prices, trailing
 
 TARGET = 0.10
-"""Volatility a year that `volatility_target` aims at."""
+"""Target volatility per year of `volatility_target`."""
 
 DRAWS, FEWEST = 200, 8
-"""Paths of `random_timing`: at most, and at least where the weights allow so many."""
+"""Maximum and minimum number of paths of `random_timing`; fewer if the weights do not allow the minimum."""
 
 
 def buy_and_hold(prices: Prices, bars_per_year: int = 252) -> Numbers:
-    """Everything invested, always."""
+    """Return a weight of 1 on all bars."""
     return np.ones(len(prices.close))
 
 
-def flat(prices: Prices, bars_per_year: int = 252) -> Numbers:
-    """Cash."""
+def all_cash(prices: Prices, bars_per_year: int = 252) -> Numbers:
+    """Return a weight of 0 on all bars."""
     return np.zeros(len(prices.close))
 
 
-def half(prices: Prices, bars_per_year: int = 252) -> Numbers:
-    """Half invested, rebalanced every bar."""
+def half_invested(prices: Prices, bars_per_year: int = 252) -> Numbers:
+    """Return a weight of 0.5, rebalanced every bar."""
     return np.full(len(prices.close), 0.5)
 
 
 def moving_average(prices: Prices, bars_per_year: int = 252) -> Numbers:
-    """Invested while the mean close of 50 bars is above that of 200."""
+    """Return 1 while the mean close of 50 bars is above that of 200, else 0."""
     short, long = (trailing(prices.close, length).mean(-1) for length in (50, 200))
     return (short > long).astype(np.float64)
 
 
 def momentum(prices: Prices, bars_per_year: int = 252) -> Numbers:
-    """Invested while the price rose over the year that ended a month ago: 12-1 (Jegadeesh and Titman 1993)."""
+    """Return 1 while the price rose over the year that ended a month ago: 12-1 (Jegadeesh and Titman 1993), else 0."""
     bars, year = len(prices.close), bars_per_year
     past = np.concatenate([np.full(year, prices.close[0]), prices.close])
     recent = year - max(1, bars_per_year // 12)
@@ -46,7 +46,7 @@ def momentum(prices: Prices, bars_per_year: int = 252) -> Numbers:
 
 
 def volatility_target(prices: Prices, bars_per_year: int = 252) -> Numbers:
-    """As much, at most everything, as gives a volatility of 10 % a year, by that of the last 60 bars."""
+    """Return the weight, at most 1, that gives 10 % volatility per year, by that of the last 60 bars."""
     returns = np.concatenate([[0.0], np.diff(np.log(prices.close))])
     yearly = trailing(returns, 60).std(-1) * bars_per_year**0.5
     return np.minimum(1.0, TARGET / np.maximum(yearly, 1e-6))
@@ -55,9 +55,9 @@ def volatility_target(prices: Prices, bars_per_year: int = 252) -> Numbers:
 def random_timing(weight: Numbers, seed: int = 0) -> Iterator[Numbers]:
     """Yield up to 200 paths that hold the weights of another one, `[bars]`, in the same order but at random times.
 
-    The path is closed to a ring and cut open elsewhere, so exposure, long and short alike, and limits are those of the
-    weights. Where it is cut, one trade is gained or lost: cuts are drawn among those that leave the sum of trades
-    within 2 %, or among the 8 that change it least where fewer do. Drift aside, that is the turnover.
+    The path is rotated by a random number of bars, so that exposure, long and short alike, and limits are unchanged.
+    The cut adds or removes one trade: cuts are drawn among those that change the sum of trades by at most 2 %, or among
+    the 8 that change it least if there are fewer. Apart from drift, the turnover is unchanged.
     """
     before = np.roll(weight, 1)
     turnover = np.abs(np.diff(weight, prepend=0.0)).sum()
@@ -70,8 +70,8 @@ def random_timing(weight: Numbers, seed: int = 0) -> Iterator[Numbers]:
 
 BASELINES = {
     "buy and hold": buy_and_hold,
-    "cash": flat,
-    "half invested": half,
+    "cash": all_cash,
+    "half invested": half_invested,
     "moving average 50/200": moving_average,
     "momentum 12-1": momentum,
     "volatility target 10 %": volatility_target,

@@ -1,4 +1,4 @@
-"""Trading data: one symbol's days to train, validate and test on, and accounts that trade them."""
+"""TradingDataModule: trading accounts with training, validation and test periods."""
 
 from typing import Any, cast
 
@@ -6,36 +6,36 @@ import torch
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 
-from datamodules.collect.evaluation import EpisodeDataset
-from datamodules.core.errors import UsageError
+from datamodules.collect.evaluation import EvaluationDataset
+from datamodules.core.errors import ConfigurationError
 from datamodules.core.required_values import require_values
-from datamodules.replay import ReplayData
+from datamodules.replay import ReplayDataModule
 from datamodules.trading.env import Trading
-from datamodules.trading.prices.sources import described
+from datamodules.trading.prices.sources import describe_source
 from datamodules.trading.prices.synthetic import known_regime
 from datamodules.trading.report import Report, report
-from datamodules.vector.func_vector_env import DeviceEnv
-from datamodules.vector.make_env import make_envs
+from datamodules.vector.func_vector_env import TensorVectorEnv
+from datamodules.vector.make_env import make_vector_env
 
 
-class TradingData(ReplayData):
-    """A replay of trading accounts. It trains on the first days, validates on later ones and tests on the last.
+class TradingDataModule(ReplayDataModule):
+    """Replay buffer of trading accounts, trained on the first days, validated on later ones and tested on the last.
 
-    What `validate` and every evaluation while training play is one pass over the validation days of every symbol,
-    greedily; `test` and `predict` play the test days. It says at the start which days these are.
+    `validate` and every evaluation during training play one pass over the validation days of every symbol, greedily;
+    `test` and `predict` play the test days. The periods are printed at the start.
 
     Args:
-        symbol: one name, several with commas between, or `all` for every file of a folder.
+        symbol: one name, several separated by commas, or `all` for every file of a folder.
         prices: a CSV or Parquet file, or a folder of them; without it the packaged S&P 500 index (`SPX`, `SPY`) or a
             synthetic market (`WALK`, `AR1`, `REGIMES`).
         synthetic: settings of the synthetic market.
         val_from: first day of validation; null: after 60 % of the bars.
         test_from: first day of test; null: after 80 % of the bars.
-        env: the environment's id.
-        env_kwargs: what else `datamodules.trading.env.Trading` takes, costs and limits among it.
-        replay: what `datamodules.replay.ReplayData` takes.
+        env: id of the environment.
+        env_kwargs: other arguments of `datamodules.trading.env.Trading`, including costs and limits.
+        replay: arguments of `datamodules.ReplayDataModule`.
 
-    Raises: UsageError for prices that cannot be used, and fewer environments than symbols.
+    Raises: ConfigurationError for prices that cannot be used, and fewer environments than symbols.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class TradingData(ReplayData):
         env_kwargs: dict[str, Any] | None = None,
         **replay: Any,
     ):
-        require_values("data", TradingData, locals())
+        require_values("data", TradingDataModule, locals())
         market = {"symbol": symbol, "prices": prices, "synthetic": synthetic}
         market |= {"val_from": val_from, "test_from": test_from}
         later = {"split": "val"} | (replay.pop("eval_env_kwargs", None) or {})
@@ -57,45 +57,47 @@ class TradingData(ReplayData):
         example = Trading(**self.env_kwargs)
         self.symbols, self._regime = len(example.prices), None if prices else known_regime(symbol, synthetic or {})
         if self.num_envs < self.symbols:
-            raise UsageError(f"data.num_envs is {self.num_envs}, fewer than the {self.symbols} symbols: raise it.")
-        self.eval_episodes = self.symbols  # each is traded once, whatever was asked for
+            raise ConfigurationError(
+                f"data.num_envs is {self.num_envs}, fewer than the {self.symbols} symbols: raise it."
+            )
+        self.eval_episodes = self.symbols  # each symbol is traded once, whatever the setting
         days = example.days.described(example.prices[0].time)
-        rank_zero_info(f"{described(symbol, prices)}, {example.bars_per_year} bars a year. It {days}.")
+        rank_zero_info(f"{describe_source(symbol, prices)}, {example.bars_per_year} bars a year. It {days}.")
 
-    def ruling(self) -> Tensor | None:
-        """Which regime ruled the bar of every environment's last decision while fitting, int64 `[B]`, None if unknown.
+    def active_regime(self) -> Tensor | None:
+        """Return the regime of the bar of every environment's last decision during `fit`, int64 `[B]`; None if unknown.
 
-        Without meaning where an episode has just begun.
+        Undefined in environments whose episode has just begun.
         """
         if self._regime is None or self.collector is None:
             return None
-        bar = self.collector.live.envs["bar"]
+        bar = self.collector.state.env_state["bar"]
         self._regime = self._regime.to(bar.device)
         return self._regime[bar - 1]
 
-    def test_dataloader(self) -> EpisodeDataset:
-        """The test days."""
+    def test_dataloader(self) -> EvaluationDataset:
+        """Return the dataset of episodes on the test days."""
         self.eval_env_kwargs = self.eval_env_kwargs | {"split": "test"}
         return super().test_dataloader()
 
-    def predict_dataloader(self) -> EpisodeDataset:
-        """The test days, with trajectories."""
+    def predict_dataloader(self) -> EvaluationDataset:
+        """Return the dataset of episodes on the test days, with trajectories."""
         self.eval_env_kwargs = self.eval_env_kwargs | {"split": "test"}
         return super().predict_dataloader()
 
     @torch.no_grad()
     def reports(self) -> list[Report]:
-        """The greedy agent beside the baselines, for every symbol, on the days that evaluations play."""
+        """Compare the greedy agent with the baselines, for every symbol, on the days of the evaluation."""
         assert self.trainer is not None
         device = self.trainer.strategy.root_device
-        envs = make_envs(self.env, self.symbols, env_kwargs=self.eval_env_kwargs, device=device)
-        env = cast(Trading, cast(DeviceEnv, envs).env)
+        envs = make_vector_env(self.env, self.symbols, env_kwargs=self.eval_env_kwargs, device=device)
+        env = cast(Trading, cast(TensorVectorEnv, envs).env)
         limits: dict[str, Any] = {"seed": 0, "max_steps": env.length}
-        episodes = EpisodeDataset(envs, self._actor, self.symbols, greedy=True, record=True, **limits)
+        episodes = EvaluationDataset(envs, self._actor, self.symbols, greedy=True, record=True, **limits)
         path = torch.zeros(self.symbols, env.length, dtype=torch.float64)  # nothing is held after ruin
-        for weights, lived in zip(path, episodes.play().trajectories, strict=True):
-            weights[: len(lived["action"])] = env.weight(lived["action"])
-        bars, gain = slice(env.first, env.first + env.length), env.on(torch.device("cpu")).gain
+        for weights, episode in zip(path, episodes.run().trajectories, strict=True):
+            weights[: len(episode["action"])] = env.weight(episode["action"])
+        bars, gain = slice(env.first, env.first + env.length), env.tables_on(torch.device("cpu")).gain
         shared: dict[str, Any] = {"costs": env.costs, "limits": env.limits, "bars_per_year": env.bars_per_year}
         symbols = zip(env.prices, gain, path, strict=True)
         return [report(prices, change, bars, weight, **shared) for prices, change, weight in symbols]

@@ -1,4 +1,4 @@
-"""What an account earned, what it risked, and how sure one can be of it."""
+"""Return, risk and confidence intervals of an account."""
 
 from typing import NamedTuple
 
@@ -7,18 +7,18 @@ import numpy as np
 from datamodules.trading.prices.price_files import Numbers
 
 LARGEST_BLOCK = 2**22
-"""Returns that a bootstrap holds at once, 32 MiB."""
+"""Number of returns that a bootstrap holds in memory at once, 32 MiB."""
 
 LEAST_DEVIATION = 1e-8
-"""Floor of a standard deviation a bar: the Sharpe ratio of cash is 0, not undefined."""
+"""Lower bound of a standard deviation per bar, so that the Sharpe ratio of cash is 0 instead of undefined."""
 
 
 class Performance(NamedTuple):
-    """Of one account over one window of days.
+    """Performance of one account over one period.
 
-    log_return: total.   cagr: growth a year.   sharpe: mean over deviation of simple returns, a year, cash earning
-    nothing.   drawdown: largest fall from a peak, as a part of it.   turnover: bought and sold, in equities a year.
-    cost: paid in all, in log equity.   exposure: mean absolute weight.
+    log_return: total.   cagr: growth per year.   sharpe: mean over deviation of simple returns, per year, with zero
+    return of cash.   drawdown: largest relative fall from a peak.   turnover: traded volume in equities per year.
+    cost: total cost, in log equity.   exposure: mean absolute weight.
     """
 
     log_return: float
@@ -33,7 +33,7 @@ class Performance(NamedTuple):
 def performance(
     growth: Numbers, weight: Numbers, traded: Numbers, cost: Numbers, *, bars_per_year: int = 252
 ) -> Performance:
-    """From log returns, weights, trades and costs of every bar `[bars]`, the last three as parts of the equity."""
+    """Compute from log returns, weights, trades and costs of every bar `[bars]`, the last three relative to equity."""
     years = len(growth) / bars_per_year
     equity = np.concatenate([[0.0], np.cumsum(growth)])
     return Performance(
@@ -48,7 +48,7 @@ def performance(
 
 
 def sharpe_ratio(returns: Numbers, bars_per_year: int = 252) -> Numbers:
-    """Mean over standard deviation along the last dimension, a year."""
+    """Return mean over standard deviation along the last dimension, annualised."""
     deviation = np.maximum(returns.std(-1), LEAST_DEVIATION)
     return np.asarray(returns.mean(-1) / deviation * bars_per_year**0.5)
 
@@ -56,12 +56,12 @@ def sharpe_ratio(returns: Numbers, bars_per_year: int = 252) -> Numbers:
 def sharpe_difference_interval(
     first: Numbers, second: Numbers, *, bars_per_year: int = 252, block: int = 20, draws: int = 1000, seed: int = 0
 ) -> tuple[float, float]:
-    """95 % interval of the difference of two Sharpe ratios over the same bars, by a circular block bootstrap.
+    """Return the 95 % interval of the difference of two Sharpe ratios on the same bars, by circular block bootstrap.
 
-    Both are drawn from the same blocks, so that what they share cancels; blocks keep what depends on the bars before.
+    Both are resampled with the same blocks, so that common effects cancel; blocks preserve serial dependence.
 
     Args:
-        first, second: simple returns, `[bars]`.   block: bars in a block.
+        first, second: simple returns, `[bars]`.   block: bars per block.
 
     Source: Politis and Romano 1992 for the circular blocks; percentiles, as in Ledoit and Wolf 2008, section 3.2.
     """

@@ -1,4 +1,4 @@
-"""An agent beside the baselines: the same days, the same costs, the same arithmetic."""
+"""Compare an agent with the baselines on the same days, with the same costs."""
 
 from typing import NamedTuple
 
@@ -16,11 +16,11 @@ AGENT, REFERENCE, RANDOM = "agent", "buy and hold", "random, equal turnover"
 
 
 class Report(NamedTuple):
-    """One symbol on one window: what the policies of every row did.
+    """Results of all policies for one symbol and one period.
 
-    rows: policy -> measure -> value, `Performance` and the interval of the Sharpe ratio minus buy and hold's; of the
-    random policies, which hold the agent's weights at random times (`random_timing`), the mean over up to 200 of them,
-    and where 95 % of them lie.
+    rows: policy -> measure -> value: `Performance` and the interval of the Sharpe ratio's difference to buy and hold;
+    for the random policies, which hold the agent's weights at random times (`random_timing`), the mean over up to 200
+    of them and their 95 % interval.
     equity: policy -> log equity after every bar `[bars]`.   weight: of the agent `[bars]`.   day: of the decisions.
     """
 
@@ -41,11 +41,12 @@ def report(
     limits: tuple[float, float],
     bars_per_year: int = 252,
 ) -> Report:
-    """Account for the agent's weights and for every baseline.
+    """Compute the accounts of the agent's weights and of every baseline.
 
     Args:
-        gain: of every bar of the symbol (`datamodules.trading.prices.lookup_tables.Tables.gain`).   bars: on which the agent decided.
-        weight: the agent's, one for each of them.   limits: of positions, for the baselines too.
+        gain: of every bar of the symbol (`datamodules.trading.prices.lookup_tables.Tables.gain`).   bars: bars on which
+            the agent decided.
+        weight: the agent's weight on each of them.   limits: position limits, also for the baselines.
     """
     paths = {AGENT: weight.double().cpu().numpy()}
     paths |= {name: path(prices, bars_per_year)[bars].clip(*limits) for name, path in BASELINES.items()}

@@ -1,7 +1,7 @@
-"""Six options of a trader, written by hand: enter long or short, leave, follow a trend, scalp, wait.
+"""Six scripted options of a trader: enter long or short, close, follow a trend, scalp, wait.
 
-An agent that learns when to use which takes them as its `scripted` options; the environment offers where each may begin
-as `option_mask`. They are functions of the environment's flat observation, whose first entries are these:
+An agent learns when to select each; the environment reports where each may start as `option_mask`. They are functions
+of the environment's flat observation, which begins with the following numbers.
 """
 
 import torch
@@ -10,40 +10,40 @@ from torch import Tensor
 from datamodules.trading.prices.features import NAMES
 
 POSITION = ("side", "size", "profit", "duration")
-"""Of the position: -1, 0 or 1; its weight at the close; log profit in ten percent; bars it is open, over 20."""
+"""Of the position: -1, 0 or 1; its weight at the close; log profit in ten percent; duration in bars, over 20."""
 
 PORTFOLIO = ("drawdown", "churn")
-"""Of the account: log equity below its peak, in ten percent; what was traded lately, a bar."""
+"""Of the account: log equity below its peak, in ten percent; recent trading volume per bar."""
 
 INDEX = {name: place for place, name in enumerate((*POSITION, *PORTFOLIO, *NAMES))}
-"""Where each number stands: position, portfolio, then the features of the latest bar."""
+"""Index of each number: position, account, then the features of the latest bar."""
 
 FLAT = 0.02
-"""A weight below this is no position."""
+"""Weights below this are no position."""
 
 TREND = 1.5
-"""A trend worth following: mean close of 10 bars over that of 20, in percent."""
+"""Smallest trend to follow: mean close of 10 bars over that of 20, in percent."""
 
 
-def seen(obs: Tensor, name: str) -> Tensor:
-    """One number of every observation `[B, numbers]`."""
+def feature(obs: Tensor, name: str) -> Tensor:
+    """Return one number of every observation `[B, numbers]`."""
     return obs[:, INDEX[name]]
 
 
-def ripening(age: Tensor, least: int, most: int, steepness: float) -> Tensor:
-    """Probability of ending that grows with age: 0.8 sigmoid(10 steepness (progress - 1/2)), 1 from `most` on."""
+def termination_ramp(age: Tensor, least: int, most: int, steepness: float) -> Tensor:
+    """Return a termination probability increasing with age: 0.8 sigmoid(10 steepness (progress - 1/2)), then 1."""
     progress = (age - least) / (most - least)
     growing = 0.8 * torch.sigmoid(10 * steepness * (progress - 0.5))
     return torch.where(age >= most, 1.0, growing).to(torch.float32)
 
 
 class TradingOption:
-    """What the six have in common: a scale for the learned action, and durations.
+    """Base class of the six options: the scale of the learned action, and durations.
 
     Args:
-        action_scale: largest weight that the option takes.
-        min_duration: fewest bars of the option.
-        max_duration: most bars of the option.
+        action_scale: largest weight of the option.
+        min_duration: minimum duration in bars.
+        max_duration: maximum duration in bars.
     """
 
     uses_actor = True
@@ -52,20 +52,20 @@ class TradingOption:
         self.action_scale, self.min_duration, self.max_duration = action_scale, min_duration, max_duration
 
     def initiation(self, obs: Tensor) -> Tensor:
-        """Whether it may start, bool `[B]`."""
+        """Return whether the option may start, bool `[B]`."""
         raise NotImplementedError
 
     def action(self, obs: Tensor, age: Tensor, actor_action: Tensor) -> Tensor:
-        """The weight to hold, `[B, 1]`."""
+        """Return the weight to hold, `[B, 1]`."""
         return self.action_scale * actor_action
 
     def termination(self, obs: Tensor, age: Tensor) -> Tensor:
-        """Probability of ending, `[B]`."""
+        """Return the termination probability, `[B]`."""
         raise NotImplementedError
 
 
 class OpenLong(TradingOption):
-    """From cash into a long position, unless the market has just run up; ends after 5 to 20 bars."""
+    """Option that opens a long position from cash, unless the market has just risen; ends after 5 to 20 bars."""
 
     side = 1.0
 
@@ -73,26 +73,26 @@ class OpenLong(TradingOption):
         super().__init__(action_scale, min_duration, max_duration)
 
     def initiation(self, obs: Tensor) -> Tensor:
-        """In cash, and the relative strength below 65 of 100 (above 35 to go short)."""
-        return (seen(obs, "size").abs() < FLAT) & (self.side * seen(obs, "rsi") < 0.3)
+        """Return True in cash if the relative strength is below 65 of 100 (above 35 for a short position)."""
+        return (feature(obs, "size").abs() < FLAT) & (self.side * feature(obs, "rsi") < 0.3)
 
     def action(self, obs: Tensor, age: Tensor, actor_action: Tensor) -> Tensor:
-        """The learned size, on this side."""
+        """Return the learned size with the option's sign."""
         return self.side * self.action_scale * actor_action.abs()
 
     def termination(self, obs: Tensor, age: Tensor) -> Tensor:
-        """Likelier with age."""
-        return ripening(age, self.min_duration, self.max_duration, 0.4)
+        """Return a probability that grows with age."""
+        return termination_ramp(age, self.min_duration, self.max_duration, 0.4)
 
 
 class OpenShort(OpenLong):
-    """From cash into a short position, unless the market has just fallen."""
+    """Option that opens a short position from cash, unless the market has just fallen."""
 
     side = -1.0
 
 
 class ClosePosition(TradingOption):
-    """Into cash, from any position."""
+    """Option that closes any position."""
 
     uses_actor = False
 
@@ -100,60 +100,60 @@ class ClosePosition(TradingOption):
         super().__init__(0.0, min_duration, max_duration)
 
     def initiation(self, obs: Tensor) -> Tensor:
-        """There is a position."""
-        return seen(obs, "size").abs() >= FLAT
+        """Return whether there is a position."""
+        return feature(obs, "size").abs() >= FLAT
 
     def action(self, obs: Tensor, age: Tensor, actor_action: Tensor) -> Tensor:
-        """Nothing held."""
+        """Return a weight of zero."""
         return torch.zeros_like(actor_action)
 
     def termination(self, obs: Tensor, age: Tensor) -> Tensor:
-        """When it is done."""
-        return torch.where(seen(obs, "size").abs() < FLAT / 2, 1.0, 0.02)
+        """Return 1 without a position, else 0.02."""
+        return torch.where(feature(obs, "size").abs() < FLAT / 2, 1.0, 0.02)
 
 
 class TrendFollow(TradingOption):
-    """With the trend of the mean closes of 10 and 20 bars, while it lasts."""
+    """Option that follows the trend of the mean closes of 10 and 20 bars."""
 
     def __init__(self, action_scale: float = 0.6, min_duration: int = 10, max_duration: int = 50):
         super().__init__(action_scale, min_duration, max_duration)
 
     def initiation(self, obs: Tensor) -> Tensor:
-        """A trend above 1.5 %, up or down."""
-        return seen(obs, "trend").abs() > TREND
+        """Return whether the trend is above 1.5 %, up or down."""
+        return feature(obs, "trend").abs() > TREND
 
     def action(self, obs: Tensor, age: Tensor, actor_action: Tensor) -> Tensor:
-        """The learned size, on the side of the trend."""
-        return self.action_scale * seen(obs, "trend").sign().unsqueeze(1) * actor_action.abs()
+        """Return the learned size with the sign of the trend."""
+        return self.action_scale * feature(obs, "trend").sign().unsqueeze(1) * actor_action.abs()
 
     def termination(self, obs: Tensor, age: Tensor) -> Tensor:
-        """Likely when the trend has halved."""
-        lasting = ripening(age, self.min_duration, self.max_duration, 0.3).clamp(max=0.15)
-        return torch.where(seen(obs, "trend").abs() < TREND / 2, 0.85, lasting)
+        """Return a high probability once the trend has halved."""
+        lasting = termination_ramp(age, self.min_duration, self.max_duration, 0.3).clamp(max=0.15)
+        return torch.where(feature(obs, "trend").abs() < TREND / 2, 0.85, lasting)
 
 
 class Scalp(TradingOption):
-    """A short long position after a fall; ends by itself once in cash."""
+    """Option that takes a brief long position after a fall; ends once in cash."""
 
     def __init__(self, action_scale: float = 1.0, min_duration: int = 5, max_duration: int = 15):
         super().__init__(action_scale, min_duration, max_duration)
 
     def initiation(self, obs: Tensor) -> Tensor:
-        """In cash, and the relative strength below 35 of 100."""
-        return (seen(obs, "size").abs() < FLAT) & (seen(obs, "rsi") < -0.3)
+        """Return True in cash if the relative strength is below 35 of 100."""
+        return (feature(obs, "size").abs() < FLAT) & (feature(obs, "rsi") < -0.3)
 
     def action(self, obs: Tensor, age: Tensor, actor_action: Tensor) -> Tensor:
-        """The learned size, long."""
+        """Return the learned size, long."""
         return self.action_scale * actor_action.abs()
 
     def termination(self, obs: Tensor, age: Tensor) -> Tensor:
-        """When nothing is held, and likelier with age."""
-        aging = ripening(age, self.min_duration, self.max_duration, 0.6)
-        return torch.where(seen(obs, "size").abs() < FLAT / 2, 1.0, aging)
+        """Return 1 without a position, else a probability that grows with age."""
+        aging = termination_ramp(age, self.min_duration, self.max_duration, 0.6)
+        return torch.where(feature(obs, "size").abs() < FLAT / 2, 1.0, aging)
 
 
 class Wait(TradingOption):
-    """Keeps what there is, and trades next to nothing; may begin anywhere."""
+    """Option that keeps the position with almost no trades; may start anywhere."""
 
     uses_actor = False
 
@@ -161,18 +161,18 @@ class Wait(TradingOption):
         super().__init__(0.0, min_duration, max_duration)
 
     def initiation(self, obs: Tensor) -> Tensor:
-        """Always."""
+        """Return True."""
         return torch.ones(len(obs), dtype=torch.bool, device=obs.device)
 
     def action(self, obs: Tensor, age: Tensor, actor_action: Tensor) -> Tensor:
-        """The weight as it is."""
-        return seen(obs, "size").unsqueeze(1).to(actor_action.dtype).expand_as(actor_action)
+        """Return the current weight."""
+        return feature(obs, "size").unsqueeze(1).to(actor_action.dtype).expand_as(actor_action)
 
     def termination(self, obs: Tensor, age: Tensor) -> Tensor:
-        """Likelier with age, and when a trend of 3 % calls."""
-        aging = ripening(age, self.min_duration, self.max_duration, 0.5).clamp(max=0.5)
-        return torch.where(seen(obs, "trend").abs() > 2 * TREND, 0.75, aging)
+        """Return a probability that grows with age and with a trend of 3 %."""
+        aging = termination_ramp(age, self.min_duration, self.max_duration, 0.5).clamp(max=0.5)
+        return torch.where(feature(obs, "trend").abs() > 2 * TREND, 0.75, aging)
 
 
-SIX = (OpenLong, OpenShort, ClosePosition, TrendFollow, Scalp, Wait)
-"""In the order of `option_mask`."""
+DEFAULT_OPTIONS = (OpenLong, OpenShort, ClosePosition, TrendFollow, Scalp, Wait)
+"""The options in the order of `option_mask`."""

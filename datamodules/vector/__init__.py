@@ -1,1 +1,1 @@
-"""Vector environments: one interface of tensors over Gymnasium, EnvPool and on-device environments."""
+"""Vector environments with tensors, from Gymnasium, EnvPool and on-device environments."""

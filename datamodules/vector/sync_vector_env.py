@@ -1,4 +1,4 @@
-"""Step Gymnasium environments one after the other in this process."""
+"""SerialVectorEnv: step Gymnasium environments one after the other in this process."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,8 +13,8 @@ from datamodules.env_interface.processes import MakeEnv
 Infos = dict[str, Any]
 
 
-def _add_kept(infos: Infos, info: Infos, row: int, num_envs: int) -> Infos:
-    """Add what is read of one environment's info: last observations as objects, masks as rows of an all-True array.
+def _collect_info(infos: Infos, info: Infos, row: int, num_envs: int) -> Infos:
+    """Add one environment's info: last observations as objects, masks as rows of an all-True array.
 
     Last observations are copied, because the reset that follows may write into the same array.
     """
@@ -28,14 +28,14 @@ def _add_kept(infos: Infos, info: Infos, row: int, num_envs: int) -> Infos:
     return infos
 
 
-class SyncEnvs(SyncVectorEnv):
-    """Environments one after the other in this process, reset in the step that ends their episode."""
+class SerialVectorEnv(SyncVectorEnv):
+    """Gymnasium's SyncVectorEnv with same-step autoreset."""
 
     def __init__(self, makers: Sequence[MakeEnv], autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP):
         super().__init__(makers, copy=False, autoreset_mode=autoreset_mode)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Infos]:
-        """As Gymnasium's, which asks for the mode at every environment and stacks what can be written in place."""
+        """Step as Gymnasium does, without a mode check per environment and without stacking arrays written in place."""
         if self.autoreset_mode is not AutoresetMode.SAME_STEP:
             return super().step(actions)
         infos: Infos = {}
@@ -44,13 +44,13 @@ class SyncEnvs(SyncVectorEnv):
             obs, self._rewards[row], terminated, truncated, info = env.step(action)
             require_shape(obs, shape, "an observation")
             if terminated or truncated:
-                _add_kept(infos, {"final_obs": obs}, row, self.num_envs)
+                _collect_info(infos, {"final_obs": obs}, row, self.num_envs)
                 obs, info = env.reset()
                 require_shape(obs, shape, "an observation")
             if info:
-                _add_kept(infos, info, row, self.num_envs)
+                _collect_info(infos, info, row, self.num_envs)
             self._observations[row], self._terminations[row], self._truncations[row] = obs, terminated, truncated
         return self._observations, self._rewards, self._terminations, self._truncations, infos
 
     def _add_info(self, vector_infos: Infos, env_info: Infos, env_num: int) -> Infos:
-        return _add_kept(vector_infos, env_info, env_num, self.num_envs) if env_info else vector_infos
+        return _collect_info(vector_infos, env_info, env_num, self.num_envs) if env_info else vector_infos

@@ -1,1 +1,1 @@
-"""Step Gymnasium environments in a pool of processes over shared memory. Imports no torch."""
+"""Vector environment of Gymnasium environments in worker processes with shared memory. Imports no torch."""

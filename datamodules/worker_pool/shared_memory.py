@@ -1,4 +1,4 @@
-"""Lay out arrays in memory that processes share."""
+"""Layout of arrays in shared memory."""
 
 import math
 import mmap
@@ -10,22 +10,22 @@ Array = np.ndarray
 
 
 Layout = dict[str, tuple[tuple[int, ...], Any]]
-"""Shape and dtype of every array that is shared."""
+"""Shape and dtype of every shared array."""
 
 
 class Shared(NamedTuple):
-    """What the parent and its workers share: arrays over one block of memory, for N environments and W workers.
+    """Arrays in shared memory between the parent and its workers, for N environments and W workers.
 
     obs, final_obs: `[N, *obs]`.   action: `[N, *action]`, as the environment takes it.   action_mask: `[N, n]` bool.
-    outcome: `[N, 8]` bytes, in one piece so that one copy moves them: reward as float32, terminated, truncated, valid
-        (False where the step failed and the observation begins a new episode).
-    masked: `[N]`, whether the last reset brought a mask.   seed: `[N]` for the next reset, -1 for none.
-    current: `[W]`, the environment each worker is busy with, -1 for none.   call: `[W]`, with which of `CALLS`.
-    served: `[W]`, orders each worker has begun, 0 until its environments are made: with `current` and `call` it tells
-        one call of an environment from the next.   failures: `[W]`, environments each has made anew.
-    owed: `[W]`, whether the order that each has begun last is still to be served.
+    outcome: `[N, 8]` bytes, contiguous for a single copy: reward as float32, terminated, truncated, valid (False if the
+        step failed and the observation begins a new episode).
+    masked: `[N]`, whether the last reset returned a mask.   seed: `[N]` for the next reset, -1 for none.
+    current: `[W]`, environment that each worker is calling, -1 for none.   call: `[W]`, index into `CALLS`.
+    served: `[W]`, commands each worker has begun, 0 until its environments are created: with `current` and `call` it
+        distinguishes consecutive calls of an environment.   failures: `[W]`, environments that each has restarted.
+    owed: `[W]`, whether the command that each has begun last is still to be completed.
     limit: `[1]`, steps after which an episode is truncated; 0 for none.
-    orders: `[SLOTS]`, the n-th order at n modulo `SLOTS`.   closing: `[1]`, not 0 when workers shall end.
+    orders: `[QUEUE_SIZE]`, the n-th command at n modulo `QUEUE_SIZE`.   closing: `[1]`, nonzero to end the workers.
     """
 
     obs: Array
@@ -45,26 +45,26 @@ class Shared(NamedTuple):
     closing: Array
 
 
-def needed(layout: Layout) -> int:
-    """Bytes that hold the arrays of `layout` wherever in a page they begin."""
+def required_bytes(layout: Layout) -> int:
+    """Return the bytes needed for the arrays of `layout` at any offset in a page."""
     return _offsets(layout)[-1] + mmap.PAGESIZE
 
 
-def whole_pages(memory: Any) -> Array:
-    """The bytes of a block of shared memory that fill pages: pinning one block never touches a page of another."""
+def page_aligned(memory: Any) -> Array:
+    """Return the page-aligned bytes of a block of shared memory, so that pinning it affects no other block."""
     block = np.frombuffer(memory, dtype=np.uint8)
     start = -block.ctypes.data % mmap.PAGESIZE
     return block[start : block.size - (block.size - start) % mmap.PAGESIZE]
 
 
 def shared_arrays(memory: Any, layout: Layout) -> Shared:
-    """The arrays of `layout` in a block of shared memory of `needed(layout)` bytes."""
-    block, places = whole_pages(memory), zip(layout.items(), _offsets(layout), strict=False)
+    """Return the arrays of `layout` in a block of shared memory of `required_bytes(layout)` bytes."""
+    block, places = page_aligned(memory), zip(layout.items(), _offsets(layout), strict=False)
     return Shared(**{name: np.ndarray(shape, dtype, block, start) for (name, (shape, dtype)), start in places})
 
 
 def _offsets(layout: Layout) -> list[int]:
-    """Where each array begins, at a multiple of 64 bytes, and last the end of all, at that of a page."""
+    """Return the offset of each array, a multiple of 64 bytes, and the total size, a multiple of the page size."""
     ends = [0]
     for shape, dtype in layout.values():
         ends.append(_rounded(ends[-1] + math.prod(shape) * np.dtype(dtype).itemsize, 64))

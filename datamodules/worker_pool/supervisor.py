@@ -1,4 +1,4 @@
-"""The workers of a pool as its parent sees them: started, given orders, waited for, mourned and ended."""
+"""Parent-side supervision of pool workers: start, send commands, wait, report crashes, shut down."""
 
 import multiprocessing
 import os
@@ -14,39 +14,47 @@ from typing import Any
 
 from gymnasium.vector.utils import CloudpickleWrapper
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from datamodules.core.signals import STOP_SIGNALS
-from datamodules.env_interface.env_errors import breach
-from datamodules.env_interface.processes import PATIENCE, MakeEnv, asked, hung
-from datamodules.env_interface.restarts import Restarts
-from datamodules.worker_pool.shared_memory import Array, Layout, needed, shared_arrays
-from datamodules.worker_pool.worker import CALLS, LOOK, SLOTS, Complaint, Seat, taken, work
+from datamodules.env_interface.env_errors import violation_message
+from datamodules.env_interface.processes import WORKER_GRACE_S, MakeEnv, asked, hung
+from datamodules.env_interface.restart_counter import RestartCounter
+from datamodules.worker_pool.shared_memory import Array, Layout, required_bytes, shared_arrays
+from datamodules.worker_pool.worker import (
+    CALLS,
+    HEALTH_CHECK_S,
+    QUEUE_SIZE,
+    WorkerFailure,
+    WorkerSpec,
+    acquire_spinning,
+    worker_main,
+)
 
 Halves = tuple[slice, slice]
 
 
-class Crew:
-    """Processes that serve both halves of the environments, each a share of either.
+class WorkerSupervisor:
+    """Supervisor of worker processes, each of which steps a share of both groups of environments.
 
-    They start at once and build their environments while the parent goes on; the first `wait` waits for that as well.
-    A worker that dies, or whose environment raises, ends all of them and raises RuntimeError in `wait`, within `LOOK`
-    seconds: with the environment's number and the exit code, or with the worker's own traceback. One that is in the
-    same call of an environment for longer than `timeout` does so too.
+    The workers create their environments in parallel with the parent; the first `wait` waits for that too. If a worker
+    dies or an environment raises, all workers are ended and `wait` raises RuntimeError within `HEALTH_CHECK_S` seconds,
+    with the environment's number and the exit code, or with the worker's traceback. The same happens if one call of an
+    environment exceeds `timeout`.
 
     Args:
-        makers: one an environment.
-        read_obs: from an environment's observation to the numbers that are shared.
-        halves: the rows of either half.
-        num_workers: how many processes.
-        spins: tries before a process that waits goes to sleep.
-        layout: of what is shared.
-        timeout: seconds that an environment may take for its start, a reset or a step.
-        restarts: counts environments that are made anew after they raised, died or hung; None: these end all workers. A
-            process that dies or hangs takes all of its environments with it, whose episodes begin anew.
-        name: the environment, for messages.
+        makers: environment factories, one per environment.
+        read_obs: converts an environment's observation to the shared array's numbers.
+        halves: rows of each of the two groups.
+        num_workers: number of processes.
+        spins: polls before a waiting process sleeps.
+        layout: layout of the shared memory.
+        timeout: maximum seconds for the start, a reset or a step of an environment.
+        restarts: counter of environments restarted after an error, a crash or a timeout; None: these end all workers.
+            If a process crashes or hangs, the episodes of all its environments are reset.
+        name: name of the environment in messages.
 
-    Raises: UsageError if the makers cannot be sent to another process; `wait` does if environments hang or break
-    Gymnasium's contract.
+    Raises: ConfigurationError if the makers cannot be pickled; `wait` raises it if environments hang or violate
+        Gymnasium's API.
     """
 
     def __init__(
@@ -59,146 +67,153 @@ class Crew:
         spins: int,
         layout: Layout,
         timeout: float,
-        restarts: Restarts | None,
+        restarts: RestartCounter | None,
         name: str,
     ):
         context = multiprocessing.get_context("spawn")
-        self.name, self.spins, self.timeout, self._given, self._owed = name, spins, timeout, 0, [0, 0]
-        self.restarts, self._noted = restarts, 0
+        self.name, self.spins, self.timeout, self._sent, self._pending = name, spins, timeout, 0, [0, 0]
+        self.restarts, self._recorded = restarts, 0
         self._seen: dict[int, tuple[tuple[int, ...], float]] = {}
-        self.memory = context.RawArray("B", needed(layout))
+        self.memory = context.RawArray("B", required_bytes(layout))
         self.shared = shared_arrays(self.memory, layout)
         self.shared.current[:] = -1
         self._done = (context.Semaphore(0), context.Semaphore(0))
         shares = [_shares(halves, number, num_workers) for number in range(num_workers)]
         common = (self.memory, layout)
-        self._seats = [
-            Seat(number, share, *common, context.Semaphore(0), self._done, spins, restarts is not None)
+        self._specs = [
+            WorkerSpec(number, share, *common, context.Semaphore(0), self._done, spins, restarts is not None)
             for number, share in enumerate(shares)
         ]
-        self._payloads = [_payload(makers, read_obs, seat, name) for seat in self._seats]
+        self._payloads = [_payload(makers, read_obs, spec, name) for spec in self._specs]
         self.processes: list[SpawnProcess] = []
-        self._complaints: list[Connection] = []
-        parts = (self.shared.closing, self._seats, self.processes, self._complaints)
-        self._end = Finalize(self, _ended, parts, exitpriority=10)
+        self._failure_pipes: list[Connection] = []
+        parts = (self.shared.closing, self._specs, self.processes, self._failure_pipes)
+        self._end = Finalize(self, _shut_down, parts, exitpriority=10)
         with _ends_on_error(self):
-            for seat in self._seats:
-                process, complaints = self._started(seat)
+            for spec in self._specs:
+                process, pipe = self._start_worker(spec)
                 self.processes.append(process)
-                self._complaints.append(complaints)
+                self._failure_pipes.append(pipe)
 
-    def order(self, kind: int, half: int) -> None:
-        """Tell every worker what to do for its share of a half.
+    def send(self, kind: int, half: int) -> None:
+        """Send a command to every worker for its share of a group.
 
-        Raises: RuntimeError if the half is still busy or the workers have ended.
+        Raises: RuntimeError if the group is still busy or the workers have ended.
         """
-        if self._owed[half] or self.shared.closing[0]:
-            why = "has been closed" if self.shared.closing[0] else f"still steps half {half}: receive it first"
+        if self._pending[half] or self.shared.closing[0]:
+            why = (
+                "has been closed" if self.shared.closing[0] else f"has a pending step of half {half}: receive it first"
+            )
             raise RuntimeError(f"The pool of {self.name} {why}.")
-        self.shared.orders[self._given % SLOTS] = kind + half
-        self._given += 1
-        self._owed[half] = len(self._seats)
-        for seat in self._seats:
-            seat.go.release()
+        self.shared.orders[self._sent % QUEUE_SIZE] = kind + half
+        self._sent += 1
+        self._pending[half] = len(self._specs)
+        for spec in self._specs:
+            spec.go.release()
 
     def wait(self, half: int) -> None:
-        """Wait until every worker has served the half.
+        """Wait until every worker has completed the command of the group.
 
-        Raises: UsageError if an environment hung; RuntimeError if a worker died or raised, or if the half has no order.
+        Raises:
+            ConfigurationError: if an environment exceeded its timeout.
+            RuntimeError: if a worker crashed or raised, or if the group has no command.
         """
-        if not self._owed[half]:
-            raise RuntimeError(f"Half {half} of the pool of {self.name} does not step: send it actions first.")
+        if not self._pending[half]:
+            raise RuntimeError(f"Half {half} of the pool of {self.name} has no pending step: send actions first.")
         with _ends_on_error(self):
-            while self._owed[half]:
-                if taken(self._done[half], LOOK, self.spins):
-                    self._owed[half] -= 1
+            while self._pending[half]:
+                if acquire_spinning(self._done[half], HEALTH_CHECK_S, self.spins):
+                    self._pending[half] -= 1
                 else:
-                    self._look()
-            if self.restarts is not None and self.shared.failures.sum() != self._noted:
-                self._note_failures()
+                    self._check_health()
+            if self.restarts is not None and self.shared.failures.sum() != self._recorded:
+                self._record_restarts()
 
-    def busy(self, half: int) -> bool:
-        """Whether a half has an order that was not waited for."""
-        return self._owed[half] > 0
+    def is_busy(self, half: int) -> bool:
+        """Return whether a group has a command that was not waited for."""
+        return self._pending[half] > 0
 
     def close(self) -> None:
-        """End the workers: those that have not after `PATIENCE` seconds are killed."""
+        """End the workers; those still alive after `WORKER_GRACE_S` seconds are killed."""
         self._end()
-        self._owed = [0, 0]
+        self._pending = [0, 0]
 
-    def _look(self) -> None:
-        for seat, process, complaints in zip(self._seats, self.processes, self._complaints, strict=True):
-            code = process.exitcode  # before the pipe is read: who complained and ended has complained first
-            complaint = self._last_complaint(complaints)
-            if complaint is not None and complaint.breach:
-                raise UsageError(breach(self.name, self.shared.obs.shape[1:], complaint.text))
-            if complaint is not None:
-                raise RuntimeError(f"{self._suspect(seat)} raised in its own process:\n{complaint.text}")
+    def _check_health(self) -> None:
+        for spec, process, pipe in zip(self._specs, self.processes, self._failure_pipes, strict=True):
+            code = process.exitcode  # read before the pipe: a worker reports its failure before it ends
+            failure = self._last_failure(pipe)
+            if failure is not None and failure.is_violation:
+                raise ConfigurationError(violation_message(self.name, self.shared.obs.shape[1:], failure.text))
+            if failure is not None:
+                raise RuntimeError(f"{self._describe_worker(spec)} raised in its process:\n{failure.text}")
             if code is not None:
                 died = (
-                    f"{self._suspect(seat)} of {self.name} died: its process ended with exit code {code} and no Python "
-                    "error (negative codes are signals; -9 is often a lack of memory)."
+                    f"{self._describe_worker(spec)} of {self.name} crashed: its process ended with exit code {code} and"
+                    " no Python "
+                    "error (negative codes are signals; -9 is often out of memory)."
                 )
-                self._replace(seat, RuntimeError(died))
-            self._require_progress(seat)
+                self._restart_worker(spec, RuntimeError(died))
+            self._require_progress(spec)
 
-    def _started(self, seat: Seat) -> tuple[SpawnProcess, Connection]:
-        """A process for a seat, and the pipe it complains through."""
+    def _start_worker(self, spec: WorkerSpec) -> tuple[SpawnProcess, Connection]:
+        """Start a worker process, and return it with its error pipe."""
         context = multiprocessing.get_context("spawn")
-        complaints, sender = context.Pipe(duplex=False)
-        process = context.Process(target=work, args=(seat, self._payloads[seat.number], sender), daemon=True)
+        pipe, sender = context.Pipe(duplex=False)
+        process = context.Process(target=worker_main, args=(spec, self._payloads[spec.number], sender), daemon=True)
         with _start_conditions():
             process.start()
         sender.close()
-        return process, complaints
+        return process, pipe
 
-    def _replace(self, seat: Seat, error: Exception) -> None:
-        """Give a seat to a new process, which begins all its episodes anew.
+    def _restart_worker(self, spec: WorkerSpec, error: Exception) -> None:
+        """Replace a worker by a new process, which resets all its environments.
 
-        Raises: the error if environments may not be made anew, or never were made.
+        Raises: the error if restarts are disabled, or the environments were never created.
         """
-        number = seat.number
+        number = spec.number
         if self.restarts is None or not self.shared.served[number]:
             raise error
-        self.restarts.note(str(error))
+        self.restarts.record(str(error))
         self.processes[number].kill()
-        self.processes[number].join(PATIENCE)
-        self._complaints[number].close()
+        self.processes[number].join(WORKER_GRACE_S)
+        self._failure_pipes[number].close()
         self.shared.current[number] = -1
         self._seen.pop(number, None)
-        self.processes[number], self._complaints[number] = self._started(seat._replace(resumes=True))
+        self.processes[number], self._failure_pipes[number] = self._start_worker(spec._replace(resumes=True))
 
-    def _note_failures(self) -> None:
-        """Count the environments that workers have made anew."""
-        self._noted = int(self.shared.failures.sum())
-        for pipe in self._complaints:
-            while complaint := _received(pipe):
-                self._note(complaint)
+    def _record_restarts(self) -> None:
+        """Count the environments that workers have restarted."""
+        self._recorded = int(self.shared.failures.sum())
+        for pipe in self._failure_pipes:
+            while failure := _receive(pipe):
+                self._record_restart(failure)
 
-    def _last_complaint(self, pipe: Connection) -> Complaint | None:
-        """The complaint of a worker that ended, if there is one; others are counted."""
-        while (complaint := _received(pipe)) is not None and complaint.row is not None:
-            self._note(complaint)
-        return complaint
+    def _last_failure(self, pipe: Connection) -> WorkerFailure | None:
+        """Return the failure report of a worker that ended, if there is one; count the restarts among the others."""
+        while (failure := _receive(pipe)) is not None and failure.row is not None:
+            self._record_restart(failure)
+        return failure
 
-    def _note(self, complaint: Complaint) -> None:
+    def _record_restart(self, failure: WorkerFailure) -> None:
         assert self.restarts is not None
-        self.restarts.note(f"Environment {complaint.row} raised in its own process:\n{complaint.text}")
+        self.restarts.record(f"Environment {failure.row} raised in its process:\n{failure.text}")
 
-    def _require_progress(self, seat: Seat) -> None:
-        """Replace a worker that is in the same call for too long, first seen where it was looked at first."""
-        shared, number, now = self.shared, seat.number, time.monotonic()
+    def _require_progress(self, spec: WorkerSpec) -> None:
+        """Replace a worker that exceeds the timeout in one call, measured from its first observation."""
+        shared, number, now = self.shared, spec.number, time.monotonic()
         served, row, call = (int(column[number]) for column in (shared.served, shared.current, shared.call))
         seen, since = self._seen.setdefault(number, ((served, row, call), now))
         if seen != (served, row, call):
             self._seen[number] = (served, row, call), now
         elif row >= 0 and now - since > self.timeout:
             what = asked(CALLS[call], shared.action[row]) if call > 1 else CALLS[call]
-            self._replace(seat, UsageError(hung(self.name, self._suspect(seat), self.timeout, what)))
+            self._restart_worker(
+                spec, ConfigurationError(hung(self.name, self._describe_worker(spec), self.timeout, what))
+            )
 
-    def _suspect(self, seat: Seat) -> str:
-        row = int(self.shared.current[seat.number])
-        return f"Environment {row}" if row >= 0 else f"One of the environments {seat.rows}"
+    def _describe_worker(self, spec: WorkerSpec) -> str:
+        row = int(self.shared.current[spec.number])
+        return f"Environment {row}" if row >= 0 else f"One of the environments {spec.rows}"
 
 
 def _shares(halves: Halves, number: int, num_workers: int) -> Halves:
@@ -209,12 +224,12 @@ def _shares(halves: Halves, number: int, num_workers: int) -> Halves:
     return first, second
 
 
-def _payload(makers: Sequence[MakeEnv], read_obs: Callable[[Any], Array], seat: Seat, name: str) -> bytes:
-    """What a worker makes its environments from; cloudpickle takes lambdas and classes of scripts and notebooks too."""
+def _payload(makers: Sequence[MakeEnv], read_obs: Callable[[Any], Array], spec: WorkerSpec, name: str) -> bytes:
+    """Pickle the environment factories of a worker with cloudpickle, which supports lambdas and notebook classes."""
     try:
-        return pickle.dumps(CloudpickleWrapper(([makers[row] for row in seat.rows], read_obs)))  # type: ignore[arg-type]
+        return pickle.dumps(CloudpickleWrapper(([makers[row] for row in spec.rows], read_obs)))  # type: ignore[arg-type]
     except Exception as error:
-        raise UsageError(
+        raise ConfigurationError(
             f"{name} cannot be sent to the processes of a pool ({error}): choose backend sync, or define it so that it "
             "can be pickled."
         ) from error
@@ -222,7 +237,7 @@ def _payload(makers: Sequence[MakeEnv], read_obs: Callable[[Any], Array], seat: 
 
 @contextmanager
 def _start_conditions() -> Iterator[None]:
-    """Start processes with a thread each for numpy and torch, and with stop signals held until they can ignore them."""
+    """Start processes with one NumPy and one PyTorch thread, and with stop signals blocked until they ignore them."""
     threads, masks = os.environ.get("OMP_NUM_THREADS"), hasattr(signal, "pthread_sigmask")
     os.environ["OMP_NUM_THREADS"] = "1"
     before = signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS) if masks else set()
@@ -237,7 +252,7 @@ def _start_conditions() -> Iterator[None]:
 
 
 @contextmanager
-def _ends_on_error(crew: Crew) -> Iterator[None]:
+def _ends_on_error(crew: WorkerSupervisor) -> Iterator[None]:
     try:
         yield
     except BaseException:
@@ -245,23 +260,25 @@ def _ends_on_error(crew: Crew) -> Iterator[None]:
         raise
 
 
-def _received(complaints: Connection) -> Complaint | None:
+def _receive(pipe: Connection) -> WorkerFailure | None:
     with suppress(EOFError, OSError):
-        if complaints.poll():
-            return complaints.recv()
+        if pipe.poll():
+            return pipe.recv()
     return None
 
 
-def _ended(closing: Array, seats: list[Seat], processes: list[SpawnProcess], complaints: list[Connection]) -> None:
+def _shut_down(
+    closing: Array, specs: list[WorkerSpec], processes: list[SpawnProcess], failure_pipes: list[Connection]
+) -> None:
     closing[0] = 1
-    for seat in seats:
-        seat.go.release()
-    deadline = time.monotonic() + PATIENCE
+    for spec in specs:
+        spec.go.release()
+    deadline = time.monotonic() + WORKER_GRACE_S
     for process in processes:
         process.join(max(0.0, deadline - time.monotonic()))
     for process in processes:
         process.kill()
     for process in processes:
-        process.join(PATIENCE)
-    for pipe in complaints:
+        process.join(WORKER_GRACE_S)
+    for pipe in failure_pipes:
         pipe.close()

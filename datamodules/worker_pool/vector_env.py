@@ -1,6 +1,7 @@
-"""A pool of processes for Gymnasium environments: some of them in each process, all of them in shared memory.
+"""WorkerPoolVectorEnv: Gymnasium environments in worker processes, several per process, with shared memory.
 
-`PoolEnv` is what the loop sees, `pool_crew` the parent's side of the processes, `pool_worker` what runs in them.
+The training loop uses `WorkerPoolVectorEnv`; `supervisor` is the parent's side of the processes, and `worker` runs in
+them.
 """
 
 import os
@@ -14,51 +15,51 @@ import torch
 from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from datamodules.core.seeding import env_seeds
-from datamodules.core.types import Spaces, Step
+from datamodules.core.types import SpaceSpec, VectorStep
 from datamodules.env_interface.processes import ENV_TIMEOUT, MakeEnv
-from datamodules.env_interface.restarts import Restarts
-from datamodules.env_interface.spaces import Array, action_writer, observation_reader, spaces_of
-from datamodules.worker_pool.shared_memory import Layout, whole_pages
-from datamodules.worker_pool.supervisor import Crew
-from datamodules.worker_pool.worker import PATIENT_SPINS, RESET, SLOTS, SPINS, STEP
+from datamodules.env_interface.restart_counter import RestartCounter
+from datamodules.env_interface.spaces import Array, make_action_encoder, make_obs_decoder, to_space_spec
+from datamodules.worker_pool.shared_memory import Layout, page_aligned
+from datamodules.worker_pool.supervisor import WorkerSupervisor
+from datamodules.worker_pool.worker import QUEUE_SIZE, RESET, SPIN_TRIES_DEDICATED, SPIN_TRIES_SHARED, STEP
 
 
-class PoolEnv:
-    """Steps Gymnasium environments in a few processes, in two halves that need not wait for each other.
+class WorkerPoolVectorEnv:
+    """Vector environment that steps Gymnasium environments in worker processes, in two independent groups.
 
-    `send(half, action)` starts the steps of a half, `receive(half)` waits for them: while one half steps, the policy
-    can decide for the other, with the weights of now and the newest observations. `step` is both halves at once.
+    `send(half, action)` starts the steps of a group, `receive(half)` waits for them: while one group steps, the policy
+    can act for the other, with the current weights and the newest observations. `step` does both groups.
 
     Environments are reset in the step that ends their episode. Of their infos only an `action_mask` `[n]` is read, if
-    resets bring one. The tensors of a step lie in the shared memory (or are its copy on the device) and are overwritten
-    when their rows step again.
+    resets return one. The tensors of a step are in shared memory (or are copies on the device) and are overwritten by
+    the next step of their rows.
 
     Args:
-        makers: one an environment; spaces are those of the first.
-        num_workers: processes; one for every core of this program but the loop's own if None (two at least), and never
-            more than half the environments.
-        ranks: programs like this one that share the host's cores.
-        device: where tensors go; through pinned memory if it is a GPU.
-        seed: of the first `reset` that is given none.
-        timeout: seconds that an environment may take for its start, a reset or a step.
-        restart: make environments anew that raise, die or hang: their step is not valid, and its observation the first
-            of a new episode. A process that dies or hangs takes all of its environments with it.
-        name: the environment, for messages.
+        makers: environment factories, one per environment; the spaces are those of the first.
+        num_workers: processes; None uses one less than this process's cores (at least two). At most half the number of
+            environments.
+        ranks: number of processes that share the host's cores.
+        device: device of the tensors; a GPU is filled through pinned memory.
+        seed: seed of the first `reset` without a seed.
+        timeout: maximum seconds for the start, a reset or a step of an environment.
+        restart: restart environments that raise, crash or hang: their step is not valid, and its observation is the
+            first of a new episode. If a process crashes or hangs, all its environments are restarted.
+        name: name of the environment in messages.
 
     Attributes:
-        halves: the rows of either half.
+        groups: rows of each of the two groups.
         pinned: whether copies to the device start from pinned memory.
 
     Raises:
-        UsageError: for no environments, no workers, spaces that are not taken and environments that cannot be pickled.
+        ConfigurationError: for no environments, no workers, unsupported spaces, and factories that cannot be pickled.
     """
 
-    episode_keys: tuple[str, ...] = ()
-    shortest_truncation: int | None = None
-    pure = False
-    every_final = False
+    episode_stat_keys: tuple[str, ...] = ()
+    min_truncation_step: int | None = None
+    is_stateless = False
+    return_all_final_obs = False
 
     def __init__(
         self,
@@ -78,22 +79,22 @@ class PoolEnv:
         workers = max(min(cores, 2), cores - 1) if num_workers is None else num_workers
         for what, number in (("num_envs", self.num_envs), ("num_workers", workers)):
             if number < 1:
-                raise UsageError(f"{what} is {number}; it must be at least 1.")
+                raise ConfigurationError(f"{what} is {number}; it must be at least 1.")
         with closing(makers[0]()) as one:
             observation, action = one.observation_space, one.action_space
-        self.spaces: Spaces = spaces_of(observation, action, name=name)
+        self.spaces: SpaceSpec = to_space_spec(observation, action, name=name)
         self.num_workers = min(workers, max(1, self.num_envs // 2))
         middle = -(-self.num_envs // 2)
-        self.halves = (slice(0, middle), slice(middle, self.num_envs))
-        self._write_action = action_writer(action)
-        self.restarts = Restarts(name, self.num_envs) if restart else None
-        self.phantoms = restart
-        self._crew = Crew(
+        self.groups = (slice(0, middle), slice(middle, self.num_envs))
+        self._write_action = make_action_encoder(action)
+        self.restarts = RestartCounter(name, self.num_envs) if restart else None
+        self.has_autoreset_steps = restart
+        self._crew = WorkerSupervisor(
             makers,
-            observation_reader(observation),
-            halves=self.halves,
+            make_obs_decoder(observation),
+            halves=self.groups,
             num_workers=self.num_workers,
-            spins=PATIENT_SPINS if self.num_workers < cores else SPINS,
+            spins=SPIN_TRIES_DEDICATED if self.num_workers < cores else SPIN_TRIES_SHARED,
             layout=_layout(self.spaces, (action.shape or (), action.dtype), self.num_envs, self.num_workers),
             timeout=timeout,
             restarts=self.restarts,
@@ -102,136 +103,138 @@ class PoolEnv:
         self.processes, shared = self._crew.processes, self._crew.shared
         self._terminated: Array = shared.outcome.view(np.bool_)[:, 4]
         self._truncated: Array = shared.outcome.view(np.bool_)[:, 5]
-        self._host = _Board(*map(torch.from_numpy, (shared.obs, shared.final_obs, shared.action_mask, shared.outcome)))
-        self._here = self._host if device.type == "cpu" else _Board(*(part.to(device) for part in self._host))
-        self._pin()
+        self._host = _DeviceBuffers(
+            *map(torch.from_numpy, (shared.obs, shared.final_obs, shared.action_mask, shared.outcome))
+        )
+        self._here = self._host if device.type == "cpu" else _DeviceBuffers(*(part.to(device) for part in self._host))
+        self._pin_memory()
 
     def reset(self, seed: int | None = None) -> tuple[Tensor, dict[str, Tensor]]:
-        """Start every environment anew; seeded the first time and whenever a seed is given.
+        """Reset every environment; seeded the first time and whenever a seed is given.
 
-        Returns: observations `[B, *obs]` and, where the environment brings one, `action_mask` `[B, n]` bool.
+        Returns: observations `[B, *obs]` and, if the environment returns one, `action_mask` `[B, n]` bool.
         """
         seed, self._first_seed = self._first_seed if seed is None else seed, None
         crew = self._crew
         for half in (0, 1):
-            if crew.busy(half):
+            if crew.is_busy(half):
                 crew.wait(half)
         crew.shared.seed[:] = -1 if seed is None else env_seeds(seed, self.num_envs)
         for half in (0, 1):
-            self._order(RESET, half)
+            self._send_command(RESET, half)
         for half in (0, 1):
             crew.wait(half)
         masked = bool(crew.shared.masked.any())
-        rows = (*self.halves, slice(0, self.num_envs))
+        rows = (*self.groups, slice(0, self.num_envs))
         self._steps = [[self._here.step(part, masked, final) for final in (False, True)] for part in rows]
-        self._copies = [[self._copies_of(half, masked, final) for final in (False, True)] for half in self.halves]
+        self._copies = [[self._copies_of(half, masked, final) for final in (False, True)] for half in self.groups]
         for half in (0, 1):
             self._bring_noted(half, final=False)
-        return self.latest.obs, self.latest.info
+        return self.last_step.obs, self.last_step.info
 
     def limit(self, steps: int) -> None:
-        """Truncate every episode after so many steps, from the next reset on."""
+        """Truncate every episode after this number of steps, from the next reset on."""
         self._crew.shared.limit[0] = steps
 
     def noise(self, steps: int) -> None:
-        """None: Gymnasium environments draw their own randomness."""
+        """Return None: Gymnasium environments draw their own random numbers."""
 
     def send(self, half: int, action: Tensor) -> None:
-        """Start one step of a half.
+        """Start one step of a group.
 
         Args:
             half: 0 or 1.
-            action: for the rows `halves[half]`, `[B, ...]`, 0-based and unclipped, on any device.
+            action: actions of the rows `groups[half]`, `[B, ...]`, 0-based and unclipped, on any device.
 
-        Raises: RuntimeError if the half was not received since it was sent, or the pool is closed.
+        Raises: RuntimeError if the last step of the group was not received, or the pool is closed.
         """
-        self._crew.shared.action[self.halves[half]] = self._write_action(action.numpy(force=True))
-        self._order(STEP, half)
+        self._crew.shared.action[self.groups[half]] = self._write_action(action.numpy(force=True))
+        self._send_command(STEP, half)
 
-    def receive(self, half: int) -> Step:
-        """Wait for the step of a half; its rows are `halves[half]`.
+    def receive(self, half: int) -> VectorStep:
+        """Wait for the step of a group and return it; its rows are `groups[half]`.
 
-        Raises: UsageError for an environment that hung; RuntimeError for one that raised, a process that died, or if
-        nothing was sent.
+        Raises: ConfigurationError if an environment exceeded its timeout; RuntimeError if one raised, a process
+        crashed, or nothing was sent.
         """
         return self._bring_noted(half, self.wait(half))
 
     def wait(self, half: int) -> bool:
-        """Wait for the step of a half, which stays on the host; whether it has true last observations.
+        """Wait for the step of a group, which stays on the host; return whether it has true last observations.
 
-        Raises: UsageError for an environment that hung; RuntimeError for one that raised, a process that died, or if
-        nothing was sent.
+        Raises: ConfigurationError if an environment exceeded its timeout; RuntimeError if one raised, a process
+        crashed, or nothing was sent.
         """
         self._crew.wait(half)
-        rows = self.halves[half]
+        rows = self.groups[half]
         if self.restarts is not None:
             self.restarts.steps += rows.stop - rows.start
-        ended = self._truncated[rows] | self._terminated[rows] if self.every_final else self._truncated[rows]
+        ended = self._truncated[rows] | self._terminated[rows] if self.return_all_final_obs else self._truncated[rows]
         return bool(ended.any())
 
-    def bring(self, half: int, final: bool = False) -> Step:
-        """Begin the copies of the newest step of a half to the device; the caller sends when they are made."""
+    def copy_to_device(self, half: int, final: bool = False) -> VectorStep:
+        """Start copying the newest step of a group to the device; the caller must synchronize before `send`."""
         for target, source in self._copies[half][final]:
             target.copy_(source, non_blocking=self.pinned)
         return self._steps[half][final]
 
     @property
-    def latest(self) -> Step:
-        """What both halves brought to the device last, without true last observations."""
+    def last_step(self) -> VectorStep:
+        """Return the last step of both groups on the device, without true last observations."""
         return self._steps[2][False]
 
-    def step(self, action: Tensor, noise: Tensor | None = None) -> Step:
-        """Advance every environment by one step.
+    def step(self, action: Tensor, noise: Tensor | None = None) -> VectorStep:
+        """Step every environment.
 
         Args:
             action: `[B]` or `[B, parts]`, 0-based and unclipped, on any device.
             noise: not used.
         """
         action = action.cpu()
-        for half, rows in enumerate(self.halves):
+        for half, rows in enumerate(self.groups):
             self.send(half, action[rows])
         parts = [self.receive(half) for half in (0, 1)]
         return self._steps[2][any(part.final_obs is not None for part in parts)]
 
     def state_dict(self) -> dict[str, object]:
-        """Empty: a Gymnasium environment cannot be saved in general, so a resumed run begins new episodes."""
+        """Return an empty state: Gymnasium environments cannot be saved in general, so a resumed run resets them."""
         return {}
 
     def load_state_dict(self, state: dict[str, object]) -> None:
-        """Nothing to restore; the caller resets."""
+        """Do nothing: there is no state, and the caller resets."""
 
     def close(self) -> None:
-        """End the processes; once is enough, more often does no harm."""
+        """End the processes; can be called repeatedly."""
         self._crew.close()
         if self._unpin is not None:
             self._unpin()
 
-    def _order(self, kind: int, half: int) -> None:
-        """Let workers write to a half again, once its copies to the device are made."""
+    def _send_command(self, kind: int, half: int) -> None:
+        """Send a command to the workers after the copies of this group to the device are done."""
         if self._copied:
             self._copied[half].synchronize()
-        self._crew.order(kind, half)
+        self._crew.send(kind, half)
 
-    def _bring_noted(self, half: int, final: bool) -> Step:
-        """`bring`, and note when the copies are made, so that the next order waits for it."""
-        step = self.bring(half, final)
+    def _bring_noted(self, half: int, final: bool) -> VectorStep:
+        """Copy with `copy_to_device`, and record an event that the next command waits for."""
+        step = self.copy_to_device(half, final)
         if self._copied:
             self._copied[half].record()
         return step
 
     def _copies_of(self, rows: slice, masked: bool, final: bool) -> list[tuple[Tensor, Tensor]]:
-        """Target and source of every copy that brings these rows to the device; none if they are there."""
+        """Return target and source of every copy of these rows to the device; none if they are on it."""
         if self._here is self._host:
             return []
         names = ["obs", "outcome", *["action_mask"] * masked, *["final_obs"] * final]
         return [(getattr(self._here, name)[rows], getattr(self._host, name)[rows]) for name in names]
 
-    def _pin(self) -> None:
-        """Pin the shared memory if the device is a GPU, so that copies to it neither stage nor wait."""
+    def _pin_memory(self) -> None:
+        """Pin the shared memory if the device is a GPU, so that copies are asynchronous and need no staging."""
         self.pinned, self._copied, self._unpin = False, cast(tuple[torch.cuda.Event, ...], ()), None
         if self.device.type != "cuda":
             return
-        block = torch.from_numpy(whole_pages(self._crew.memory))
+        block = torch.from_numpy(page_aligned(self._crew.memory))
         with torch.cuda.device(self.device):
             failure = int(torch.cuda.cudart().cudaHostRegister(block.data_ptr(), block.numel(), 0))
         if failure:
@@ -243,19 +246,19 @@ class PoolEnv:
         self._unpin = Finalize(self, _unpin, (block,), exitpriority=5)
 
 
-class _Board(NamedTuple):
-    """What comes back from a step, as tensors; see `pool_worker.Shared`."""
+class _DeviceBuffers(NamedTuple):
+    """Tensors of a step's results; see `shared_memory.Shared`."""
 
     obs: Tensor
     final_obs: Tensor
     action_mask: Tensor
     outcome: Tensor
 
-    def step(self, rows: slice, masked: bool, final: bool) -> Step:
-        """A Step of these rows that shares their memory."""
+    def step(self, rows: slice, masked: bool, final: bool) -> VectorStep:
+        """Return a VectorStep of these rows that shares their memory."""
         outcome = self.outcome[rows]
         terminated, truncated, valid = outcome.view(torch.bool)[:, 4:7].unbind(1)
-        return Step(
+        return VectorStep(
             obs=self.obs[rows],
             reward=outcome.view(torch.float32)[:, 0],
             terminated=terminated,
@@ -266,7 +269,7 @@ class _Board(NamedTuple):
         )
 
 
-def _layout(spaces: Spaces, action: tuple[tuple[int, ...], Any], num_envs: int, num_workers: int) -> Layout:
+def _layout(spaces: SpaceSpec, action: tuple[tuple[int, ...], Any], num_envs: int, num_workers: int) -> Layout:
     obs = (num_envs, *spaces["obs_shape"]), spaces["obs_dtype"]
     shape, dtype = action
     return {
@@ -283,13 +286,13 @@ def _layout(spaces: Spaces, action: tuple[tuple[int, ...], Any], num_envs: int, 
         "owed": ((num_workers,), "bool"),
         "failures": ((num_workers,), "int64"),
         "limit": ((1,), "int64"),
-        "orders": ((SLOTS,), "uint8"),
+        "orders": ((QUEUE_SIZE,), "uint8"),
         "closing": ((1,), "uint8"),
     }
 
 
 def cores_of_rank(ranks: int) -> int:
-    """Cores that this program may use, where so many like it share the host."""
+    """Return the number of cores per rank, for `ranks` processes on this host."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores // ranks)
 

@@ -1,6 +1,6 @@
-"""A worker of the pool: a process that steps its share of the environments in a tight loop.
+"""Worker process of the pool: steps its share of the environments in a loop.
 
-Neither this file nor what it imports imports torch: a worker starts in 0.3 s with 40 MB, with torch in 3 s with 230 MB.
+Neither this module nor its imports import torch: a worker starts in 0.3 s with 40 MB; with torch, in 3 s with 230 MB.
 """
 
 import multiprocessing
@@ -20,49 +20,49 @@ import gymnasium as gym
 import numpy as np
 
 from datamodules.core.signals import STOP_SIGNALS
-from datamodules.env_interface.env_errors import breaks_contract, require_shape
+from datamodules.env_interface.env_errors import is_return_value_error, require_shape
 from datamodules.env_interface.processes import exit_with_parent, ignore_stops, restart_seed
 from datamodules.worker_pool.shared_memory import Array, Layout, Shared, shared_arrays
 
 STEP, RESET = 0, 2
-"""What an order asks for; the half it is for (0 or 1) is added to it."""
+"""Kinds of commands; the group (0 or 1) is added."""
 
 
-SLOTS = 4
-"""Orders that can wait at once; a worker never has more than one a half to serve."""
+QUEUE_SIZE = 4
+"""Maximum number of pending commands; a worker has at most one per group."""
 
 
-LOOK = 0.25
-"""Seconds between two looks at the health of the other side while nothing comes from it."""
+HEALTH_CHECK_S = 0.25
+"""Seconds between two checks of the other side's health while waiting."""
 
 
-SPINS = 200
-"""Tries before a process that waits goes to sleep where processes share cores, about 0.07 ms.
+SPIN_TRIES_SHARED = 200
+"""Polls before a waiting process sleeps if processes share cores, about 0.07 ms.
 
-Microseconds from an order to its answer, mean of 3000 without any work in between (one worker, and two of them on two
-cores that others use too): asleep at once on a semaphore 178 and 129, on an event 5 and 63, on a pipe 38 and 10; 1000
-tries without giving way 4 and 219; 100 tries, giving way after each, 6 and 13. CartPole-v1 x 64 in two workers there:
-90, 116 and 96 thousand env steps a second with 0, 200 and 2000 tries.
+Microseconds from a command to its result, mean of 3000 without work in between (one worker, and two workers on two
+shared cores): immediate sleep on a semaphore 178 and 129, on an event 5 and 63, on a pipe 38 and 10; 1000 polls
+without yielding 4 and 219; 100 polls, yielding after each, 6 and 13. CartPole-v1 x 64 in two workers on that machine:
+90, 116 and 96 thousand env steps per second with 0, 200 and 2000 polls.
 """
 
 
-PATIENT_SPINS = 3000
-"""Tries where every process has a core, about 1 ms: nobody else wants it, and to wake up costs either side.
+SPIN_TRIES_DEDICATED = 3000
+"""Polls if every process has its own core, about 1 ms: the core is free otherwise, and waking up has a cost.
 
-CartPole-v1 x 64 feeding a GPU on 16 cores: 227 thousand env steps a second in 15 workers with 3000 tries, 206 thousand
-in 16 with 200.
+CartPole-v1 x 64 feeding a GPU on 16 cores: 227 thousand env steps per second in 15 workers with 3000 polls, 206
+thousand in 16 with 200.
 """
 
 
 CALLS = ("its start", "its reset", "its step", "the reset after its step")
-"""What a worker can be busy with; `Shared.call` holds the number of one."""
+"""Names of a worker's calls; `Shared.call` is an index into them."""
 
 
 _give_way: Callable[[], None] = getattr(os, "sched_yield", partial(time.sleep, 0))
 
 
-def taken(semaphore: Semaphore, seconds: float, spins: int) -> bool:
-    """Take from a semaphore: trying for a moment, since to wake a process costs more than a quick step; then asleep."""
+def acquire_spinning(semaphore: Semaphore, seconds: float, spins: int) -> bool:
+    """Acquire a semaphore: poll first, since waking a process takes longer than a quick step, then sleep."""
     for _ in range(spins):
         if semaphore.acquire(False):
             return True
@@ -70,16 +70,16 @@ def taken(semaphore: Semaphore, seconds: float, spins: int) -> bool:
     return semaphore.acquire(True, seconds)
 
 
-class Seat(NamedTuple):
-    """What a worker is given: its number, its rows of both halves, the shared memory and the semaphores.
+class WorkerSpec(NamedTuple):
+    """Assignment of a worker: its number, its rows of both groups, the shared memory and the semaphores.
 
-    go: released by the parent for every order.   done: by every worker, the one of the half it has served.
-    spins: tries before it sleeps.   restart: make an environment anew that raises.
-    resumes: whether another process had this seat: it goes on with the orders, but all episodes begin anew.
+    go: released by the parent for every command.   done: released by every worker after a command, one per group.
+    spins: polls before it sleeps.   restart: restart environments that raise.
+    resumes: whether it replaces another process: it continues with the commands after resetting all its environments.
     """
 
     number: int
-    halves: tuple[slice, slice]
+    groups: tuple[slice, slice]
     memory: Any
     layout: Layout
     go: Semaphore
@@ -90,27 +90,27 @@ class Seat(NamedTuple):
 
     @property
     def rows(self) -> list[int]:
-        """The rows of both halves, one after the other."""
-        return [row for half in self.halves for row in range(half.start, half.stop)]
+        """Return the rows of both groups, one after the other."""
+        return [row for half in self.groups for row in range(half.start, half.stop)]
 
 
-class Complaint(NamedTuple):
-    """Why a worker ended, or why it made an environment anew.
+class WorkerFailure(NamedTuple):
+    """Reason why a worker ended, or why it restarted an environment.
 
-    breach: whether environments broke their contract.   text: the error, or the traceback of one of their own.
-    row: the environment that was made anew, None if the worker ended.
+    is_violation: whether environments violated Gymnasium's API.   text: the error, or the environment's traceback.
+    row: the restarted environment, None if the worker ended.
     """
 
-    breach: bool
+    is_violation: bool
     text: str
     row: int | None = None
 
 
-def work(seat: Seat, payload: bytes, complaints: Connection) -> None:
-    """Serve until the pool closes, the parent is gone or an environment raises; what it raised is sent as text.
+def worker_main(spec: WorkerSpec, payload: bytes, failure_pipe: Connection) -> None:
+    """Serve commands until the pool closes, the parent ends or an environment raises; errors are sent as text.
 
     Args:
-        payload: a pickled CloudpickleWrapper around what makes the environments, and what reads their observations.
+        payload: pickled CloudpickleWrapper of the environment factories and the observation reader.
     """
     ignore_stops()
     exit_with_parent()
@@ -118,16 +118,16 @@ def work(seat: Seat, payload: bytes, complaints: Connection) -> None:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
     envs: dict[int, gym.Env] = {}
     try:
-        shared = shared_arrays(seat.memory, seat.layout)
-        shared.current[seat.number], shared.call[seat.number] = seat.rows[0], 0  # from here on it may hang
+        shared = shared_arrays(spec.memory, spec.layout)
+        shared.current[spec.number], shared.call[spec.number] = spec.rows[0], 0  # the timeout applies from now on
         makers, read_obs = pickle.loads(payload).fn
-        for row, make in zip(seat.rows, makers, strict=True):
-            shared.current[seat.number] = row
+        for row, make in zip(spec.rows, makers, strict=True):
+            shared.current[spec.number] = row
             envs[row] = make()
-        _Worker(seat, shared, envs, dict(zip(seat.rows, makers, strict=True)), read_obs, complaints).serve()
+        _Worker(spec, shared, envs, dict(zip(spec.rows, makers, strict=True)), read_obs, failure_pipe).serve()
     except (Exception, SystemExit) as error:
-        breach = len(envs) == len(seat.rows) and breaks_contract(error)
-        complaints.send(Complaint(breach, str(error) if breach else traceback.format_exc()))
+        is_violation = len(envs) == len(spec.rows) and is_return_value_error(error)
+        failure_pipe.send(WorkerFailure(is_violation, str(error) if is_violation else traceback.format_exc()))
     finally:
         for env in envs.values():
             with suppress(Exception):
@@ -137,72 +137,72 @@ def work(seat: Seat, payload: bytes, complaints: Connection) -> None:
 class _Worker:
     def __init__(
         self,
-        seat: Seat,
+        spec: WorkerSpec,
         shared: Shared,
         envs: dict[int, gym.Env],
         makers: dict[int, Callable[[], gym.Env]],
         read_obs: Callable[[Any], Array],
-        complaints: Connection,
+        failure_pipe: Connection,
     ):
-        self.seat, self.shared, self.envs, self.read_obs = seat, shared, envs, read_obs
-        self.makers, self.complaints = makers, complaints
-        self.begins = set(seat.rows) if seat.resumes else set()
+        self.spec, self.shared, self.envs, self.read_obs = spec, shared, envs, read_obs
+        self.makers, self.failure_pipe = makers, failure_pipe
+        self.rows_to_reset = set(spec.rows) if spec.resumes else set()
         self.reward = shared.outcome.view(np.float32)[:, 0]
         self.terminated, self.truncated, self.valid = shared.outcome.view(np.bool_)[:, 4:7].T
         self.elapsed = np.zeros(len(self.reward), dtype=np.int64)
 
     def serve(self) -> None:
-        parent, served = multiprocessing.parent_process(), int(self.shared.served[self.seat.number])
-        if self.seat.resumes and self.shared.owed[self.seat.number]:
-            self._serve(served - 1)
+        parent, served = multiprocessing.parent_process(), int(self.shared.served[self.spec.number])
+        if self.spec.resumes and self.shared.owed[self.spec.number]:
+            self._run_command(served - 1)
         while True:
-            self.shared.current[self.seat.number] = -1
-            while not taken(self.seat.go, LOOK, self.seat.spins):
+            self.shared.current[self.spec.number] = -1
+            while not acquire_spinning(self.spec.go, HEALTH_CHECK_S, self.spec.spins):
                 if parent is not None and not parent.is_alive():
                     return
             if self.shared.closing[0]:
                 return
             served += 1
-            self.shared.served[self.seat.number], self.shared.owed[self.seat.number] = served, True
-            self._serve(served - 1)
+            self.shared.served[self.spec.number], self.shared.owed[self.spec.number] = served, True
+            self._run_command(served - 1)
 
-    def _serve(self, number: int) -> None:
-        order = int(self.shared.orders[number % SLOTS])
+    def _run_command(self, number: int) -> None:
+        order = int(self.shared.orders[number % QUEUE_SIZE])
         half = order & 1
         serve = self._reset if order & RESET else self._step
-        serve(self.seat.halves[half])
-        self.shared.owed[self.seat.number] = False
-        self.seat.done[half].release()
+        serve(self.spec.groups[half])
+        self.shared.owed[self.spec.number] = False
+        self.spec.done[half].release()
 
     def _reset(self, rows: slice) -> None:
         shared = self.shared
-        shared.call[self.seat.number] = 1
+        shared.call[self.spec.number] = 1
         self.valid[rows] = True
         for row in range(rows.start, rows.stop):
-            shared.current[self.seat.number] = row
+            shared.current[self.spec.number] = row
             self.elapsed[row] = 0
-            self.begins.discard(row)
+            self.rows_to_reset.discard(row)
             seed = int(shared.seed[row])
-            obs, info = self._begun(row, None if seed < 0 else seed)
+            obs, info = self._reset_env(row, None if seed < 0 else seed)
             shared.obs[row] = self._read(obs)
             shared.masked[row] = "action_mask" in info
             shared.action_mask[row] = self._mask(info) if shared.masked[row] else True
 
     def _step(self, rows: slice) -> None:
-        shared, number = self.shared, self.seat.number
+        shared, number = self.shared, self.spec.number
         shared.outcome[rows] = 0
         shared.call[number] = 2
         self.valid[rows] = True
         shared.action_mask[rows] = True
-        actions = shared.action[rows].copy()  # an environment may keep what it was given
+        actions = shared.action[rows].copy()  # an environment may keep a reference to its action
         for row, action in enumerate(actions, rows.start):
             shared.current[number] = row
             try:
-                obs, self.reward[row], terminated, truncated, info = self._stepped(row, action)
+                obs, self.reward[row], terminated, truncated, info = self._step_env(row, action)
             except (Exception, SystemExit) as error:
-                self._make_anew(row, error)
-                self.begins.add(row)
-                obs, self.reward[row], terminated, truncated, info = self._stepped(row, action)
+                self._restart_environment(row, error)
+                self.rows_to_reset.add(row)
+                obs, self.reward[row], terminated, truncated, info = self._step_env(row, action)
             self.elapsed[row] += 1
             if not terminated and 0 < self.elapsed[row] == shared.limit[0]:
                 truncated = True
@@ -213,42 +213,42 @@ class _Worker:
                 shared.action_mask[row] = self._mask(info)
 
     def _end(self, row: int, obs: Any, terminated: bool, truncated: bool) -> tuple[Any, dict[str, Any]]:
-        """Keep how an episode ended, before its last observation is overwritten, and begin the next."""
+        """Store the end of an episode and its last observation, and reset the environment."""
         self.terminated[row], self.truncated[row], self.elapsed[row] = terminated, truncated, 0
         self.shared.final_obs[row] = self._read(obs)
-        self.shared.call[self.seat.number] = 3
-        began = self._begun(row, None)
-        self.shared.call[self.seat.number] = 2
+        self.shared.call[self.spec.number] = 3
+        began = self._reset_env(row, None)
+        self.shared.call[self.spec.number] = 2
         return began
 
-    def _stepped(self, row: int, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """A step, or the beginning of an episode where the environment was made anew since its last one."""
-        if row not in self.begins:
+    def _step_env(self, row: int, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Step an environment, or reset it if it was restarted since its last step."""
+        if row not in self.rows_to_reset:
             return self.envs[row].step(action)
-        self.begins.discard(row)
+        self.rows_to_reset.discard(row)
         self.valid[row], self.elapsed[row] = False, -1
-        seed = restart_seed(max(0, int(self.shared.seed[row])), int(self.shared.failures[self.seat.number]))
+        seed = restart_seed(max(0, int(self.shared.seed[row])), int(self.shared.failures[self.spec.number]))
         obs, info = self.envs[row].reset(seed=seed)
         return obs, 0.0, False, False, info
 
-    def _begun(self, row: int, seed: int | None) -> tuple[Any, dict[str, Any]]:
-        """A reset, again where the environment raises and may be made anew."""
+    def _reset_env(self, row: int, seed: int | None) -> tuple[Any, dict[str, Any]]:
+        """Reset an environment, again after a restart if it raises and restarts are enabled."""
         try:
             return self.envs[row].reset(seed=seed)
         except (Exception, SystemExit) as error:
-            self._make_anew(row, error)
+            self._restart_environment(row, error)
         return self.envs[row].reset(seed=seed)
 
-    def _make_anew(self, row: int, error: Exception | SystemExit) -> None:
-        """Replace an environment that raised, and say why, unless it broke the contract or may not be replaced."""
-        if not self.seat.restart or breaks_contract(error):
+    def _restart_environment(self, row: int, error: Exception | SystemExit) -> None:
+        """Replace an environment that raised and report why, unless it violated the API or restarts are disabled."""
+        if not self.spec.restart or is_return_value_error(error):
             raise error
         why = traceback.format_exc()
         with suppress(Exception):
             self.envs[row].close()
         self.envs[row] = self.makers[row]()
-        self.complaints.send(Complaint(False, why, row))
-        self.shared.failures[self.seat.number] += 1
+        self.failure_pipe.send(WorkerFailure(False, why, row))
+        self.shared.failures[self.spec.number] += 1
 
     def _read(self, obs: Any) -> Array:
         numbers = self.read_obs(obs)

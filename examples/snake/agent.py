@@ -14,7 +14,7 @@ from modules.functional.returns import td_target
 from modules.manual_backward.relu_mlp import layers_of
 from modules.networks.heads.q_value import QHead, QNetwork
 from modules.networks.mlp import MLP
-from modules.optim.flat_parameters import FlatParameters, flattened
+from modules.optim.flat_parameters import FlatParameters, flatten_optimizer
 
 HIDDEN = (256, 256, 128)
 
@@ -100,7 +100,7 @@ class DQNAgent:
         self.target.load_state_dict(self.network.state_dict())
         self.parameters = list(self.network.parameters())
         self.optimizer = torch.optim.Adam(self.parameters, learning_rate, fused=True)
-        self.flat = cast(FlatParameters, flattened(self.optimizer))
+        self.flat = cast(FlatParameters, flatten_optimizer(self.optimizer))
         self.layers, self.target_layers = map(layers_of, (self.flat, FlatParameters([*self.target.parameters()])))
 
     def act(self, state: Any, greedy: bool = False) -> int:
@@ -124,7 +124,7 @@ class DQNAgent:
         values, seen = self.layers(states)
         error = values.gather(1, actions[:, None]).squeeze(1) - target
         huber_slope = error.clamp(-1, 1) / self.batch_size
-        self.layers.learn_(seen, torch.zeros_like(values).scatter_(1, actions[:, None], huber_slope[:, None]))
+        self.layers.backward_(seen, torch.zeros_like(values).scatter_(1, actions[:, None], huber_slope[:, None]))
         self.flat.clip_(self.max_grad_norm)
         self.flat.step_(self.optimizer)
         self.updates += 1

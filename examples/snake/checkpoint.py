@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from datamodules.core.files.tensor_files import load_tensors
-from modules.optim.flat_parameters import ALIGNED
+from modules.optim.flat_parameters import ALIGNMENT
 
 MOMENTS = ("exp_avg", "exp_avg_sq")
 KEYS = ("model_state_dict", "target_model_state_dict", "optimizer_state_dict", "epsilon", "step_count")
@@ -21,19 +21,19 @@ def read_checkpoint(path: str | Path) -> dict[str, Any]:
     """Load a checkpoint's contents, tensors on the CPU; nothing in the file is executed.
 
     Raises:
-        UsageError: if there is no such file, it is damaged, holds more than tensors and plain values, or parts of it
-            are missing or of another kind.
+        ConfigurationError: if there is no such file, it is damaged, holds more than tensors and plain values, or parts
+            of it are missing or of another kind.
     """
     if not Path(path).is_file():
-        raise UsageError(f"There is no checkpoint {path}; check the path.")
+        raise ConfigurationError(f"There is no checkpoint {path}; check the path.")
     cure = "give a checkpoint that the older Snake system saved"
     checkpoint = load_tensors(path, cure=cure)
     missing = [key for key in KEYS if key not in checkpoint] if isinstance(checkpoint, dict) else list(KEYS)
     if missing:
-        raise UsageError(f"{path} lacks {', '.join(missing)}; {cure}.")
+        raise ConfigurationError(f"{path} lacks {', '.join(missing)}; {cure}.")
     wrong = [key for key in KEYS if not IS_VALID[key](checkpoint[key])]
     if wrong or not fits(checkpoint["optimizer_state_dict"]["state"], [*checkpoint["model_state_dict"].values()]):
-        raise UsageError(
+        raise ConfigurationError(
             f"{path} holds another {wrong[0] if wrong else 'optimizer_state_dict'} than it should; {cure}."
         )
     return checkpoint
@@ -88,17 +88,19 @@ def named_alike(network: nn.Module, weights: dict[str, Tensor]) -> dict[str, Ten
     """The old weights under the network's names: same order, same shapes, whatever they were called.
 
     Raises:
-        UsageError: if shapes differ.
+        ConfigurationError: if shapes differ.
     """
     ours = network.state_dict()
     wanted, found = ([tuple(value.shape) for value in state.values()] for state in (ours, weights))
     if wanted != found:
-        raise UsageError(f"The checkpoint's layers are {found} and the network's {wanted}; choose the old state size.")
+        raise ConfigurationError(
+            f"The checkpoint's layers are {found} and the network's {wanted}; choose the old state size."
+        )
     return dict(zip(ours, weights.values(), strict=True))
 
 
 def laid_out(saved: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """Adam's state for parameters that lie in one tensor (see `modules.optim.flat_parameters`), from that for separate ones.
+    """Return Adam's state for one flat tensor (`modules.optim.flat_parameters`), from that of separate parameters.
 
     Args:
         saved: a `state_dict` for separate parameters.
@@ -107,7 +109,7 @@ def laid_out(saved: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 
     def joined(name: str) -> Tensor:
         flat = (states[number][name].flatten() for number in sorted(states))
-        return torch.cat([pad(piece, (0, -piece.numel() % ALIGNED)) for piece in flat])
+        return torch.cat([pad(piece, (0, -piece.numel() % ALIGNMENT)) for piece in flat])
 
     states, (group,) = saved["state"], own["param_groups"]
     options = group | saved["param_groups"][0] | {"params": group["params"], "fused": True, "foreach": None}
@@ -118,7 +120,7 @@ def laid_out(saved: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 
 def apart(saved: dict[str, Any], parameters: list[nn.Parameter]) -> dict[str, Any]:
     """The reverse of `laid_out`: Adam's state for separate parameters, as the old system knows it."""
-    sizes = [-(-parameter.numel() // ALIGNED) * ALIGNED for parameter in parameters]
+    sizes = [-(-parameter.numel() // ALIGNMENT) * ALIGNMENT for parameter in parameters]
 
     def split(whole: Tensor) -> list[Tensor]:
         pieces = zip(parameters, whole.split(sizes), strict=True)

@@ -35,7 +35,7 @@ class SnakeEnv(gymnasium.Env[np.ndarray, np.int64]):
         render_mode: `ansi`, `rgb_array` or None.
 
     Raises:
-        UsageError: if an argument is out of range.
+        ConfigurationError: if an argument is out of range.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 10}  # noqa: RUF012

@@ -18,11 +18,11 @@ from typing import Any
 from checkpoint import laid_out, named_alike, read_checkpoint
 from lightning.pytorch import Callback, Trainer
 
-from app.__main__ import with_configs
-from app.cli.error_messages import refuse
+from app.__main__ import resolve_config_args
+from app.cli.error_messages import exit_with_error
 from app.cli.main import TRAINER_DEFAULTS, LeydenCLI
 from app.diagnose.profiler import QUIET
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from modules.dqn.dqn import DQN
 from modules.dqn.epsilon_greedy import EpsilonGreedy
 
@@ -58,7 +58,7 @@ class Import(Callback):
         optimizer = pl_module.raw_optimizers[0]
         own = optimizer.state_dict()
         optimizer.load_state_dict(own | {"state": laid_out(old["optimizer_state_dict"], own)["state"]})
-        pl_module.updates = pl_module.copied = int(old["step_count"])
+        pl_module.updates = pl_module.last_target_sync = int(old["step_count"])
         pl_module.env_steps = pl_module.earlier_env_steps = steps_at(float(old["epsilon"]), pl_module.explore)
         data.learning_starts = max(data.learning_starts, data.steps_per_iteration + 1)
 
@@ -83,21 +83,21 @@ def main(arguments: Sequence[str]) -> None:
     """
     try:
         if len(arguments) < 2 or "--config" not in arguments[2:]:
-            raise UsageError("Usage: python import_checkpoint.py OLD NEW.ckpt --config dqn_snake_classic.yaml.")
+            raise ConfigurationError("Usage: python import_checkpoint.py OLD NEW.ckpt --config dqn_snake_classic.yaml.")
         old, path = read_checkpoint(arguments[0]), Path(arguments[1])
-        sys.argv[1:] = with_configs(["fit", *arguments[2:]])
+        sys.argv[1:] = resolve_config_args(["fit", *arguments[2:]])
         described = Described()
         if not isinstance(described.model, DQN):
-            raise UsageError(
-                f"The config's model is {type(described.model).__name__}; give a config of modules.dqn.dqn.DQN."
+            raise ConfigurationError(
+                f"The config's model is {type(described.model).__name__}; give a config of modules.DQN."
             )
         trainer: Any = described.trainer
         trainer.callbacks.append(Import(old, path))
         trainer.fit(described.model, described.datamodule)
         begun, length = described.model.env_steps, described.datamodule.total_env_steps
         print(f"Saved {path}: the run goes on at {begun:,} env steps, for {length:,} more.")
-    except UsageError as error:
-        refuse(str(error))
+    except ConfigurationError as error:
+        exit_with_error(str(error))
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ import torch
 from agent import DQNAgent
 from game import MOVES, SnakeEnv
 
-from app.cli.error_messages import refuse
-from datamodules.core.errors import UsageError
+from app.cli.error_messages import exit_with_error
+from datamodules.core.errors import ConfigurationError
 
 __all__ = ["DQNAgent", "SnakeEnv", "evaluate", "train"]
 
@@ -84,31 +84,31 @@ def require_usable(chosen: argparse.Namespace) -> None:
     """Refuse what would fail after hours of training.
 
     Raises:
-        UsageError: for no games, a device that is not there, and files that cannot be written.
+        ConfigurationError: for no games, a device that is not there, and files that cannot be written.
     """
     if chosen.episodes < 1:
-        raise UsageError(f"--episodes is {chosen.episodes}; it must be at least 1, or take --eval-only.")
+        raise ConfigurationError(f"--episodes is {chosen.episodes}; it must be at least 1, or take --eval-only.")
     try:
         torch.empty(0, device=chosen.device)
     except (RuntimeError, AssertionError):
-        raise UsageError(f"--device {chosen.device} is not there; take cpu or cuda, or leave it out.") from None
+        raise ConfigurationError(f"--device {chosen.device} is not there; take cpu or cuda, or leave it out.") from None
     if chosen.eval_only:
         return
     for option, path in (("--save", chosen.save), ("--figure", chosen.figure)):
         if path is not None and (path.is_dir() or not os.access(path.parent, os.W_OK)):
-            raise UsageError(f"{option} {path} cannot be written; give a file in a folder that exists.")
+            raise ConfigurationError(f"{option} {path} cannot be written; give a file in a folder that exists.")
     if chosen.figure is not None:
         require_drawable(chosen.figure)
 
 
 def require_drawable(path: Path) -> None:
-    """Raises: UsageError without matplotlib, and for a kind of picture that it does not know."""
+    """Raises: ConfigurationError without matplotlib, and for a kind of picture that it does not know."""
     try:
         from matplotlib.backend_bases import FigureCanvasBase
     except ImportError:
-        raise UsageError("Figures need matplotlib: pip install matplotlib, or leave --figure out.") from None
+        raise ConfigurationError("Figures need matplotlib: pip install matplotlib, or leave --figure out.") from None
     if path.suffix[1:] not in FigureCanvasBase.get_supported_filetypes():
-        raise UsageError(f"--figure {path} is no picture; end its name in .png, .pdf or .svg.")
+        raise ConfigurationError(f"--figure {path} is no picture; end its name in .png, .pdf or .svg.")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -142,5 +142,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
 if __name__ == "__main__":
     try:
         main()
-    except UsageError as error:
-        refuse(str(error))
+    except ConfigurationError as error:
+        exit_with_error(str(error))

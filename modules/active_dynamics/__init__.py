@@ -1,1 +1,1 @@
-"""Active dynamics: learn a latent dynamical system by choosing actions that inform."""
+"""Active learning of a latent dynamical system by informative actions."""

@@ -1,20 +1,26 @@
-"""What is known about the last layer of a model of dynamics: a Gaussian posterior, kept exact step by step."""
+"""Gaussian posterior of the last layer of a dynamics model, updated exactly step by step."""
 
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from datamodules.core.sequence_types import Sequences
-from modules.functional.dynamics.information_gain import Weights, conditioned, from_moments, information_gain
+from datamodules.core.sequence_types import SequenceBatch
+from modules.functional.dynamics.information_gain import (
+    Weights,
+    information_gain,
+    posterior_from_sums,
+    posterior_update,
+)
 
 
-class Posterior(nn.Module):
+class BayesianLastLayer(nn.Module):
     """Bayesian linear regression of D outputs on P shared features, in float64; part of the checkpoint.
 
     Args:
-        features: P.   outputs: D.
-        prior: variance of every weight before anything was seen.
+        features: P, number of features.
+        outputs: D, number of outputs.
+        prior: variance of every weight before any observation.
     """
 
     mean: Tensor
@@ -31,52 +37,54 @@ class Posterior(nn.Module):
         self.register_buffer("precision", eye / prior)
         self.register_buffer("moment", torch.zeros(features, outputs, dtype=torch.float64))
 
-    def observe_(self, features: Tensor, target: Tensor, variance: Tensor) -> Tensor:
-        """Learn from observations; the information they carried, twice in nats.
+    def update_(self, features: Tensor, target: Tensor, variance: Tensor) -> Tensor:
+        """Update the posterior with observations; return their information gain, twice in nats.
 
         Args:
-            features: `[M, P]`, zero rows teach nothing.   target: `[M, D]`.   variance: of the targets' noise.
+            features: `[M, P]`; zero rows have no effect.
+            target: `[M, D]`.
+            variance: of the targets' noise.
         """
-        gained = information_gain(features, self.covariance, variance=variance, outputs=target.shape[1]).sum()
-        weights = conditioned(Weights(self.mean, self.covariance), features, target, variance=variance)
+        gain = information_gain(features, self.covariance, variance=variance, outputs=target.shape[1]).sum()
+        weights = posterior_update(Weights(self.mean, self.covariance), features, target, variance=variance)
         self.precision += features.T @ features / variance
         self.moment += features.T @ target / variance
         self._set_(weights)
-        return gained
+        return gain
 
-    def refactor_(self) -> None:
-        """The same posterior from its sums, without the rounding of many steps."""
-        self._set_(from_moments(self.precision, self.moment))
+    def recompute_(self) -> None:
+        """Recompute the posterior from its sums, without the accumulated rounding of many steps."""
+        self._set_(posterior_from_sums(self.precision, self.moment))
 
     def refit_(self, features: Tensor, target: Tensor, variance: Tensor) -> None:
-        """Forget, and learn from observations that are all there are: after the features themselves have changed."""
+        """Reset the posterior and fit it to the given observations, after the features themselves have changed."""
         self.precision.copy_(torch.eye(len(self.mean), dtype=torch.float64, device=self.mean.device) / self.prior)
         self.precision += features.T @ features / variance
         self.moment.copy_(features.T @ target / variance)
-        self.refactor_()
+        self.recompute_()
 
     def _set_(self, weights: Weights) -> None:
         self.mean.copy_(weights.mean)
         self.covariance.copy_(weights.covariance)
 
 
-class Lesson(NamedTuple):
-    """Regression on the dynamics' last layer: float64 features `[M, P]` and targets `[M, D]`, zero where masked."""
+class RegressionBatch(NamedTuple):
+    """Regression of the dynamics' last layer: float64 features `[M, P]` and targets `[M, D]`, zero where masked."""
 
     features: Tensor
     target: Tensor
 
 
-def lesson_of(model: Any, latent: Tensor, steps: Sequences) -> Lesson:
-    """The regression on steps whose states `latent` `[L+1, N, D]` are taken as known.
+def regression_batch(model: Any, latent: Tensor, steps: SequenceBatch) -> RegressionBatch:
+    """Return the regression on steps whose states `latent` `[L+1, N, D]` are taken as exact.
 
-    Where f is a velocity, its mean along the step is taken as the mean of both ends (the trapezoidal rule): the error
-    of f then falls with dt squared, where the start alone leaves one that falls with dt.
+    Where f is a velocity, its mean along the step is approximated by the mean of both ends (trapezoidal rule): the
+    error of f is then O(dt^2) instead of O(dt).
     """
     dynamics, before = model.dynamics, latent[:-1]
     control = model.action_encoder(steps.action)
     target = dynamics.field(before) + (latent[1:] - dynamics.step(before, control)) / dynamics.gain
     features = dynamics.features(latent)
     features = (features[:-1] + features[1:]) / 2 if getattr(dynamics, "residual", False) else features[:-1]
-    known = (steps.joined & target.isfinite().all(-1)).unsqueeze(-1)
-    return Lesson(*(torch.where(known, column.double(), 0).flatten(0, 1) for column in (features, target)))
+    known = (steps.contiguous & target.isfinite().all(-1)).unsqueeze(-1)
+    return RegressionBatch(*(torch.where(known, column.double(), 0).flatten(0, 1) for column in (features, target)))

@@ -1,4 +1,4 @@
-"""Where an agent believes that it is: it predicts where it will be, and corrects that with what it sees there."""
+"""State estimator of an acting agent: predict the belief with the dynamics, correct it with each observation."""
 
 from typing import Any
 
@@ -9,22 +9,23 @@ from datamodules.core.types import State
 from modules.exploration.policies import Belief
 
 
-class Tracker:
-    """Keeps a belief over a latent state from one observation to the next.
+class StateEstimator:
+    """Filter of the belief over a latent state.
 
-    The correction weighs what was expected against what the encoder says of the newest observation, by their variances
-    (a Kalman gain with the encoder as the sensor). An encoder that remembers is given the newest `window` observations
-    of the episode.
+    The correction averages the predicted state and the encoder's estimate from the newest observation, weighted by
+    their variances (a Kalman gain with the encoder as sensor). An encoder with a `window` above 1 gets the newest
+    `window` observations of the episode.
 
     Args:
-        model: a latent model.   size: numbers in an observation.
+        model: a latent model.
+        size: number of elements of an observation.
     """
 
     def __init__(self, model: Any, size: int):
         self.model, self.size = model, size
 
     def initial_state(self, batch: int, device: torch.device) -> State:
-        """What is expected, with what variance, `[B, D]`; for an encoder that remembers, what it is to be shown."""
+        """Return the predicted mean and variance `[B, D]`, and the buffer of observations of a windowed encoder."""
         blank = torch.zeros(batch, int(self.model.dynamics.dimensions), device=device)
         state = {"mean": blank, "variance": blank.clone()}
         if self.model.window > 1:
@@ -33,7 +34,7 @@ class Tracker:
         return state
 
     def correct(self, obs: Tensor, state: State, reset: Tensor) -> tuple[Belief, State]:
-        """The belief at observations `[B, size]`, and what to keep of them; where an episode begins that alone."""
+        """Return the belief after observations `[B, size]`, and the buffer; an episode starts from them alone."""
         seen, kept = self._encoded(obs, state, reset)
         if self.model.observed:
             return seen, kept
@@ -42,7 +43,7 @@ class Tracker:
         return Belief(torch.lerp(state["mean"], seen.mean, share), share * seen.variance), kept
 
     def predict(self, belief: Belief, control: Tensor) -> State:
-        """What to expect after a step with encoded inputs `[B, D]`."""
+        """Return the predicted state after a step with encoded inputs `[B, D]`."""
         dynamics = self.model.dynamics
         return {"mean": dynamics.step(belief.mean, control), "variance": belief.variance + dynamics.variance}
 

@@ -1,1 +1,1 @@
-"""What all algorithms share: the iteration, metrics, checks, checkpoints' hyperparameters."""
+"""Base of all algorithms: the iteration, metrics, checks, hyperparameters in checkpoints."""

@@ -1,6 +1,6 @@
-"""Algorithm: what every algorithm of Leyden shares. One level of inheritance, never two."""
+"""Base class of all algorithms; algorithms inherit from it directly."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Self, cast
 
 import torch
@@ -10,176 +10,186 @@ from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor
 from torch.optim import Optimizer
 
-from datamodules.core.errors import UsageError
-from datamodules.core.phase import Joint
-from datamodules.core.seeding import restore_generator, run_seed, stream_generator
-from datamodules.core.types import ActionKind, Decision, Episodes, Experience, Rollout, Scalars, Spaces, State
-from modules.base.checks import check_action_space, check_data, check_minibatches, check_own_optimizers, check_precision
-from modules.base.episode_metrics import EvaluationEpisodes
-from modules.base.hparams import check_checkpoint, described
-from modules.base.lightning_progress import CountingOptimizer, counted, reopen, set_length
-from modules.base.metric_logger import TrainingLog
+from datamodules.core.errors import ConfigurationError
+from datamodules.core.phase import Phase
+from datamodules.core.seeding import derive_generator, global_seed, restore_generator
+from datamodules.core.types import (
+    ActionType,
+    EpisodeBatch,
+    MetricVector,
+    OffPolicyIteration,
+    PolicyInput,
+    PolicyOutput,
+    Rollout,
+    SpaceSpec,
+    State,
+)
+from modules.base.checks import (
+    check_action_space,
+    check_compatible,
+    check_minibatches,
+    check_own_optimizers,
+    check_precision,
+)
+from modules.base.episode_metrics import EvaluationStats
+from modules.base.hparams import check_checkpoint, to_plain
+from modules.base.lightning_progress import CountingOptimizer, iterate_counted, mark_epoch_unfinished, set_length
+from modules.base.metric_logger import MetricLogger
 from modules.base.modes import Modes
-from modules.base.policy_copy import twin_of
+from modules.base.policy_copy import copy_policy
 from modules.base.trainer_checks import check_trainer
-from modules.functional.schedules import Schedule, scheduled
+from modules.functional.schedules import Schedule, schedule_value
 from modules.networks.preprocessing import BYTE, Module, set_obs_scale_
-from modules.optim.distributed import gathered, ranks, summed
-from modules.optim.optimizer_group import Optimizers, check_same_optimizers, layout_of
+from modules.optim.distributed import all_gather_object, all_reduce_sum, world_size
+from modules.optim.optimizer_group import OptimizerGroup, check_same_optimizers, layout_of
 
-Collected = Rollout | Experience
+Collected = Rollout | OffPolicyIteration
 
 
 class Algorithm(LightningModule):
-    """A LightningModule that acts, and learns from rollouts; subclasses give `act`, `prepare` and `update`.
+    """Base of algorithms: a LightningModule that acts and learns; subclasses implement `act`, `prepare` and `update`.
 
     One Trainer batch is a sequence of iterations; an iteration collects (when the batch is iterated), prepares, updates
-    and ticks. Optimizers step raw inside `update`; curves go to the loggers against environment steps.
+    and logs. Optimizers are stepped inside `update`; metrics are logged against environment steps.
 
     Args:
-        spaces: what the environment shows and takes; linked from the data on the command line.
+        spaces: observation and action space; linked from the data on the command line.
 
-    Raises: UsageError for actions that it cannot choose.
+    Raises: ConfigurationError for an unsupported action space.
 
     Attributes:
-        action_kinds: what it can choose; other spaces are refused.
-        off_policy: learns from a replay.   corrects_staleness: `prepare` copes with an older policy's rollouts.
-        env_steps: valid ones, all ranks together.   updates: optimizer steps.
-        earlier_env_steps: those of them taken before this run began, by the agent that it started from.
-        latest: the values logged last, by tag, for whoever displays them.   last_log: those of the last training log.
-        joints: `prepare` and `update`, which can be compiled and know their running times, while fitting.
-        optimization: steps the optimizers in `update`, while fitting.
-        written_out: the same by fewer calls (`modules.manual_backward`), while fitting, where that is known; else None.
-        minibatch_generator: this rank's source of permutations, while fitting.
-        always_eval: names of networks that never learn from a gradient, such as target networks.
+        action_types: supported action spaces.
+        off_policy: whether it learns from a replay buffer.
+        supports_policy_lag: whether `prepare` corrects rollouts of an older policy.
+        env_steps: valid environment steps, all ranks together.   updates: optimizer steps.
+        earlier_env_steps: `env_steps` at the start of this run, those of the checkpoint that it started from.
+        last_logged: the last value of every tag.   last_log: values of the last training log.
+        phases: timed, optionally compiled `prepare` and `update`, while fitting.
+        optim: optimizers stepped in `update`, while fitting.
+        replaced_methods: names of the methods that `replace_methods_` has replaced.
+        minibatch_generator: this rank's generator of permutations, while fitting.
+        always_eval: names of networks without gradient updates, such as target networks.
 
-    Networks are in eval mode but for `update`, which puts those that learn in train mode (`modules.base.modes`).
+    Networks are in eval mode except in `update`, where trained ones are in train mode (`modules.base.modes`).
     """
 
-    off_policy, corrects_staleness = False, False
-    action_kinds: tuple[ActionKind, ...] = ("discrete", "multidiscrete", "binary", "continuous")
+    off_policy, supports_policy_lag = False, False
+    action_types: tuple[ActionType, ...] = ("discrete", "multidiscrete", "binary", "continuous")
     always_eval: tuple[str, ...] = ()
     learning_rate: float
     learning_rate_schedule: Schedule
-    joints: dict[str, Joint[Any]]
-    optimization: Optimizers
+    phases: dict[str, Phase[Any]]
+    optim: OptimizerGroup
     minibatch_generator: torch.Generator
 
-    def __init__(self, spaces: Spaces):
+    def __init__(self, spaces: SpaceSpec):
         super().__init__()
         check_action_space(type(self), spaces)
         self.automatic_optimization = False
-        self.spaces, self.joints = spaces, {}
+        self.spaces, self.phases = spaces, {}
         self.env_steps, self.earlier_env_steps, self.updates = 0, 0, 0
-        self.latest: dict[str, float] = {}
+        self.last_logged: dict[str, float] = {}
         self.last_log: dict[str, float] = {}
-        self.training_log = TrainingLog()
-        self.evaluation_episodes = EvaluationEpisodes()
-        self.written_out: Any = None
+        self.training_log = MetricLogger()
+        self.evaluation_episodes = EvaluationStats()
+        self.replaced_methods: tuple[str, ...] = ()
         self._rank_state: dict[str, Any] | None = None
         self._saved_optimizers: list[dict[str, Any]] | None = None
         self._modes: Modes | None = None
 
     def with_obs_scale(self, network: Module) -> Module:
-        """Let a network scale observations by the bounds of their space, unless they are normalised. Returns it."""
+        """Set a network's observation scale by the space's bounds, unless observations are normalised; return it."""
         high = self.spaces.get("obs_high", BYTE if self.spaces["obs_dtype"] == "uint8" else 1)
         return set_obs_scale_(network, 1.0 if getattr(self, "obs_normalizer", None) is not None else 1.0 / high)
 
     def initial_state(self, batch: int) -> State:
-        """State of the actor at the start of an episode; it is memoryless unless a subclass says otherwise."""
+        """Return the actor's state at the start of an episode; `{}` if memoryless, the default."""
         return {}
 
     def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        """Randomness for decisions of leading dimensions `shape`."""
+        """Draw the random numbers of `act` for rows of shape `shape`."""
         raise NotImplementedError
 
-    def act(self, *what: Any, **how: Any) -> tuple[Decision, State]:
-        """Decide for every row, given what `datamodules.core.protocols.Actor` says."""
+    def act(self, inputs: PolicyInput, noise: Tensor | None = None, greedy: bool = False) -> tuple[PolicyOutput, State]:
+        """Select an action for every row (see `datamodules.core.protocols.Policy.act`)."""
         raise NotImplementedError
 
     def prepare(self, collected: Any) -> Any:
-        """Returns and targets of a rollout, or of transitions from a replay; called without gradient."""
+        """Compute returns and targets of a rollout, or of transitions from a replay; called without gradient."""
         raise NotImplementedError
 
-    def update(self, batch: Any) -> Scalars:
-        """All passes and minibatches over what `prepare` made; metrics stay on the device."""
+    def update(self, batch: Any) -> MetricVector:
+        """Train on all minibatches of the prepared batch; return metrics on the device."""
         raise NotImplementedError
 
-    def make_optimizers(self) -> list[Optimizer]:
-        """The optimizers that `update` steps."""
+    def build_optimizers(self) -> list[Optimizer]:
+        """Return the optimizers that `update` steps."""
         raise NotImplementedError
 
-    def make_joints(self) -> dict[str, Joint[Any]]:
-        """`prepare`, and under `update` what `update` calls for the work itself."""
+    def configure_phases(self) -> dict[str, Phase[Any]]:
+        """Return the phases `prepare` and `update`, the latter being the computation that `update` calls."""
         raise NotImplementedError
 
-    def write_out(self) -> Any:
-        """What is to be `written_out`, made before the joints; None where nothing is known.
-
-        It reads the parameters' memory past their modules: whoever listens to these must be there when a fit begins.
-        """
-        return None
-
-    def schedule_(self) -> None:
-        """Set what changes with `progress`, before an update."""
+    def update_schedules(self) -> None:
+        """Set the settings that change with `progress`, before an update."""
 
     def learning_rates(self) -> list[float]:
-        """Return the rates that `schedule_learning_rates_` starts at, in the order of `make_optimizers`."""
+        """Return the initial rates of `schedule_learning_rates_`, in the order of `build_optimizers`."""
         return [self.learning_rate] * len(self.raw_optimizers)
 
     def schedule_learning_rates_(self) -> None:
-        """Set the learning rates of the iteration that begins, by `learning_rate_schedule`."""
+        """Set the learning rates of the iteration by `learning_rate_schedule`."""
         kind, progress = self.learning_rate_schedule, self.progress
-        *rates, share = (scheduled(kind, start, progress) for start in (*self.learning_rates(), 1.0))
-        self.optimization.set_learning_rates_(rates, share)
+        *rates, share = (schedule_value(kind, start, progress) for start in (*self.learning_rates(), 1.0))
+        self.optim.set_learning_rates_(rates, share)
 
-    def absorb_(self, collected: Any) -> None:
-        """Merge what was collected into running statistics, after the update that used the old ones."""
+    def update_normalizers(self, collected: Any) -> None:
+        """Merge the collected data into the running statistics, after the update that used the old ones."""
 
     @property
     def modes(self) -> Modes:
-        """What switches the networks between eval and train mode."""
+        """Return the switch between eval and train mode."""
         if self._modes is None:
             self._modes = Modes(self, [getattr(self, name) for name in self.always_eval])
         return self._modes
 
     @property
     def data(self) -> Any:
-        """The DataModule of this run."""
+        """Return the DataModule of this run."""
         return cast(Any, self.trainer).datamodule
 
     @property
-    def stale(self) -> bool:
-        """Whether rollouts are of an older policy than the one that learns."""
-        return self._trainer is not None and getattr(self.data, "staleness", 0) > 0
+    def has_policy_lag(self) -> bool:
+        """Return whether rollouts are collected by an older policy than the current one."""
+        return self._trainer is not None and getattr(self.data, "policy_lag", 0) > 0
 
     @property
     def progress(self) -> float:
-        """Share of the run's environment steps that are taken, in [0, 1]."""
+        """Return the fraction of the run's environment steps taken, in [0, 1]."""
         return float(self.data.progress)
 
     def training_step(self, batch: Collection[Collected], batch_idx: int) -> None:
-        """Learn from every iteration of the batch."""
-        for collected in counted(self.trainer, batch):
-            self.tick(collected, self.iterate(collected))
+        """Train on every iteration of the batch."""
+        for collected in iterate_counted(self.trainer, batch):
+            self.end_iteration(collected, self.run_iteration(collected))
 
-    def iterate(self, collected: Collected) -> Scalars | None:
-        """One iteration's learning; no metrics where there is too little to learn from yet."""
-        self.schedule_()
+    def run_iteration(self, collected: Collected) -> MetricVector | None:
+        """Update on one iteration's data; return its metrics, None if there is too little data."""
+        self.update_schedules()
         metrics = None
-        if collected.ready:
+        if collected.is_ready:
             with torch.no_grad():
-                prepared = self.joints["prepare"](collected)
+                prepared = self.phases["prepare"](collected)
             with self.modes.train():
                 metrics = self.update(prepared)
-        self.absorb_(collected)
+        self.update_normalizers(collected)
         return metrics
 
-    def tick(self, collected: Collected, metrics: Scalars | None) -> None:
-        """Count the iteration; log when it is time."""
+    def end_iteration(self, collected: Collected, metrics: MetricVector | None) -> None:
+        """Count the iteration; log every `log_every_n_steps`."""
         self.finish_log(wait=False)
         steps = collected.env_steps
-        self.env_steps += steps if ranks() == 1 else int(summed(torch.tensor(steps, device=self.device)))
+        self.env_steps += steps if world_size() == 1 else int(all_reduce_sum(torch.tensor(steps, device=self.device)))
         self.training_log.update(collected.episodes, metrics)
         cast(list[Any], self.optimizers())[-1].step()
         set_length(self.trainer, self.data.iterations)
@@ -187,65 +197,65 @@ class Algorithm(LightningModule):
             self.log_training()
 
     def step(self, loss: Tensor, optimizer: Optimizer, max_grad_norm: float) -> Tensor:
-        """One raw optimizer step, gradients clipped by their global norm, which is returned (see `Optimizers.step`)."""
-        return self.optimization.step(loss, optimizer, max_grad_norm)
+        """Take one optimizer step, gradients clipped by their global norm; return the norm (`OptimizerGroup.step`)."""
+        return self.optim.step(loss, optimizer, max_grad_norm)
 
     @property
     def raw_optimizers(self) -> list[Optimizer]:
-        """The optimizers that `update` steps, in the order of `make_optimizers`, while fitting."""
-        return self.optimization.each
+        """Return the optimizers that `update` steps, in the order of `build_optimizers`, while fitting."""
+        return self.optim.each
 
-    def owned_tensors(self) -> list[Tensor]:
-        """List what updates change for good: parameters, buffers and the optimizers' states, which are made first."""
-        self.optimization.make_state_()
-        return [*self.parameters(), *self.buffers(), *self.optimization.tensors]
+    def mutated_tensors(self) -> list[Tensor]:
+        """Return the tensors that updates change: parameters, buffers and optimizer states, which are created first."""
+        self.optim.make_state_()
+        return [*self.parameters(), *self.buffers(), *self.optim.tensors]
 
     def log_training(self) -> None:
-        """Log the metrics' means since the last log, and the training episodes'; a GPU's when they have arrived."""
-        rate = self.optimization.groups[0]["lr"]
-        values = {"train/learning_rate": rate, **self.measured(), **self.data.measured()}
-        self.training_log.begin(self.env_steps, values)
+        """Log the means of metrics and training episodes since the last log; on a GPU once they have arrived."""
+        rate = self.optim.groups[0]["lr"]
+        values = {"train/learning_rate": rate, **self.extra_metrics(), **self.data.extra_metrics()}
+        self.training_log.start_transfer(self.env_steps, values)
         if self.device.type == "cpu" or self.progress >= 1:
             self.finish_log()
 
-    def measured(self) -> dict[str, float | Tensor]:
-        """Values to log as they are, by tag."""
+    def extra_metrics(self) -> dict[str, float | Tensor]:
+        """Return additional values to log, by tag."""
         return {}
 
     def finish_log(self, wait: bool = True) -> None:
-        """Write what `log_training` began: all of it, or what can be had without waiting."""
-        for values, env_steps in self.training_log.finished(wait):
+        """Log the completed transfers of `log_training`; wait for all of them if `wait`."""
+        for values, env_steps in self.training_log.completed(wait):
             self.last_log = values
             self.log_values(values, env_steps)
 
     def log_values(self, values: dict[str, float], env_steps: int | None = None) -> None:
-        """Send values by tag to every logger, against environment steps (those of now), and keep them in `latest`."""
-        self.latest |= values
+        """Log values by tag to every logger, against the given or the current env steps; keep them in `last_logged`."""
+        self.last_logged |= values
         for logger in self.trainer.loggers if values else ():
             logger.log_metrics(values, step=self.env_steps if env_steps is None else env_steps)
 
     def on_train_end(self) -> None:
-        """Write what is left to log."""
+        """Log the pending values."""
         self.finish_log()
 
     on_validation_start = on_train_end
 
-    def validation_step(self, batch: Episodes, batch_idx: int) -> None:
+    def validation_step(self, batch: EpisodeBatch, batch_idx: int) -> None:
         """Add whole evaluation episodes."""
         self.evaluation_episodes.update(batch)
 
     def on_validation_epoch_end(self) -> None:
-        """Log the evaluation against environment steps; what checkpoints watch goes through Lightning as well."""
+        """Log the evaluation against environment steps; values that checkpoints monitor also go through Lightning."""
         values = {f"eval/{name}": value for name, value in self.evaluation_episodes.compute().items()}
         self.evaluation_episodes.reset()
         self.log_values(values)
-        self.log_dict(values, logger=not self._fitting, sync_dist=ranks() > 1)
+        self.log_dict(values, logger=not self._fitting, sync_dist=world_size() > 1)
 
     test_step = validation_step
     on_test_epoch_end = on_validation_epoch_end
 
-    def predict_step(self, batch: Episodes, batch_idx: int) -> Episodes:
-        """Whole episodes with their trajectories, as the dataset played them."""
+    def predict_step(self, batch: EpisodeBatch, batch_idx: int) -> EpisodeBatch:
+        """Return whole episodes with their trajectories, as the dataset played them."""
         return batch
 
     @property
@@ -256,9 +266,10 @@ class Algorithm(LightningModule):
     def load_from_checkpoint(
         cls, checkpoint_path: Any, *args: Any, trusted: tuple[str, ...] = (), **kwargs: Any
     ) -> Any:
-        """Make the module of a local checkpoint again, in eval mode; only what this package ships is imported or run.
+        """Load the module from a local checkpoint, in eval mode; only classes of this package may be imported.
 
-        Args: as Lightning's; `trusted` are packages of yours that it may name.   Raises: UsageError for other names.
+        Args: those of Lightning; `trusted` names further packages that may be imported.   Raises: ConfigurationError
+        for others.
         """
         check_checkpoint(checkpoint_path, (cls.__module__.partition(".")[0], *trusted))
         model = super().load_from_checkpoint(checkpoint_path, *args, **{**kwargs, "weights_only": True})
@@ -266,26 +277,22 @@ class Algorithm(LightningModule):
         return model.eval()
 
     def on_train_start(self) -> None:
-        """Put the networks in eval mode, and give the optimizers the options of the configuration back.
+        """Put the networks in eval mode, and restore the optimizer options of the configuration.
 
-        A checkpoint brings options of its own. Hooks may have been registered since the fit began.
+        A checkpoint replaces them by its own.
         """
         self.modes.eval_()
-        if self.joints:
-            self.optimization.restore_options_()
-        if self.written_out is not None:
-            self.written_out = self.write_out()
-            if (actor := self.data.collector.actor) is not self:
-                self.shorten(actor)
+        if self.phases:
+            self.optim.restore_options_()
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
-        """The algorithm's optimizers, then the one that counts iterations."""
-        self.optimization = Optimizers(self.make_optimizers())
-        return [*self.optimization.each, CountingOptimizer()]
+        """Return the algorithm's optimizers, then the one that counts iterations."""
+        self.optim = OptimizerGroup(self.build_optimizers())
+        return [*self.optim.each, CountingOptimizer()]
 
     def setup(self, stage: str) -> None:
-        """Refuse data that cannot be learned from, and minibatches and a precision that cannot be had."""
-        check_data(self, self.data)
+        """Check the data and, before a fit, Trainer, minibatches and precision."""
+        check_compatible(self, self.data)
         if stage == "fit":
             self.earlier_env_steps = self.env_steps
             check_trainer(self.trainer, self, self.data)
@@ -293,82 +300,94 @@ class Algorithm(LightningModule):
             check_precision(str(self.trainer.precision))
 
     def on_fit_start(self) -> None:
-        """Make the joints, and what each rank draws for itself, on the module's device.
+        """Create the phases and this rank's generators, on the module's device.
 
-        Raises: UsageError for optimizers that are not those of `make_optimizers`, or not those of the checkpoint.
+        Raises: ConfigurationError for optimizers other than those of `build_optimizers` or of the checkpoint.
         """
         self.training = True
         self.modes.begin()
         check_own_optimizers(self)
         if self._saved_optimizers is not None:
             check_same_optimizers(self._saved_optimizers, [layout_of(each) for each in self.raw_optimizers])
-        self.optimization.take_scaler_(self.trainer.precision_plugin)
-        self.written_out = self.write_out()
-        self.joints = self.make_joints()
-        self.minibatch_generator = stream_generator(run_seed(), self.global_rank, "minibatch", self.device)
+        self.optim.detach_scaler_(self.trainer.precision_plugin)
+        self.phases = self.configure_phases()
+        self.minibatch_generator = derive_generator(global_seed(), self.global_rank, "minibatch", self.device)
         if self._rank_state is not None:
-            self.load_rank_state(self._rank_state)
+            self.load_rank_state_dict(self._rank_state)
 
     def on_fit_end(self) -> None:
-        """Give the precision its scaler back; whatever comes next may change the networks."""
-        self.written_out = None
-        if self.joints:
-            self.optimization.give_scaler_back_(self.trainer.precision_plugin)
+        """Give the precision plugin its scaler back."""
+        if self.phases:
+            self.optim.restore_scaler_(self.trainer.precision_plugin)
 
     def _apply(self, *args: Any, **kwargs: Any) -> Any:
-        """Where parameters move or become others, what was written out no longer reads them."""
-        self.written_out = None
+        """Restore replaced methods, which may hold the old parameters, then move or convert these."""
+        self.restore_methods_()
         return super()._apply(*args, **kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy decides by its own parameters, and has nothing to learn with."""
-        return super().__getstate__() | {"written_out": None, "joints": {}}
+        """Return the state without replaced methods and phases, which hold the original's parameters."""
+        state = {name: value for name, value in super().__getstate__().items() if name not in self.replaced_methods}
+        return state | {"replaced_methods": (), "phases": {}}
 
-    def twin(self) -> Self:
+    def replace_methods_(self, methods: Mapping[str, Callable[..., Any]]) -> None:
+        """Replace methods of this instance, by name, until they are restored or the module is moved or converted.
+
+        Copies have the methods of the class.
+        """
+        self.restore_methods_()
+        vars(self).update(methods)
+        self.replaced_methods = tuple(methods)
+
+    def restore_methods_(self) -> None:
+        """Give this instance the methods of its class again."""
+        for name in self.replaced_methods:
+            vars(self).pop(name, None)
+        self.replaced_methods = ()
+
+    def policy_copy(self) -> Self:
         """Return a copy in eval mode with its own parameters and buffers; hooks and other attributes are shared."""
-        twin = twin_of(self)
-        twin._modes = None
-        twin.modes.eval_()
-        return twin
+        policy_copy = copy_policy(self)
+        policy_copy._modes = None
+        policy_copy.modes.eval_()
+        return policy_copy
 
-    def shorten(self, twin: Self) -> None:
-        """Let a copy that only acts do so by few calls, where this module does."""
-        twin.written_out = None
-
-    def rank_state(self) -> dict[str, Any]:
-        """What this rank alone holds, as tensors and plain types."""
+    def rank_state_dict(self) -> dict[str, Any]:
+        """Return the state of this rank only, as tensors and plain types."""
         self.finish_log()
-        scale = self.optimization.scaler.state_dict() if self.optimization.scaler is not None else {}
-        log = self.training_log.remembered()
+        scale = self.optim.scaler.state_dict() if self.optim.scaler is not None else {}
+        log = self.training_log.state_dict()
         return {"minibatch": self.minibatch_generator.get_state(), "scale": scale, **log}
 
-    def load_rank_state(self, state: dict[str, Any]) -> None:
-        """Continue from `rank_state`."""
+    def load_rank_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the state saved by `rank_state_dict`."""
         restore_generator(self.minibatch_generator, state["minibatch"])
-        self.training_log.remember(state, self.device)
-        if self.optimization.scaler is not None and state.get("scale"):
-            self.optimization.scaler.load_state_dict(state["scale"])
+        self.training_log.load_state_dict(state, self.device)
+        if self.optim.scaler is not None and state.get("scale"):
+            self.optim.scaler.load_state_dict(state["scale"])
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add spaces, counters and the state of every rank; called on all ranks."""
-        checkpoint["hyper_parameters"] = described(checkpoint.get("hyper_parameters", {}), type(self))
+        checkpoint["hyper_parameters"] = to_plain(checkpoint.get("hyper_parameters", {}), type(self))
         checkpoint["spaces"] = self.spaces
         names = ("env_steps", "earlier_env_steps", "updates")
         checkpoint["counters"] = {name: getattr(self, name) for name in names}
-        if self.joints:
-            checkpoint["ranks"] = gathered(self.rank_state())
+        if self.phases:
+            checkpoint["ranks"] = all_gather_object(self.rank_state_dict())
             checkpoint["optimizers"] = [layout_of(each) for each in self.raw_optimizers]
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        """Take back counters and, if the number of ranks is the same, this rank's state."""
+        """Restore counters and, if the number of ranks is the same, this rank's state."""
         for name, value in checkpoint["counters"].items():
             setattr(self, name, value)
         if not self._fitting:
             return
         if self.data.env_steps_taken >= self.data.total_env_steps:
-            raise UsageError(f"This run is finished, at {self.env_steps} env steps: raise data.total_env_steps.")
+            raise ConfigurationError(
+                f"This run is finished, at {self.env_steps} env steps: raise data.total_env_steps."
+            )
         self._saved_optimizers = checkpoint.get("optimizers")
-        everyone = checkpoint.get("ranks", [])
-        if len(everyone) == ranks():
-            self._rank_state = everyone[self.global_rank]
-        reopen(checkpoint["loops"])
+        rank_states = checkpoint.get("ranks", [])
+        if len(rank_states) == world_size():
+            self._rank_state = rank_states[self.global_rank]
+        mark_epoch_unfinished(checkpoint["loops"])

@@ -1,171 +1,210 @@
-"""What algorithms refuse, in one sentence each."""
+"""Checks of an algorithm's settings, spaces and data, each with a one-sentence error."""
 
 import importlib
 import math
-import pkgutil
 from typing import Any
 
 import torch
 
-import modules
-from datamodules.core.errors import UsageError
-from datamodules.core.types import ActionKind, Spaces
+from datamodules.core.errors import ConfigurationError
+from datamodules.core.types import ActionType, SpaceSpec
 
-SHARES = ("gamma", "lam", "epsilon_start", "epsilon")
-"""Values that lie in [0, 1]; the others that are checked are positive."""
+UNIT_INTERVAL = ("gamma", "gae_lambda", "q_lambda", "epsilon_start", "epsilon_end")
+"""Settings that lie in [0, 1]; the others that are checked are positive."""
 
-SPACE_NAMES: dict[ActionKind, str] = {
+SPACE_NAMES: dict[ActionType, str] = {
     "discrete": "Discrete",
     "multidiscrete": "MultiDiscrete",
     "binary": "MultiBinary",
     "continuous": "Box",
 }
-"""Gymnasium's name of the space that each kind of action comes from."""
+"""Gymnasium's space of each kind of action."""
 
 
 def divisors(number: int) -> list[int]:
-    """All divisors of a positive number."""
+    """Return all divisors of a positive number."""
     return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
 
 
 def check_values(**values: float | None) -> None:
-    """Raises: UsageError for one of `SHARES` outside [0, 1] or another value that is not positive.
+    """Check that settings in `UNIT_INTERVAL` are in [0, 1] and all others positive.
 
-    None passes: `require_values` has refused it where it may not be.
+    None is accepted: `require_values` refuses it where it is not allowed.
+
+    Raises: ConfigurationError otherwise.
     """
     for name, value in values.items():
         if value is None:
             continue
-        if name in SHARES and not 0 <= value <= 1:
-            raise UsageError(f"model.{name} is {value}; it must lie in [0, 1].")
-        if name not in SHARES and not value > 0:
-            raise UsageError(f"model.{name} is {value}; it must be positive.")
+        if name in UNIT_INTERVAL and not 0 <= value <= 1:
+            raise ConfigurationError(f"model.{name} is {value}; it must lie in [0, 1].")
+        if name not in UNIT_INTERVAL and not value > 0:
+            raise ConfigurationError(f"model.{name} is {value}; it must be positive.")
 
 
-def check_divides(minibatches: int, parts: int, what: str = "transitions (num_envs x horizon)") -> None:
-    """Raises: UsageError unless the minibatches divide the rollout, with the nearest numbers that would."""
-    if parts % minibatches:
-        near = sorted(divisors(parts), key=lambda divisor: abs(divisor - minibatches))[:4]
-        raise UsageError(
-            f"model.minibatches is {minibatches}, which does not divide the rollout's {parts} {what}:"
+def check_divides(num_minibatches: int, parts: int, what: str = "transitions (num_envs x horizon)") -> None:
+    """Check that the minibatches divide the rollout; name the nearest numbers that do.
+
+    Raises: ConfigurationError otherwise.
+    """
+    if parts % num_minibatches:
+        near = sorted(divisors(parts), key=lambda divisor: abs(divisor - num_minibatches))[:4]
+        raise ConfigurationError(
+            f"model.num_minibatches is {num_minibatches}, which does not divide the rollout's {parts} {what}:"
             f" the nearest that do are {sorted(near)}."
         )
 
 
 def check_minibatches(model: Any, data: Any) -> None:
-    """Raises: UsageError unless the minibatches divide a rollout's transitions, or rows where the network remembers."""
-    minibatches, transitions = getattr(model, "minibatches", 1), getattr(data, "rows_per_rollout", None)
+    """Check that the minibatches divide the transitions (rows if the network is recurrent).
+
+    Raises: ConfigurationError otherwise.
+    """
+    num_minibatches, transitions = getattr(model, "num_minibatches", 1), getattr(data, "transitions_per_rollout", None)
     if transitions is not None and getattr(model, "recurrent", False):
-        check_divides(minibatches, transitions // data.horizon, "rows (environments)")
+        check_divides(num_minibatches, transitions // data.rollout_length, "rows (environments)")
     elif transitions is not None:
-        check_divides(minibatches, transitions)
+        check_divides(num_minibatches, transitions)
 
 
 def check_memoryless(network: object, who: str) -> None:
-    """Raises: UsageError for a network that remembers, where `who` cannot use one."""
+    """Check that a network is memoryless; `who` names the part that needs it.
+
+    Raises: ConfigurationError for a recurrent network.
+    """
     if hasattr(network, "unroll"):
-        raise UsageError(f"model.network is {type(network).__name__}, which remembers: give {who} a memoryless one.")
+        raise ConfigurationError(
+            f"model.network is {type(network).__name__}, which is recurrent: give {who} a memoryless one."
+        )
 
 
-def check_single_steps(data: Any, who: str) -> None:
-    """Raises: UsageError for windows of several steps, where `who` learns from single ones."""
+def check_one_step(data: Any, who: str) -> None:
+    """Check that the data has one-step windows; `who` names the part that needs them.
+
+    Raises: ConfigurationError for windows of several steps.
+    """
     if getattr(data, "n_step", 1) != 1:
-        raise UsageError(f"data.n_step is {data.n_step}; {who} learns from single steps: set it to 1.")
+        raise ConfigurationError(f"data.n_step is {data.n_step}; {who} learns from single steps: set it to 1.")
 
 
 def algorithms() -> dict[str, Any]:
-    """The algorithms that come with the package, by dotted path."""
-    found: dict[str, Any] = {}
-    for module in pkgutil.iter_modules(modules.__path__):
-        if not module.ispkg:
-            members = vars(importlib.import_module(f"modules.{module.name}")).values()
-            found |= {f"{each.__module__}.{each.__name__}": each for each in members if hasattr(each, "action_kinds")}
-    return {path: found[path] for path in sorted(found) if path != "modules.base.algorithm.Algorithm"}
+    """Return the package's algorithms by dotted path."""
+    package: Any = importlib.import_module("modules")
+    exported = {f"modules.{name}": getattr(package, name) for name in sorted(package.EXPORTS)}
+    return {path: kind for path, kind in exported.items() if hasattr(kind, "action_types")}
 
 
-def check_action_space(algorithm: Any, spaces: Spaces) -> None:
-    """Raises: UsageError for actions that the algorithm cannot choose, with those that can, and for constant parts."""
-    kind = spaces["action_kind"]
-    if kind not in algorithm.action_kinds:
-        others = [path for path, other in algorithms().items() if kind in other.action_kinds]
-        raise UsageError(
+def check_action_space(algorithm: Any, spaces: SpaceSpec) -> None:
+    """Check that the algorithm supports the action space, and that no part is constant.
+
+    Raises: ConfigurationError otherwise.
+    """
+    kind = spaces["action_type"]
+    if kind not in algorithm.action_types:
+        others = [path for path, other in algorithms().items() if kind in other.action_types]
+        raise ConfigurationError(
             f"{algorithm.__name__} cannot act in this environment, whose action space is a {SPACE_NAMES[kind]}: use"
             f" {' or '.join(others)}."
         )
     bounds = zip(spaces["action_low"], spaces["action_high"], strict=True)
     if constant := [part for part, (low, high) in enumerate(bounds) if not low < high]:
-        raise UsageError(f"Part {constant[0]} of the action cannot vary: leave it out of action_low and action_high.")
-
-
-def check_recurrent(network: object, shared: bool) -> None:
-    """Raises: UsageError unless policy and value share a recurrent network."""
-    if hasattr(network, "unroll") and not shared:
-        raise UsageError(
-            f"model.network is {type(network).__name__}, whose memory policy and value share: set model.shared to true."
+        raise ConfigurationError(
+            f"Part {constant[0]} of the action cannot vary: leave it out of action_low and action_high."
         )
 
 
-def check_data(model: Any, data: Any) -> None:
-    """Raises: UsageError unless the data has the model's spaces and yields what it learns from, as new as needed."""
+def check_recurrent(network: object, shared: bool) -> None:
+    """Check that policy and value share a recurrent network.
+
+    Raises: ConfigurationError otherwise.
+    """
+    if hasattr(network, "unroll") and not shared:
+        raise ConfigurationError(
+            f"model.network is {type(network).__name__}, which is recurrent, so policy and value must"
+            " share it: set model.share_torso to true."
+        )
+
+
+def check_compatible(model: Any, data: Any) -> None:
+    """Check that the data has the model's spaces and yields the kind of batch it learns from.
+
+    Raises: ConfigurationError otherwise.
+    """
     spaces = getattr(data, "spaces", model.spaces)
     if spaces != model.spaces:
-        raise UsageError(f"The model was made for spaces {model.spaces}, but the data has {spaces}.")
+        raise ConfigurationError(f"The model was made for spaces {model.spaces}, but the data has {spaces}.")
     if model.off_policy != data.off_policy:
         source = "a replay (off-policy data, such as" if model.off_policy else "rollouts (on-policy data, such as"
-        kind = "datamodules.replay.ReplayData" if model.off_policy else "datamodules.rollout.RolloutData"
-        raise UsageError(f"{type(model).__name__} learns from {source} {kind}), not from {type(data).__name__}.")
-    if getattr(data, "staleness", 0) and not model.corrects_staleness:
-        raise UsageError(
-            f"data.staleness is {data.staleness}, but {type(model).__name__} learns only from what its policy of now"
-            " collected: set it to 0 (or, if it is yours and its `prepare` copes with it, corrects_staleness to True)."
+        kind = "datamodules.ReplayDataModule" if model.off_policy else "datamodules.RolloutDataModule"
+        raise ConfigurationError(
+            f"{type(model).__name__} learns from {source} {kind}), not from {type(data).__name__}."
+        )
+    if getattr(data, "policy_lag", 0) and not model.supports_policy_lag:
+        raise ConfigurationError(
+            f"data.policy_lag is {data.policy_lag}, but {type(model).__name__} learns only from rollouts of its current"
+            " policy: set it to 0 (or, if its `prepare` corrects for an older policy, set supports_policy_lag to True)."
         )
 
 
 def check_own_optimizers(model: Any) -> None:
-    """Raises: UsageError unless the Trainer steps the model's own optimizers, the counting one last."""
-    own = vars(model).get("optimization")
+    """Check that the Trainer has the model's own optimizers, the counting one last.
+
+    Raises: ConfigurationError otherwise.
+    """
+    own = vars(model).get("optim")
     if own is None or model.trainer.optimizers[:-1] != own.each:
-        raise UsageError(
+        raise ConfigurationError(
             f"{type(model).__name__} overrides configure_optimizers, which also makes the optimizer that counts"
-            " iterations: override make_optimizers instead, which returns a list of the optimizers that update steps."
+            " iterations: override build_optimizers instead, which returns a list of the optimizers that update steps."
         )
 
 
 def check_precision(precision: str) -> None:
-    """Raises: UsageError for a precision in which weights or losses would not be float32."""
+    """Check that weights and losses are float32 in the Trainer's precision.
+
+    Raises: ConfigurationError otherwise.
+    """
     if precision in ("16-true", "bf16-true", "64-true"):
-        raise UsageError(f"trainer.precision {precision} does not work here; use bf16-mixed or 32-true.")
+        raise ConfigurationError(f"trainer.precision {precision} is not supported; use bf16-mixed or 32-true.")
 
 
 @torch.no_grad()
-def check_sizes(model: Any, spaces: Spaces) -> None:
-    """Raises: UsageError for a model of dynamics that was made for other observations or actions than these."""
+def check_sizes(model: Any, spaces: SpaceSpec) -> None:
+    """Check that a dynamics model has the environment's observation and action sizes.
+
+    Raises: ConfigurationError otherwise.
+    """
     device, shown = next(model.parameters()).device, math.prod(spaces["obs_shape"])
     made = model.decode(torch.zeros(int(model.dynamics.dimensions), device=device)).shape[-1]
     if made != shown:
         where = "model.model.dynamics that many dimensions" if model.observed else "its encoder and decoder that size"
-        raise UsageError(f"The model is of {made} numbers, but an observation here has {shown}: give {where}.")
+        raise ConfigurationError(
+            f"The model observes {made} numbers, but the environment's observations have {shown}: give {where}."
+        )
     parts = len(spaces["action_low"])
     try:
         model.action_encoder(torch.zeros(parts, device=device))
     except RuntimeError as error:
         where = "model.model.axes one entry for each" if model.observed else "its action_encoder that size"
-        raise UsageError(
-            f"The model does not take actions of {parts} parts, as they are here: give {where}."
+        raise ConfigurationError(
+            f"The model does not accept the environment's actions of {parts} parts: give {where}."
         ) from error
 
 
 def check_dynamics(model: Any, data: Any) -> None:
-    """Raises: UsageError for other sizes, inexact regression, or an agent that would act on what is yet to come."""
+    """Check a dynamics model: sizes, exact regression where it is used, and no future observations when acting.
+
+    Raises: ConfigurationError otherwise.
+    """
     check_sizes(model, data.spaces)
-    if not model.causal and data.acts:
-        raise UsageError(
-            "The encoder looks at observations to come, which an agent does not have: set its bidirectional to false,"
-            " or learn from stored rollouts (datamodules.offline.StoredData)."
+    if not model.causal and data.collects_online:
+        raise ConfigurationError(
+            "The encoder uses future observations, which an acting agent does not have: set its bidirectional to false,"
+            " or learn from stored rollouts (datamodules.OfflineSequenceDataModule)."
         )
     learned = {name for name, part in model.dynamics.named_parameters() if part.requires_grad}
-    if data.updates == 0 and not (model.observed and learned == {"weight"}):
-        raise UsageError(
-            f"data.updates is 0, but {type(model.dynamics).__name__} behind {type(model).__name__} has more to learn"
-            " than the last layer: set data.updates to 1 or more."
+    if data.num_updates == 0 and not (model.observed and learned == {"weight"}):
+        raise ConfigurationError(
+            f"data.num_updates is 0, but {type(model.dynamics).__name__} of {type(model).__name__} learns more than"
+            " the last layer: set data.num_updates to 1 or more."
         )

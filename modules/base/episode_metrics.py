@@ -1,4 +1,4 @@
-"""Episode statistics as metrics that ranks merge exactly."""
+"""Training metrics and episode statistics, reduced exactly over ranks."""
 
 import math
 from typing import Any
@@ -7,50 +7,50 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from datamodules.core.types import Episodes, Scalars
-from modules.optim.distributed import averaged
+from datamodules.core.types import EpisodeBatch, MetricVector
+from modules.optim.distributed import all_reduce_mean
 
 
-class RunningMeans:
-    """Means of named scalars over the iterations since the last log; they stay on the device until then."""
+class MeanMetrics:
+    """Means of named scalars over the iterations since the last log, kept on the device until then."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
         self.sums: Tensor | None = None
         self.iterations = 0
 
-    def update(self, metrics: Scalars) -> None:
-        """Add one iteration's scalars; others than before, in a run resumed with other settings, begin new means."""
+    def update(self, metrics: MetricVector) -> None:
+        """Add one iteration's scalars; new names, in a run resumed with other settings, start new means."""
         names = list(metrics.names)
         if names != self.names:
             self.names, self.sums, self.iterations = names, None, 0
         self.sums = metrics.values.clone() if self.sums is None else self.sums.add_(metrics.values)
         self.iterations += 1
 
-    def take(self) -> Tensor:
-        """The means `[names]` over all ranks, on their device, and begin anew. Every rank calls this together."""
+    def pop(self) -> Tensor:
+        """Return the means `[names]` over all ranks, on their device, and reset. Every rank calls this together."""
         if self.sums is None:
             return torch.zeros(0)
-        means = averaged(self.sums) / self.iterations
+        means = all_reduce_mean(self.sums) / self.iterations
         self.sums, self.iterations = None, 0
         return means
 
-    def remembered(self) -> dict[str, Any]:
-        """State for a checkpoint, plain types."""
+    def export_state(self) -> dict[str, Any]:
+        """Return the state for a checkpoint, in plain types."""
         sums = None if self.sums is None else self.sums.tolist()
         return {"names": self.names, "sums": sums, "iterations": self.iterations}
 
-    def remember(self, state: dict[str, Any], device: torch.device) -> None:
-        """Continue from `remembered`."""
+    def import_state(self, state: dict[str, Any], device: torch.device) -> None:
+        """Restore the state saved by `export_state`."""
         self.names, self.iterations = list(state["names"]), state["iterations"]
         self.sums = None if state["sums"] is None else torch.tensor(state["sums"], device=device)
 
 
-class TrainingEpisodes(Metric):
+class TrainingEpisodeStats(Metric):
     """Means over the training episodes finished since the last log, and over at least the last hundred.
 
-    `update` takes the totals of one rollout and stays on the device. What was logged before is remembered on the host,
-    in groups, newest last, so that a log with few new episodes reaches back over whole groups until it has enough.
+    `update` adds the totals of one rollout, on the device. Logged totals are kept on the host in groups, newest last,
+    so that a log with fewer new episodes includes earlier groups until it has enough.
     """
 
     full_state_update = False
@@ -63,23 +63,23 @@ class TrainingEpisodes(Metric):
         self.names: list[str] = []
         self.groups: list[list[float]] = []
 
-    def update(self, episodes: Scalars) -> None:
+    def update(self, episodes: MetricVector) -> None:
         """Add the totals (`Rollout.episodes`) of one rollout."""
         self.names = list(episodes.names)
         self.totals = self.totals + episodes.values if self.totals.numel() else episodes.values.clone()
 
     def compute(self) -> Tensor:
-        """The totals since they were last taken, over all ranks, on their device."""
+        """Return the totals since the last reset, over all ranks, on their device."""
         return self.totals
 
-    def take(self) -> Tensor:
-        """The totals as `compute` gives them, and begin anew. Every rank calls this together."""
+    def pop(self) -> Tensor:
+        """Return the totals of `compute` and reset. Every rank calls this together."""
         totals = self.compute().clone()
         self.reset()
         return totals
 
     def means(self, totals: list[float]) -> dict[str, float]:
-        """Means by name (`return`, `length`, what the environment reports), with `totals` as the newest group.
+        """Return means by name (`return`, `length`, the environment's episode keys), with `totals` as the newest group.
 
         Empty before the first episode ended.
         """
@@ -91,21 +91,21 @@ class TrainingEpisodes(Metric):
         sums = [sum(group[i] for group in self.groups) for i in range(1, len(self.names))]
         return {name: total / count for name, total in zip(self.names[1:], sums, strict=True) if count}
 
-    def remembered(self) -> dict[str, Any]:
-        """State for a checkpoint, plain types: names, groups, and what is not logged yet on this rank."""
+    def export_state(self) -> dict[str, Any]:
+        """Return the state for a checkpoint, in plain types: names, groups, and totals not logged yet on this rank."""
         return {"names": self.names, "groups": self.groups, "totals": self.totals.tolist()}
 
-    def remember(self, state: dict[str, Any], device: torch.device) -> None:
-        """Continue from `remembered`."""
+    def import_state(self, state: dict[str, Any], device: torch.device) -> None:
+        """Restore the state saved by `export_state`."""
         self.names, self.groups = list(state["names"]), [list(group) for group in state["groups"]]
         self.totals = torch.tensor(state["totals"], dtype=torch.float64, device=device)
 
 
-class EvaluationEpisodes(Metric):
-    """Mean, standard deviation and 95 % interval over whole evaluation episodes of all ranks.
+class EvaluationStats(Metric):
+    """Mean, standard deviation and 95 % confidence interval over whole evaluation episodes of all ranks.
 
     Attributes:
-        whole: the evaluation computed last went to its end on every rank.
+        is_complete: whether the last evaluation was completed on every rank.
     """
 
     full_state_update = False
@@ -121,24 +121,24 @@ class EvaluationEpisodes(Metric):
         self.add_state("values", [], dist_reduce_fx="cat")
         self.add_state("cut", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
         self.keys: list[str] = []
-        self.whole = True
+        self.is_complete = True
 
-    def update(self, episodes: Episodes) -> None:
-        """Add whole episodes; none at all come from an evaluation that was interrupted."""
-        self.cut += not len(episodes.return_)
+    def update(self, episodes: EpisodeBatch) -> None:
+        """Add whole episodes; an empty batch marks an interrupted evaluation."""
+        self.cut += not len(episodes.episode_return)
         self.keys = list(episodes.info)
-        self.returns.append(episodes.return_)
+        self.returns.append(episodes.episode_return)
         self.lengths.append(episodes.length.to(torch.float64))
         if self.keys:
             self.values.append(torch.stack([episodes.info[key] for key in self.keys], dim=1))
 
     def compute(self) -> dict[str, float]:
-        """`return_mean`, `_std`, `_interval` (half its width), `length_mean`, `episodes`; mean and max of the rest.
+        """Return `return_mean`, `_std`, `_interval` (half-width), `length_mean`, `episodes`; mean and max of the rest.
 
-        Empty if the evaluation was interrupted on any rank: what others played is no sample of all episodes.
+        Empty if the evaluation was interrupted on any rank: the other ranks' episodes are a biased sample.
         """
-        self.whole = not int(self.cut)
-        if not self.whole:
+        self.is_complete = not int(self.cut)
+        if not self.is_complete:
             return {}
         returns, lengths = _joined(self.returns), _joined(self.lengths)
         count = returns.numel()

@@ -1,4 +1,4 @@
-"""Hyperparameters as plain data, so that a checkpoint makes its module again with no configuration at hand."""
+"""Hyperparameters as plain data, so that a module can be rebuilt from its checkpoint alone."""
 
 import functools
 import inspect
@@ -9,29 +9,30 @@ from typing import Any, cast, get_args, get_origin
 
 from lightning.pytorch import LightningModule
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
+from datamodules.core.exports import class_path
 from datamodules.core.files.tensor_files import load_tensors
 from datamodules.core.required_values import require_values
 
 INSTANTIATOR = "lightning.pytorch.cli.instantiate_module"
-"""Lightning's maker of a module from plain data; checkpoints of command-line runs name it too."""
+"""Lightning's function that builds a module from plain data; checkpoints of command-line runs name it too."""
 
 IMPORTABLE = ("modules", "torch.nn", "torch.optim")
-"""What a checkpoint may name to be imported, besides the package of the class that loads it."""
+"""Packages whose classes a checkpoint may name, besides the package of the class that loads it."""
 
-PLAIN = (str, int, float, bool, type(None))
+PLAIN_TYPES = (str, int, float, bool, type(None))
 
 
-def keep_hyperparameters(module: LightningModule) -> None:
-    """`save_hyperparameters` for an `__init__` that takes functions; call it there.
+def save_plain_hyperparameters(module: LightningModule) -> None:
+    """Save the hyperparameters of a module whose `__init__` takes functions; call it in `__init__`.
 
-    Bare functions, which no checkpoint can hold, are left out: their defaults apply again.
+    Plain functions, which a checkpoint cannot store, are left out: their defaults apply when it is loaded.
 
-    Raises: UsageError for an argument that is None where it may not be.
+    Raises: ConfigurationError for an argument that is None but has no None in its type.
     """
     caller = cast(FrameType, cast(FrameType, inspect.currentframe()).f_back)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Lightning's, about just these functions
+        warnings.simplefilter("ignore")  # Lightning warns that it cannot save functions
         module.save_hyperparameters(frame=caller)
     require_values("model", type(module), module.hparams)
     for hparams in (cast(dict[str, Any], module._hparams), cast(dict[str, Any], module._hparams_initial)):
@@ -39,55 +40,55 @@ def keep_hyperparameters(module: LightningModule) -> None:
             del hparams[name]
 
 
-def described(hparams: Mapping[str, Any], module: type) -> dict[str, Any]:
-    """The hyperparameters of a module made in Python, in the form that command-line runs save.
+def to_plain(hparams: Mapping[str, Any], module: type) -> dict[str, Any]:
+    """Return the hyperparameters of a module made in Python in the form that command-line runs save.
 
-    Classes and `functools.partial` of classes become `class_path` and `init_args`. Other functions cannot be described
-    and are left out: their defaults apply, or `load_from_checkpoint` is given them again. Of a class that is not the
-    default one the arguments are complete, since the parser keeps those of the default class that are not given.
+    Classes and `functools.partial` of classes become `class_path` and `init_args`. Other functions are left out: their
+    defaults apply, or `load_from_checkpoint` is given them again. For a class other than the default all arguments are
+    saved, since the parser keeps the default class's arguments where none are given.
     """
     if "_instantiator" in hparams:
         return dict(hparams)
     parameters = inspect.signature(module).parameters
     plain = {key: _plain(value, parameters.get(key)) for key, value in hparams.items()}
     kept = {key: value for key, value in plain.items() if value is not NotImplemented}
-    return {"_class_path": f"{module.__module__}.{module.__qualname__}", **kept, "_instantiator": INSTANTIATOR}
+    return {"_class_path": class_path(module), **kept, "_instantiator": INSTANTIATOR}
 
 
 def check_checkpoint(path: Any, trusted: tuple[str, ...]) -> None:
-    """Refuse a checkpoint that is not a local file, is damaged, or whose hyperparameters may not be imported.
+    """Check that a checkpoint is a local, intact file, and that its hyperparameters may be imported.
 
-    Raises: UsageError.
+    Raises: ConfigurationError.
     """
     if "://" in str(path):
-        raise UsageError(f"The checkpoint {path} is not a local file: download it and give its path.")
+        raise ConfigurationError(f"The checkpoint {path} is not a local file: download it and give its path.")
     content = load_tensors(path, cure="load another checkpoint")
     if not isinstance(content, dict) or not isinstance(content.get("state_dict"), dict):
-        raise UsageError(f"{path} is not a checkpoint: it has no weights under `state_dict`.")
-    check_imports(content.get("hyper_parameters", {}), trusted)
+        raise ConfigurationError(f"{path} is not a checkpoint: it has no weights under `state_dict`.")
+    check_importable(content.get("hyper_parameters", {}), trusted)
 
 
-def check_imports(hparams: Any, trusted: tuple[str, ...]) -> None:
-    """Refuse hyperparameters that name anything to import outside `IMPORTABLE` and `trusted`.
+def check_importable(hparams: Any, trusted: tuple[str, ...]) -> None:
+    """Check that hyperparameters name nothing to import outside `IMPORTABLE` and `trusted`.
 
-    Raises: UsageError.
+    Raises: ConfigurationError.
     """
     if isinstance(hparams, Mapping):
         hparams = [value for key, value in hparams.items() if key != "_instantiator"]
     if isinstance(hparams, list | tuple):
         for value in hparams:
-            check_imports(value, trusted)
+            check_importable(value, trusted)
     dotted = isinstance(hparams, str) and "." in hparams and all(part.isidentifier() for part in hparams.split("."))
     if dotted and not any(hparams.startswith(f"{root}.") for root in (*IMPORTABLE, *trusted)):
-        raise UsageError(
+        raise ConfigurationError(
             f"The checkpoint names {hparams}, which may not be imported: if that code is yours, load it with"
             f" trusted=({hparams.partition('.')[0]!r},)."
         )
 
 
 def _plain(value: Any, parameter: inspect.Parameter | None = None) -> Any:
-    """The value as plain data; `parameter` is the one that it is given for."""
-    if isinstance(value, PLAIN):
+    """Return the value as plain data; `parameter` is the one that it is given for."""
+    if isinstance(value, PLAIN_TYPES):
         return value
     if isinstance(value, Mapping):
         return _all_or_nothing({str(key): _plain(child) for key, child in value.items()})
@@ -95,15 +96,15 @@ def _plain(value: Any, parameter: inspect.Parameter | None = None) -> Any:
         children = [_plain(child) for child in value]
         return NotImplemented if any(child is NotImplemented for child in children) else type(value)(children)
     if isinstance(value, type) and parameter is not None and _takes_class(parameter.annotation):
-        return f"{value.__module__}.{value.__qualname__}"
+        return class_path(value)
     if isinstance(value, functools.partial) and isinstance(value.func, type) and not value.args:
         return _class(value.func, value.keywords, parameter)
     return _class(value, {}, parameter) if isinstance(value, type) else NotImplemented
 
 
 def _class(kind: type, arguments: Mapping[str, Any], parameter: inspect.Parameter | None) -> Any:
-    """A class and its arguments, complete where another class is the default, whose settings would be kept."""
-    plain: dict[str, Any] = {"class_path": f"{kind.__module__}.{kind.__qualname__}"}
+    """Return a class and its arguments, all of them if another class is the default."""
+    plain: dict[str, Any] = {"class_path": class_path(kind)}
     default = inspect.Parameter.empty if parameter is None else parameter.default
     own = inspect.signature(kind).parameters if arguments or callable(default) else {}
     given = {name: _plain(value, own.get(name)) for name, value in arguments.items()}
@@ -119,5 +120,5 @@ def _all_or_nothing(plain: dict[str, Any]) -> Any:
 
 
 def _takes_class(annotation: Any) -> bool:
-    """Tell whether a class is taken as it is, such as an activation's, and not to be made."""
+    """Return whether a parameter takes a class itself, such as an activation's, not an instance."""
     return any(get_origin(each) is type for each in (annotation, *get_args(annotation)))

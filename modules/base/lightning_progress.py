@@ -1,8 +1,8 @@
-"""The only code that reads or writes Lightning's private progress counters.
+"""Access to Lightning's private progress counters; no other file reads or writes them.
 
-It lets `global_step`, evaluation, limits, resuming and loggers count iterations, whatever number of them a Trainer
-batch holds, and lets the environment steps taken decide how many iterations the run has. Written for Lightning 2.6;
-`tests/modules/base/test_lightning_progress.py` fails when an attribute used here changes.
+`global_step`, evaluation, limits, resuming and loggers count iterations, however many of them a Trainer batch holds,
+and the number of environment steps sets the number of iterations of the run. Written for Lightning 2.6;
+`tests/modules/base/test_lightning_progress.py` fails when an attribute used in this file changes.
 """
 
 from collections.abc import Collection, Iterator
@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 
 class CountingOptimizer(Optimizer):
-    """Count iterations: an optimizer without parameters to learn, whose steps are Lightning's `global_step`.
+    """Optimizer without trainable parameters, whose steps are Lightning's `global_step`: one per iteration.
 
     Its learning rate and weight decay are 0, for callbacks that read those of every optimizer.
     """
@@ -27,8 +27,8 @@ class CountingOptimizer(Optimizer):
             closure()
 
 
-def counted(trainer: Any, batch: Collection[Any]) -> Iterator[Any]:
-    """Iterate over a batch; advance Lightning's counters as if each iteration were a batch of its own.
+def iterate_counted(trainer: Any, batch: Collection[Any]) -> Iterator[Any]:
+    """Iterate over a batch, and advance Lightning's counters as if each iteration were a batch.
 
     Args:
         trainer: in the middle of the batch, which it has counted as one.
@@ -48,14 +48,14 @@ def counted(trainer: Any, batch: Collection[Any]) -> Iterator[Any]:
 
 
 def set_length(trainer: Any, iterations: int) -> None:
-    """Set the number of iterations of the run, those done included; a `limit_train_batches` stays in force.
+    """Set the number of iterations of the run, including those done; a `limit_train_batches` stays in force.
 
     Args:
         trainer: inside `training_step`.
     """
     limit = trainer.limit_train_batches
     if isinstance(limit, float) and limit < 1:
-        return  # a share of the number that was known at the start
+        return  # a fraction, which Lightning applied to the initial number
     length = min(limit, iterations) if isinstance(limit, int) else iterations
     fit, fetcher = trainer.fit_loop, trainer.fit_loop._data_fetcher
     if length != fit.max_batches:
@@ -63,7 +63,7 @@ def set_length(trainer: Any, iterations: int) -> None:
         fetcher.done = fit.epoch_loop.batch_progress.is_last_batch = fetcher.fetched >= length
 
 
-def reopen(loops: dict[str, Any]) -> None:
+def mark_epoch_unfinished(loops: dict[str, Any]) -> None:
     """Let a run continue that was saved at the end of a shorter one: mark its only epoch as not over.
 
     Args:

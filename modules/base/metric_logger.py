@@ -1,4 +1,4 @@
-"""What training reports now and then: means of metrics and of episodes, read without waiting for the device."""
+"""Logging of training metrics and episode means without waiting for the device."""
 
 from collections import deque
 from collections.abc import Iterator, Mapping
@@ -7,16 +7,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from datamodules.core.types import Scalars
-from modules.base.episode_metrics import RunningMeans, TrainingEpisodes
+from datamodules.core.types import MetricVector
+from modules.base.episode_metrics import MeanMetrics, TrainingEpisodeStats
 
 
-class Reading:
-    """Tensors on their way to the host; `values` waits for them, if it is called too early.
+class AsyncHostCopy:
+    """Asynchronous copy of tensors to the host; `values` waits for it.
 
     Args:
-        env_steps: when they were measured.
-        tensors: to copy, of any device; what is done to them later does not matter.
+        env_steps: environment steps at the measurement.
+        tensors: to copy, on any device; later changes to them have no effect.
     """
 
     def __init__(self, env_steps: int, *tensors: Tensor):
@@ -28,61 +28,61 @@ class Reading:
             self._copied.record()
 
     @property
-    def arrived(self) -> bool:
-        """Whether `values` would not wait."""
+    def is_ready(self) -> bool:
+        """Return whether `values` would return without waiting."""
         return self._copied is None or self._copied.query()
 
     def values(self) -> list[list[float]]:
-        """The numbers of every tensor."""
+        """Return the numbers of every tensor."""
         if self._copied is not None:
             self._copied.synchronize()
         return [copy.flatten().tolist() for copy in self._copies]
 
 
-class TrainingLog:
-    """Collects metrics and training episodes, and gives their means in two strokes.
+class MetricLogger:
+    """Accumulates metrics and training episodes, and returns their means asynchronously.
 
-    `begin` takes what there is and sends it to the host; `finished` gives what has arrived. A GPU has work between the
-    two, so that nobody waits for it.
+    `start_transfer` copies the current means to the host; `completed` yields the copies that have arrived. A GPU
+    computes between the two calls, so that no one waits for it.
     """
 
     def __init__(self) -> None:
-        self.means, self.episodes = RunningMeans(), TrainingEpisodes()
-        self._begun: deque[tuple[Reading, list[str], list[str]]] = deque()
+        self.means, self.episodes = MeanMetrics(), TrainingEpisodeStats()
+        self._begun: deque[tuple[AsyncHostCopy, list[str], list[str]]] = deque()
 
-    def update(self, episodes: Scalars, metrics: Scalars | None) -> None:
+    def update(self, episodes: MetricVector, metrics: MetricVector | None) -> None:
         """Add one iteration; metrics are None if it only collected."""
         self.episodes.update(episodes)
         if metrics is not None:
             self.means.update(metrics)
 
-    def begin(self, env_steps: int, values: Mapping[str, float | Tensor]) -> None:
-        """Take the means since the last time, and values by tag as they are. Every rank calls this together."""
-        taken = (self.means.take(), self.episodes.take())
-        reading = Reading(env_steps, *taken, *(torch.as_tensor(value) for value in values.values()))
-        self._begun.append((reading, list(self.means.names), list(values)))
+    def start_transfer(self, env_steps: int, values: Mapping[str, float | Tensor]) -> None:
+        """Start copying the means since the last call, and the given values by tag. Every rank calls this together."""
+        sums = (self.means.pop(), self.episodes.pop())
+        transfer = AsyncHostCopy(env_steps, *sums, *(torch.as_tensor(value) for value in values.values()))
+        self._begun.append((transfer, list(self.means.names), list(values)))
 
-    def finished(self, wait: bool) -> Iterator[tuple[dict[str, float], int]]:
-        """Values by tag and the environment steps they belong to, oldest first.
+    def completed(self, wait: bool) -> Iterator[tuple[dict[str, float], int]]:
+        """Yield values by tag and the environment steps they belong to, oldest first.
 
-        A metric that names its own group (`option/switch_rate`) keeps it; others are `train/`.
+        A metric with its own group (`option/switch_rate`) keeps it; others get the prefix `train/`.
 
         Args:
-            wait: for all that was begun; else only what has arrived is given.
+            wait: for all transfers; else only those that have arrived are yielded.
         """
-        while self._begun and (wait or self._begun[0][0].arrived):
-            reading, names, tags = self._begun.popleft()
-            means, totals, *rest = reading.values()
+        while self._begun and (wait or self._begun[0][0].is_ready):
+            transfer, names, tags = self._begun.popleft()
+            means, totals, *rest = transfer.values()
             named = zip(names, means, strict=False)
             values = {name if "/" in name else f"train/{name}": mean for name, mean in named}
             values |= {f"rollout/{name}_mean": mean for name, mean in self.episodes.means(totals).items()}
-            yield values | {tag: value for tag, (value,) in zip(tags, rest, strict=True)}, reading.env_steps
+            yield values | {tag: value for tag, (value,) in zip(tags, rest, strict=True)}, transfer.env_steps
 
-    def remembered(self) -> dict[str, Any]:
-        """State for a checkpoint, plain types; call it when nothing is begun."""
-        return {"episodes": self.episodes.remembered(), "means": self.means.remembered()}
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state for a checkpoint, in plain types; call it when no transfer is pending."""
+        return {"episodes": self.episodes.export_state(), "means": self.means.export_state()}
 
-    def remember(self, state: dict[str, Any], device: torch.device) -> None:
-        """Continue from `remembered`."""
-        self.episodes.remember(state["episodes"], device)
-        self.means.remember(state["means"], device)
+    def load_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
+        """Restore the state saved by `state_dict`."""
+        self.episodes.import_state(state["episodes"], device)
+        self.means.import_state(state["means"], device)

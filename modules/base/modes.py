@@ -1,4 +1,4 @@
-"""Train and eval mode: networks act, evaluate and give targets in eval mode, and learn in train mode."""
+"""Train and eval mode: networks act, evaluate and compute targets in eval mode, and are updated in train mode."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -7,17 +7,17 @@ from torch import nn
 
 
 class Modes:
-    """Switches the networks of a module between eval mode and train mode, without walking through them each time.
+    """Switch the networks of a module between eval mode and train mode, without traversing them each time.
 
-    The module's own flag stays as it is; Lightning sets it.
+    The module's own flag does not change; Lightning sets it.
 
     Args:
-        module: what holds the networks.
-        always_eval: parts of it that stay in eval mode, such as target networks.
+        module: module that holds the networks.
+        always_eval: submodules that stay in eval mode, such as target networks.
 
     Attributes:
-        learning: parts that learn in train mode. Left out is what was in eval mode before a fit began, such as a
-            BatchNorm that was frozen, and what a `train` of the user's own keeps in eval mode.
+        learning: submodules that are switched to train mode. Excluded are those in eval mode before a fit began, such
+            as a frozen BatchNorm, and those that a custom `train` method keeps in eval mode.
     """
 
     def __init__(self, module: nn.Module, always_eval: Iterable[nn.Module] = ()):
@@ -26,12 +26,12 @@ class Modes:
         self.learning: list[nn.Module] = []
 
     def begin(self) -> None:
-        """Put the parts that learn in train mode, also those that an earlier fit left in eval mode."""
+        """Put the submodules of `learning` in train mode, also if an earlier fit left them in eval mode."""
         for part in self.learning:
             part.training = True
 
     def eval_(self) -> None:
-        """Put all networks in eval mode, and remember which of them learn."""
+        """Put all networks in eval mode, and record which of them are trained."""
         frozen = self.fixed | {part for part in self.module.modules() if not part.training}
         for child in self.module.children():
             child.train()
@@ -42,7 +42,7 @@ class Modes:
 
     @contextmanager
     def train(self) -> Iterator[None]:
-        """Put the parts that learn in train mode meanwhile."""
+        """Put the submodules of `learning` in train mode within the context."""
         self._set(True)
         try:
             yield
@@ -51,4 +51,4 @@ class Modes:
 
     def _set(self, training: bool) -> None:
         for part in self.learning:
-            vars(part)["training"] = training  # a twentieth of the time of nn.Module's own way to set an attribute
+            vars(part)["training"] = training  # 20 times as fast as nn.Module.__setattr__

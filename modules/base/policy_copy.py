@@ -1,19 +1,19 @@
-"""Copies of a module that act by weights of their own."""
+"""Copies of a policy with their own weights."""
 
 import copy
 from typing import TypeVar
 
 from torch import nn
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 
 Module = TypeVar("Module", bound=nn.Module)
 
 
-def twin_of(module: Module) -> Module:
-    """A module with parameters, buffers and networks of its own, equal at first, that shares hooks and all else.
+def copy_policy(module: Module) -> Module:
+    """Return a copy with its own parameters, buffers and submodules; hooks and all other attributes are shared.
 
-    Raises: UsageError for networks that cannot be copied.
+    Raises: ConfigurationError for networks that cannot be copied.
     """
     own = {name: vars(module)[name] for name in ("_modules", "_parameters", "_buffers")}
     held = [child for part in module.modules() for name, child in vars(part).items() if name.endswith("_hooks")]
@@ -21,10 +21,10 @@ def twin_of(module: Module) -> Module:
     try:
         copied = copy.deepcopy(own, shared)
     except Exception as error:
-        raise UsageError(
-            f"data.staleness is 1, for which {type(module).__name__} acts by a copy of its networks, and they cannot be"
-            f" copied ({error}): set it to 0."
+        raise ConfigurationError(
+            f"data.policy_lag is 1, which needs a copy of {type(module).__name__}'s networks, but they cannot"
+            f" be copied ({error}): set it to 0."
         ) from error
-    twin = copy.copy(module)
-    vars(twin).update(copied)
-    return twin
+    policy_copy = copy.copy(module)
+    vars(policy_copy).update(copied)
+    return policy_copy

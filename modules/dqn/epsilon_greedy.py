@@ -1,43 +1,45 @@
-"""Epsilon-greedy exploration, as DQN and PQN share it."""
+"""Epsilon-greedy exploration of DQN and PQN."""
 
 import torch
 from torch import Tensor, nn
 
 from modules.base.checks import check_values
 from modules.functional.sampling import epsilon_greedy
-from modules.functional.schedules import scheduled
+from modules.functional.schedules import schedule_value
 
 
 class EpsilonGreedy(nn.Module):
-    """Takes the best action, or with a probability that falls linearly in environment steps any allowed one.
+    """Epsilon-greedy policy; epsilon decays linearly in environment steps.
 
     Args:
-        actions: how many there are.
-        start, end: probability at first, and from `steps` environment steps on.
+        actions: number of actions.
+        start: epsilon at the start.
+        end: epsilon from `steps` environment steps on.
+        steps: environment steps of the decay.
 
     Attributes:
-        now: the probability, 0-d, where a captured step reads it.
+        now: epsilon, 0-d, where a captured step reads it.
 
-    Raises: UsageError for a probability outside [0, 1], and if `steps` is not positive.
+    Raises: ConfigurationError for a probability outside [0, 1], and if `steps` is not positive.
     """
 
     now: Tensor
 
     def __init__(self, actions: int, start: float, end: float, steps: int) -> None:
         super().__init__()
-        check_values(epsilon_start=start, epsilon=end, epsilon_steps=steps)
+        check_values(epsilon_start=start, epsilon_end=end, epsilon_decay_steps=steps)
         self.actions, self.start, self.end, self.steps = actions, start, end, steps
         self.register_buffer("now", torch.tensor(start), persistent=False)
 
     def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        """Uniforms `[*shape, actions + 1]`: a lot for every action, and whether to draw one."""
+        """Draw uniforms `[*shape, actions + 1]`: one per action for the random action, one to compare with epsilon."""
         return torch.rand((*shape, self.actions + 1), generator=generator, device=generator.device)
 
     def forward(self, best: Tensor, noise: Tensor, mask: Tensor | None) -> Tensor:
-        """Actions `[B]` for the best ones `[B]`."""
+        """Return actions `[B]`, given the greedy ones `[B]`."""
         return epsilon_greedy(best, self.now, noise, mask)
 
-    def set_(self, env_steps: int, learning_starts: int = 0) -> None:
-        """To the probability after so many environment steps; 1 until learning starts."""
+    def update_(self, env_steps: int, learning_starts: int = 0) -> None:
+        """Set epsilon for the environment steps taken; 1 until learning starts."""
         share = env_steps / self.steps
-        self.now.fill_(scheduled("linear", self.start, share, self.end) if env_steps >= learning_starts else 1.0)
+        self.now.fill_(schedule_value("linear", self.start, share, self.end) if env_steps >= learning_starts else 1.0)

@@ -1,7 +1,7 @@
-"""Acquisitions: what each step of an imagined path is worth, from what the agent knows now.
+"""Acquisitions: the value of each step of an imagined path, given the agent's model and its posterior.
 
-Every acquisition returns a value for each step, so that values can be weighted, added and discounted. Paths are
-imagined with the model's means.
+Every acquisition returns a value per step, so that values can be weighted, added and discounted. Paths are imagined
+with the model's means.
 """
 
 from typing import Any, NamedTuple, Protocol, cast
@@ -21,12 +21,14 @@ from modules.functional.dynamics.information_gain import (
 )
 
 
-class Paths(NamedTuple):
+class ImaginedTrajectories(NamedTuple):
     """Imagined paths of B agents, N candidates each.
 
-    latent: `[B, N, H + 1, D]`, the first being the agent's belief.   control: encoded inputs `[B, N, H, D]`.
-    features: of the dynamics' last layer at the first H states, `[B, N, H, P]`; the imagining made them anyway.
-    action: in [-1, 1], `[B, N, H, A]`.   uncertainty: variances of the belief `[B, D]`.
+    latent: `[B, N, H + 1, D]`, starting at the agent's belief.
+    features: of the dynamics' last layer at the first H states, `[B, N, H, P]`; a by-product of the rollout.
+    control: encoded inputs `[B, N, H, D]`.
+    action: in [-1, 1], `[B, N, H, A]`.
+    uncertainty: variances of the belief `[B, D]`.
     """
 
     latent: Tensor
@@ -36,12 +38,12 @@ class Paths(NamedTuple):
     uncertainty: Tensor
 
 
-class Knowledge(NamedTuple):
-    """What an agent knows: its model, and the posterior of the last layer of the model's dynamics.
+class PlannerContext(NamedTuple):
+    """Model of an agent, and the posterior of the last layer of the model's dynamics.
 
-    model: a latent model with `dynamics`, `decoder` and `predict(z, actions)`.
+    model: a latent model with `dynamics`, `decoder` and `action_encoder`.
     covariance: `[P, P]` of the last layer's weights, of one output.
-    variance: of what the regression sees, a scalar: the process noise in units of the field.
+    variance: of the regression's targets, a scalar: the process noise in units of the field.
     low, high: the range of the actions `[A]`, in the environment's units.
     """
 
@@ -52,28 +54,28 @@ class Knowledge(NamedTuple):
     high: Tensor
 
     def scaled(self, action: Tensor) -> Tensor:
-        """Actions in the environment's units, from actions in [-1, 1]."""
+        """Return actions in the environment's units, from actions in [-1, 1]."""
         return self.low + (self.high - self.low) * (action + 1) / 2
 
 
 class Acquisition(Protocol):
-    """The worth of imagined steps.
+    """Value of imagined steps.
 
-    weight: multiplies it where several are added.
+    weight: factor in the sum of several acquisitions.
     """
 
     weight: float
 
-    def __call__(self, knowledge: Knowledge, paths: Paths) -> Tensor:
-        """Values `[B, N, H]`; more is better."""
+    def __call__(self, knowledge: PlannerContext, paths: ImaginedTrajectories) -> Tensor:
+        """Return values `[B, N, H]`; more is better."""
         ...
 
 
-class Weighted(nn.Module):
-    """What acquisitions share: a weight.
+class WeightedAcquisition(nn.Module):
+    """Base of acquisitions: holds the weight.
 
     Args:
-        weight: multiplies the values where several acquisitions are added.
+        weight: factor of the values in the sum of several acquisitions.
     """
 
     def __init__(self, weight: float = 1.0):
@@ -81,42 +83,42 @@ class Weighted(nn.Module):
         self.weight = weight
 
 
-class InformationGain(Weighted):
+class InformationGain(WeightedAcquisition):
     """Information about the last layer's weights, exact for a model that is linear in them (`information_gain`)."""
 
-    def forward(self, knowledge: Knowledge, paths: Paths) -> Tensor:
-        """Twice the mutual information in nats that each step adds."""
+    def forward(self, knowledge: PlannerContext, paths: ImaginedTrajectories) -> Tensor:
+        """Return twice the mutual information in nats that each step adds."""
         outputs = paths.latent.shape[-1]
         return information_gain(paths.features, knowledge.covariance, variance=knowledge.variance, outputs=outputs)
 
 
-class Disagreement(Weighted):
-    """How far the members of an ensemble of dynamics differ, in units of the process noise (`disagreement`)."""
+class Disagreement(WeightedAcquisition):
+    """Variance between the members of an ensemble of dynamics, in units of the process noise (`disagreement`)."""
 
-    def forward(self, knowledge: Knowledge, paths: Paths) -> Tensor:
-        """Mean over dimensions of the variance over members."""
+    def forward(self, knowledge: PlannerContext, paths: ImaginedTrajectories) -> Tensor:
+        """Return the mean over dimensions of the variance over members."""
         return disagreement(predictions(knowledge, paths), knowledge.model.dynamics.variance)
 
 
-class Optimistic(Weighted):
-    """OPAX's reward: the log of one plus the ratio of what could be learned to what is noise (`optimistic_gain`)."""
+class OptimisticGain(WeightedAcquisition):
+    """OPAX's reward: log of one plus the ratio of epistemic to aleatoric variance (`optimistic_gain`)."""
 
-    def forward(self, knowledge: Knowledge, paths: Paths) -> Tensor:
-        """Sum over dimensions."""
+    def forward(self, knowledge: PlannerContext, paths: ImaginedTrajectories) -> Tensor:
+        """Return the sum over dimensions."""
         return optimistic_gain(predictions(knowledge, paths), knowledge.model.dynamics.variance)
 
 
-def predictions(knowledge: Knowledge, paths: Paths) -> Tensor:
-    """What each member of an ensemble expects one step on, `[E, B, N, H, D]`."""
+def predictions(knowledge: PlannerContext, paths: ImaginedTrajectories) -> Tensor:
+    """Return each ensemble member's prediction of the next state, `[E, B, N, H, D]`."""
     return cast(Tensor, knowledge.model.dynamics.members(paths.latent[..., :-1, :], paths.control))
 
 
-class Fisher(Weighted):
+class Fisher(WeightedAcquisition):
     """Fisher information of the observations about the last layer's weights, with an uncertain state (`fisher_rows`).
 
     Args:
         criterion: `d` for the determinant of the posterior, `a` for the trace of its covariance.
-        weight: see `Weighted`.
+        weight: see `WeightedAcquisition`.
     """
 
     def __init__(self, criterion: str = "d", weight: float = 1.0):
@@ -125,8 +127,8 @@ class Fisher(Weighted):
             raise ValueError(f"Fisher: criterion is {criterion!r}; use a or d.")
         self.optimality = d_optimality if criterion == "d" else a_optimality
 
-    def forward(self, knowledge: Knowledge, paths: Paths) -> Tensor:
-        """What each step adds to the criterion."""
+    def forward(self, knowledge: PlannerContext, paths: ImaginedTrajectories) -> Tensor:
+        """Return what each step adds to the criterion."""
         dynamics, dimensions = knowledge.model.dynamics, paths.latent.shape[-1]
         state = paths.latent[..., :-1, :]
         features = paths.features * dynamics.gain
@@ -136,21 +138,21 @@ class Fisher(Weighted):
         return self.optimality(rows, knowledge.covariance, steps=state.shape[-2])
 
 
-class EmbeddingGain(Weighted):
+class EmbeddingGain(WeightedAcquisition):
     """Information about a small parameter of the dynamics (an embedding, a coefficient), with an uncertain state.
 
     Args:
         parameter: its name in the dynamics.
         prior: variance of each of its entries before any of the imagined observations.
-        weight: see `Weighted`.
+        weight: factor of the values in the sum of several acquisitions.
     """
 
     def __init__(self, parameter: str, prior: float = 1.0, weight: float = 1.0):
         super().__init__(weight)
         self.parameter, self.prior = parameter, prior
 
-    def forward(self, knowledge: Knowledge, paths: Paths) -> Tensor:
-        """Twice the mutual information in nats that each step adds."""
+    def forward(self, knowledge: PlannerContext, paths: ImaginedTrajectories) -> Tensor:
+        """Return twice the mutual information in nats that each step adds."""
         dynamics, state = knowledge.model.dynamics, paths.latent[..., :-1, :]
         value = dict(dynamics.named_parameters())[self.parameter]
         step, name = OneStep(dynamics), f"dynamics.{self.parameter}"
@@ -162,19 +164,19 @@ class EmbeddingGain(Weighted):
 
 
 class OneStep(nn.Module):
-    """A step of dynamics as a module, which can be called with other parameters than its own."""
+    """Step of dynamics as a module, for `torch.func.functional_call` with replaced parameters."""
 
     def __init__(self, dynamics: nn.Module):
         super().__init__()
         self.dynamics: Any = dynamics
 
     def forward(self, latent: Tensor, control: Tensor) -> Tensor:
-        """The mean of the next state."""
+        """Return the mean of the next state."""
         return cast(Tensor, self.dynamics.step(latent, control))
 
 
-def rows_of(knowledge: Knowledge, paths: Paths, by_state: Tensor, by_weights: Tensor) -> Tensor:
-    """Whitened sensitivities `[B, N, H O, Q]` of the observations to parameters; see `fisher_rows`."""
+def rows_of(knowledge: PlannerContext, paths: ImaginedTrajectories, by_state: Tensor, by_weights: Tensor) -> Tensor:
+    """Return whitened sensitivities `[B, N, H O, Q]` of the observations to parameters; see `fisher_rows`."""
     observed_by, noise = knowledge.model.decoder.sensitivity(paths.latent[..., 1:, :])
     uncertainty = torch.diag_embed(paths.uncertainty).unsqueeze(1)
     return fisher_rows(
@@ -187,14 +189,14 @@ def rows_of(knowledge: Knowledge, paths: Paths, by_state: Tensor, by_weights: Te
     )
 
 
-class Distillation(Weighted):
-    """Random network distillation: the error of a network that imitates a random one where the agent has been.
+class Distillation(WeightedAcquisition):
+    """Random network distillation: the error of a predictor of a random network, trained on visited states.
 
     Args:
-        dimensions: D, of the latent state.
+        dimensions: D, number of dimensions of the latent state.
         hidden: width of both networks.
-        outputs: of the random network.
-        weight: see `Weighted`.
+        outputs: number of outputs of the random network.
+        weight: factor of the values in the sum of several acquisitions.
     """
 
     def __init__(self, dimensions: int, hidden: int = 64, outputs: int = 16, weight: float = 1.0):
@@ -202,22 +204,22 @@ class Distillation(Weighted):
         layers = [nn.Sequential(nn.Linear(dimensions, hidden), nn.SiLU(), nn.Linear(hidden, outputs)) for _ in range(2)]
         self.target, self.predictor = layers[0].requires_grad_(False), layers[1]
 
-    def forward(self, knowledge: Knowledge, paths: Paths) -> Tensor:
-        """The squared error at the state that each step leads to."""
+    def forward(self, knowledge: PlannerContext, paths: ImaginedTrajectories) -> Tensor:
+        """Return the squared error at the state that each step leads to."""
         return self.error(paths.latent[..., 1:, :])
 
     def error(self, latent: Tensor) -> Tensor:
-        """The squared error, and what the imitating network learns to lower where the agent has been."""
+        """Return the squared error, which is also the predictor's loss on visited states."""
         return distillation_error(self.predictor(latent), self.target(latent))
 
 
-class OutsideBox(Weighted):
-    """Minus one for every step that leads outside a box of latent states.
+class OutsideBox(WeightedAcquisition):
+    """Penalty of -1 for every step that leads outside a box of latent states.
 
     Args:
         low: lower corner of the box, one number per dimension.
         high: upper corner of the box.
-        weight: see `Weighted`.
+        weight: factor of the values in the sum of several acquisitions.
     """
 
     low: Tensor
@@ -228,15 +230,15 @@ class OutsideBox(Weighted):
         self.register_buffer("low", torch.tensor(low), persistent=False)
         self.register_buffer("high", torch.tensor(high), persistent=False)
 
-    def forward(self, knowledge: Knowledge, paths: Paths) -> Tensor:
-        """-1 outside, 0 inside."""
+    def forward(self, knowledge: PlannerContext, paths: ImaginedTrajectories) -> Tensor:
+        """Return -1 outside, 0 inside."""
         state = paths.latent[..., 1:, :]
         return -((state < self.low) | (state > self.high)).any(-1).to(state.dtype)
 
 
-class ActionCost(Weighted):
-    """Minus the squared norm of the action, in half-ranges."""
+class ActionCost(WeightedAcquisition):
+    """Negative squared norm of the action, in half-ranges."""
 
-    def forward(self, knowledge: Knowledge, paths: Paths) -> Tensor:
-        """Zero or less."""
+    def forward(self, knowledge: PlannerContext, paths: ImaginedTrajectories) -> Tensor:
+        """Return values of at most 0."""
         return -paths.action.square().sum(-1)

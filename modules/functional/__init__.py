@@ -1,15 +1,16 @@
-"""The mathematics: pure functions of tensors that know neither networks nor Lightning.
+"""Pure functions of tensors; no networks, no Lightning.
 
-returns    advantages, lambda- and n-step returns, targets
-policy     the clipped surrogate, advantage normalisation, masked means
-value      value regression and explained variance
-soft       values in which entropy counts, the squashed density, the temperature
-options    soft values and losses over options; option_choice: which option runs next
-gaussian   independent normal distributions: draws, densities, divergences
-schedule   values that change with the progress of a run
-information  what a path would teach: gains, Fisher information, Bayesian linear regression
+policy_gradient     clipped surrogate, clipped value loss, advantage normalisation, explained variance
+ppo_objective       PPO's whole loss with its gradients in closed form
+returns             GAE, V-trace, n-step returns, TD and double Q-learning targets
+q_learning          Huber loss, C51's projection, quantile regression
+soft_actor_critic   soft values and targets, log-density of a squashed Gaussian, temperature, Polyak averaging
+options             soft values and losses over options, call-and-return choice of the next option
+sampling            Gumbel noise, epsilon-greedy
+schedules           schedules over the progress of a run
+dynamics            ELBO, Gaussians, information gain, prediction metrics
 
-To add one: write a noun that takes tensors and returns tensors (a NamedTuple when there are several), with the
-equation, the shapes, the errors and the source in its docstring; import torch and jaxtyping only; then test it in
+To add one: write a function that takes tensors and returns tensors (a NamedTuple if there are several), with the
+equation, the shapes, the errors and the source in its docstring; import torch and jaxtyping only; test it in
 `tests/modules/functional` against a slow float64 restatement of its definition and against its identities.
 """

@@ -1,10 +1,11 @@
-"""Soft values and losses over options: courses of action that last until they terminate.
+"""Soft values and losses over options (temporally extended actions that run until they terminate), and their choice.
 
-Shapes: `[*N]` is any batch, K the number of options. `termination` is the probability beta of ending on arrival in a
-state, `log_master` the log-probabilities of the master mu, which chooses the next option when one ended.
+Shapes: `[*N]` is any batch, K the number of options. `termination` is the probability beta of terminating on arrival
+in a state; `log_master` the log-probabilities of the policy over options mu (the master), which chooses the next
+option after a termination.
 
-Every term that options add is multiplied by something that is exactly zero, or cancels exactly, when there is one
-option; so that one option is soft actor-critic to the last bit.
+Every term that options add is multiplied by an exact zero, or cancels exactly, when there is one option; so one option
+equals soft actor-critic to the last bit.
 """
 
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 from torch.nn import functional as F
 
-from modules.functional.sampling import MASKED, gumbel
+from modules.functional.sampling import MASKED_LOGIT, gumbel
 
 PerOption = Float[Tensor, "*N K"]
 
@@ -28,23 +29,23 @@ Offered = Bool[Tensor, "*N K"]
 Scalar = Float[Tensor, ""]
 
 
-def offered(mask: Offered) -> Offered:
-    """Which options may be chosen: `mask`, and all of them in a state that offers none."""
+def offered_options(mask: Offered) -> Offered:
+    """Return which options may be chosen: `mask`, or all of them in a state where the mask allows none."""
     return mask | ~mask.any(-1, keepdim=True)
 
 
 def log_master(logits: PerOption, mask: Offered | None = None) -> PerOption:
-    """Log-probabilities of the master, a softmax over the options offered; None offers all."""
-    return F.log_softmax(logits if mask is None else logits.masked_fill(~offered(mask), MASKED), -1)
+    """Return the log-probabilities of the policy over options: a masked softmax; None allows all options."""
+    return F.log_softmax(logits if mask is None else logits.masked_fill(~offered_options(mask), MASKED_LOGIT), -1)
 
 
 def master_entropy(log_master: PerOption) -> Entries:
-    """-sum_w mu log mu, in nats."""
+    """Compute the entropy of the policy over options: -sum_w mu log mu, in nats."""
     return -(log_master.exp() * log_master).sum(-1)
 
 
 def controller_value(value: PerOption, log_master: PerOption, alpha: float | Tensor) -> Entries:
-    """Soft value of choosing an option: sum_w mu(w) (V(w) - alpha log mu(w)).
+    """Compute the soft value of choosing an option: sum_w mu(w) (V(w) - alpha log mu(w)).
 
     Args:
         alpha: temperature of the master, in units of the return per nat.
@@ -53,13 +54,13 @@ def controller_value(value: PerOption, log_master: PerOption, alpha: float | Ten
 
 
 def option_value_upon_arrival(value: PerOption, controller: Entries, termination: PerOption) -> PerOption:
-    """Value of arriving with option w: V(w) + beta(w) (controller - V(w)).
+    """Compute the value of arriving in a state with option w: V(w) + beta(w) (controller - V(w)).
 
     Written as a correction to V: with one option the bracket is exactly 0.0, which (1 - beta) V + beta V is not.
 
     Args:
-        value: V(w), of going on with w.
-        controller: the value of choosing anew (`controller_value`).
+        value: V(w), of continuing with w.
+        controller: value of choosing a new option (`controller_value`).
         termination: beta(w), see `bounded_termination`.
 
     Source: Bacon, Harb and Precup 2017, arXiv:1609.05140, eq. 3, with the soft controller value in place of V.
@@ -70,10 +71,10 @@ def option_value_upon_arrival(value: PerOption, controller: Entries, termination
 def option_target(
     reward: Entries, upon_arrival: PerOption, terminated: Bool[Tensor, "*N"], *, discount: float | Entries
 ) -> PerOption:
-    """One-step target of every option: r + discount (1 - terminated) U(w).
+    """Compute the one-step target of every option: r + discount (1 - terminated) U(w).
 
-    Valid for every w whatever option chose the action, since Q(s, w, a) is conditioned on it; over several steps it is
-    not, because the later actions are one option's.
+    Valid for every w, whichever option chose the action, since Q(s, w, a) is conditioned on it; not over several steps,
+    because the later actions are those of one option.
     """
     following = (discount * (~terminated).to(reward.dtype)).unsqueeze(-1)
     return torch.addcmul(reward.unsqueeze(-1), following, upon_arrival)
@@ -86,11 +87,11 @@ def bounded_termination(
     min_duration: Int[Tensor, "K"],
     max_duration: Int[Tensor, "K"],
 ) -> PerOption:
-    """The probability of ending that is in force: of the option that ran, 0 while too young and 1 when too old.
+    """Return the effective termination probability: 0 below the running option's minimum duration, 1 at its maximum.
 
     Args:
-        option, age: which option ran, and for how many steps, the present one included.
-        min_duration, max_duration: of every option; 0 for no maximum.
+        option, age: the option that ran, and for how many steps, the current one included.
+        min_duration, max_duration: of every option, in steps; 0 for no maximum.
     """
     ran = F.one_hot(option, termination.shape[-1]).bool()
     since = age.unsqueeze(-1)
@@ -105,11 +106,13 @@ def arrival_probability(
     previous: Int[Tensor, "*N"],
     first: Bool[Tensor, "*N"],
 ) -> PerOption:
-    """Probability of running w given what ran before: (1 - beta(w_prev)) 1[w = w_prev] + beta(w_prev) mu(w).
+    """Compute the probability of running w given the previous option.
+
+    (1 - beta(w_prev)) 1[w = w_prev] + beta(w_prev) mu(w)
 
     Args:
-        termination: in force on arrival (`bounded_termination` of the option that ran before).
-        previous: the option that ran before; without meaning where `first`, where beta is 1.
+        termination: effective on arrival (`bounded_termination` of the previous option).
+        previous: the previous option; ignored where `first`, where beta is 1.
 
     Source: Zhang and Whiteson 2019, arXiv:1904.12691, section 3.
     """
@@ -118,30 +121,37 @@ def arrival_probability(
 
 
 def master_loss(log_master: PerOption, value: PerOption, alpha: float | Tensor) -> Scalar:
-    """Soft policy improvement over options: mean of sum_w mu(w) (alpha log mu(w) - V(w)); `value` takes no gradient."""
+    """Compute the loss of soft policy improvement over options: mean of sum_w mu(w) (alpha log mu(w) - V(w)).
+
+    `value` takes no gradient.
+    """
     return (log_master.exp() * (alpha * log_master - value.detach())).sum(-1).mean()
 
 
 def usage_divergence(usage: Float[Tensor, "K"], even: Float[Tensor, "K"]) -> Scalar:
-    """KL(usage || even) in nats, of how often options are chosen over all states and how often they would be if evenly.
+    """Compute KL(usage || even) in nats, where usage is how often options are chosen over all states.
 
-    Of the marginal, not of mu(. | s): it asks that every option be used somewhere, and lets the choice in a state be
-    sharp. An option that is never offered has usage and even share 0, and adds nothing.
+    It is the divergence of the marginal, not of mu(. | s): every option should be used in some state, while the choice
+    in one state may be deterministic. `even` is the usage of a uniform choice. An option that is never allowed has
+    usage and even share 0, and adds nothing.
     """
     floor = torch.finfo(usage.dtype).tiny
     return (usage * (usage.clamp(min=floor).log() - even.clamp(min=floor).log())).sum()
 
 
-def even_usage(mask: Offered | None, like: PerOption) -> Float[Tensor, "K"]:
-    """Share of every option if each state chose evenly among those it offers, averaged over the states of `like`."""
+def uniform_usage(mask: Offered | None, like: PerOption) -> Float[Tensor, "K"]:
+    """Return the usage of every option under a uniform choice among the allowed ones, averaged over `like`'s states."""
     if mask is None:
         return torch.full_like(like.flatten(0, -2)[0], 1 / like.shape[-1])
-    choice = offered(mask).to(like.dtype)
+    choice = offered_options(mask).to(like.dtype)
     return (choice / choice.sum(-1, keepdim=True)).flatten(0, -2).mean(0)
 
 
 def option_advantage(value: PerOption, log_master: PerOption) -> PerOption:
-    """V(w) - sum_w' mu(w') V(w'). No entropy in it: a bonus for every choice would pay options for ending."""
+    """Compute V(w) - sum_w' mu(w') V(w').
+
+    It has no entropy term: a bonus for every choice would reward options for terminating.
+    """
     return value - (log_master.exp() * value).sum(-1, keepdim=True)
 
 
@@ -155,20 +165,24 @@ def termination_loss(
     prior: float = 0.12,
     prior_weight: float = 0.0,
 ) -> Scalar:
-    """Mean of sum_w c(w) [beta(w) (A(w) + margin) + prior_weight KL(beta(w) || prior)], while the episode goes on.
+    """Compute the loss of the terminations.
 
-    At rest, logit beta = logit prior - (A + margin) / prior_weight: an option departs from the prior as far as its
-    advantage is large, and no further. Without the prior the sign of A decides alone, however small A is.
+    L = mean of sum_w c(w) [beta(w) (A(w) + margin) + prior_weight KL(beta(w) || prior)] while the episode continues
+
+    In the optimum logit beta = logit prior - (A + margin) / prior_weight: an option departs from the prior in
+    proportion to its advantage. Without the prior the sign of A alone decides, however small A is.
 
     Args:
         termination: beta(s', w) with gradient.
-        advantage: A(s', w), in the units of `margin`; detached here.
-        margin: what going on is worth beyond its advantage: the deliberation cost.
-        weight: c(w), 0 where the option cannot end.
-        prior: probability of ending, in (0, 1).
+        advantage: A(s', w), in the units of `margin`; detached.
+        margin: deliberation cost: what continuing is worth beyond its advantage.
+        weight: c(w), 0 where the option cannot terminate.
+        going_on: whether the episode continues.
+        prior: prior probability of termination, in (0, 1).
+        prior_weight: coefficient of the KL term, in the units of the advantage; 0 leaves it out.
 
-    Source: Bacon, Harb and Precup 2017, arXiv:1609.05140, theorem 2, and Harb et al. 2018, arXiv:1709.04571, eq. 10,
-    whose cost has the unit of the return. The prior is ours.
+    Source: Bacon, Harb and Precup 2017, arXiv:1609.05140, theorem 2, and Harb et al. 2018, arXiv:1709.04571, eq.
+    10, whose cost has the unit of the return. The prior is an addition of this project.
     """
     worth = termination * (advantage + margin).detach()
     if prior_weight:
@@ -179,7 +193,7 @@ def termination_loss(
 
 
 def gaussian_divergence(mean: Float[Tensor, "*N K A"], log_std: Float[Tensor, "*N K A"]) -> Scalar:
-    """Mean of KL(pi_w || pi_v) over states and ordered pairs of options, in nats; the same before and after tanh."""
+    """Compute the mean KL(pi_w || pi_v) over states and ordered pairs of options, in nats; tanh does not change it."""
     options = mean.shape[-2]
     if options == 1:
         return mean.new_zeros(())
@@ -191,7 +205,7 @@ def gaussian_divergence(mean: Float[Tensor, "*N K A"], log_std: Float[Tensor, "*
 
 
 def categorical_divergence(log_probs: Float[Tensor, "*N K A"]) -> Scalar:
-    """Mean of KL(pi_w || pi_v) over states and ordered pairs of options, in nats."""
+    """Compute the mean KL(pi_w || pi_v) over states and ordered pairs of options, in nats."""
     options = log_probs.shape[-2]
     if options == 1:
         return log_probs.new_zeros(())
@@ -203,11 +217,11 @@ Rows = Int[Tensor, "B"]
 
 
 class Choice(NamedTuple):
-    """What runs now: the option `[B]`, the steps it has run with this one `[B]`, and whether it begins here `[B]`."""
+    """The current option `[B]`, the steps it has run including the current one `[B]`, and whether it starts `[B]`."""
 
     option: Rows
     age: Rows
-    begun: Bool[Tensor, "B"]
+    started: Bool[Tensor, "B"]
 
 
 def next_option(
@@ -221,19 +235,19 @@ def next_option(
     min_duration: Int[Tensor, "K"] | None = None,
     max_duration: Int[Tensor, "K"] | None = None,
 ) -> Choice:
-    """Call and return: an option runs until it terminates, then the master chooses the next.
+    """Choose the option of the current step (call and return): one runs until it terminates, then the master chooses.
 
-    begun = reset or (age >= min and u < beta(option)) or age >= max
+    started = reset or (age >= min and u < beta(option)) or age >= max
 
     Args:
-        option, age: what ran before this step, and for how many steps.
-        reset: rows where an episode begins: whatever ran before is over.
-        logits: of the master, masked where an option is not offered. The running option may go on where it could not
-            begin.
-        termination: beta, probability of ending here.
+        option, age: the option that ran before this step, and for how many steps.
+        reset: rows where an episode begins, which ends the previous option.
+        logits: of the policy over options, masked where an option is not allowed. The running option may continue where
+            it could not start.
+        termination: beta, probability of terminating in the current state.
         noise: K standard Gumbel draws and one uniform a row (`choice_noise`); None takes the most likely option, and
-            ends those with beta above 1/2.
-        min_duration, max_duration: of every option, in steps; 0 for no maximum, None where none is set.
+            terminates those with beta above 1/2.
+        min_duration, max_duration: of every option, in steps; 0 for no maximum, None if none is set.
 
     Source: Sutton, Precup and Singh 1999, doi:10.1016/S0004-3702(99)00052-1, section 2.
     """
@@ -245,12 +259,12 @@ def next_option(
     if max_duration is not None:
         longest = max_duration[option]
         ends = ends | ((age >= longest) & (longest > 0))
-    begun = ends | reset
+    started = ends | reset
     chosen = (logits if noise is None else logits + noise[..., :-1]).argmax(-1)
-    return Choice(torch.where(begun, chosen, option), age.masked_fill(begun, 0) + 1, begun)
+    return Choice(torch.where(started, chosen, option), age.masked_fill(started, 0) + 1, started)
 
 
 def choice_noise(shape: tuple[int, ...], options: int, generator: torch.Generator) -> Tensor:
-    """Randomness for one `next_option` at each index of `shape`: `[*shape, K + 1]`, on the generator's device."""
+    """Draw the randomness of one `next_option` per index of `shape`: `[*shape, K + 1]`, on the generator's device."""
     uniform = torch.rand((*shape, 1), generator=generator, device=generator.device)
     return torch.cat([gumbel((*shape, options), generator), uniform], -1)

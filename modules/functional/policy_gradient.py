@@ -1,4 +1,7 @@
-"""The policy's loss and the statistics it needs. Tensors have any shape; `valid` marks the entries that count."""
+"""PPO's policy loss and value loss, advantage normalisation and explained variance.
+
+Tensors have any shape; `valid` marks the entries that enter a mean.
+"""
 
 from typing import NamedTuple
 
@@ -16,9 +19,10 @@ Scalar = Float[Tensor, ""]
 
 
 class PolicyLoss(NamedTuple):
-    """The loss to descend, and two measures without gradient of how far the policy moved; all 0-d.
+    """Policy loss, and two measures without gradient of how far the policy moved; all 0-d.
 
-    approx_kl: KL(old || new) in nats.   clip_fraction: share of entries whose ratio left the trusted interval.
+    approx_kl: KL(old || new) in nats.
+    clip_fraction: fraction of entries whose ratio is outside the clip range.
     """
 
     loss: Scalar
@@ -27,7 +31,7 @@ class PolicyLoss(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """Sums over the valid entries, float64 and 0-d, that ranks may add up before they normalise."""
+    """Sum, sum of squares and count over the valid entries, float64 and 0-d; sums of all ranks can be added up."""
 
     sum: Scalar
     sum_of_squares: Scalar
@@ -42,15 +46,15 @@ def ppo_loss(
     clip: float | Tensor,
     valid: Valid | None = None,
 ) -> PolicyLoss:
-    """Clipped surrogate of proximal policy optimisation.
+    """Compute the clipped surrogate loss of proximal policy optimisation.
 
     L = -mean min(ratio A, clamp(ratio, 1 - clip, 1 + clip) A),   ratio = exp(log_prob - old_log_prob)
 
     Args:
-        log_prob: of the stored actions under the policy that learns.
-        old_log_prob: the same under the policy that acted.
-        advantage: usually `normalised`.
-        clip: half-width of the trusted interval; a 0-d tensor can be annealed inside a compiled or captured update.
+        log_prob: log-probabilities of the stored actions under the current policy.
+        old_log_prob: the same under the behaviour policy.
+        advantage: usually normalised (`normalize`).
+        clip: half-width of the clip range; a 0-d tensor can be annealed inside a compiled or captured update.
         valid: entries that count; None counts all.
 
     Returns:
@@ -72,14 +76,14 @@ def ppo_loss(
 
 
 def masked_mean(x: Entries, valid: Valid | None = None) -> Tensor:
-    """Mean over the valid entries, 0-d; 0 if there are none. What stands in the others has no effect, NaN included."""
+    """Return the mean over the valid entries, 0-d; 0 if there are none. Invalid entries have no effect, even NaN."""
     if valid is None:
         return x.mean()
     return torch.where(valid, x, 0.0).sum() / valid.sum().clamp(min=1)
 
 
 def moments(x: Entries, valid: Valid | None = None) -> Moments:
-    """Sum, sum of squares and number of the valid entries, in float64."""
+    """Return sum, sum of squares and number of the valid entries, in float64."""
     if valid is None:
         x, number = x.double(), torch.full((), x.numel(), dtype=torch.float64, device=x.device)
     else:
@@ -87,18 +91,18 @@ def moments(x: Entries, valid: Valid | None = None) -> Moments:
     return Moments(x.sum(), x.square().sum(), number)
 
 
-_moments = moments  # for `normalised`, whose argument has the same name
+_moments = moments  # for `normalize`, whose argument has the same name
 
 
-def normalised(x: Entries, valid: Valid | None = None, *, moments: Moments | None = None, eps: float = 1e-8) -> Tensor:
-    """Shift and scale to mean 0 and standard deviation 1 over the valid entries: (x - mean) / (std + eps), `[*N]`.
+def normalize(x: Entries, valid: Valid | None = None, *, moments: Moments | None = None, eps: float = 1e-8) -> Tensor:
+    """Return (x - mean) / (std + eps): mean 0 and standard deviation 1 over the valid entries.
 
-    The deviation is the population's (divided by n), so one entry, or equal ones, give zeros.
+    The standard deviation is the population's (divided by n), so a single entry, or equal entries, give zeros.
 
     Args:
-        x: usually advantages. Invalid entries are shifted and scaled like the rest.
+        x: `[*N]`, usually advantages. Invalid entries are shifted and scaled like the rest.
         valid: entries that count; None counts all.
-        moments: sums to use instead of `moments(x, valid)`: those of all ranks, added up.
+        moments: sums to use instead of `moments(x, valid)`: those added up over all ranks.
         eps: in the units of x.
     """
     if moments is None and valid is None:
@@ -118,7 +122,7 @@ def clipped_value_loss(
     clip: float | Tensor | None,
     valid: Valid | None = None,
 ) -> Tensor:
-    """Squared error of the value, pessimistic about moves beyond `clip` of the old value; 0-d.
+    """Compute PPO's clipped value loss: squared error, with moves beyond `clip` from the old value not rewarded; 0-d.
 
     L = 1/2 mean max((v - R)^2, (v_old + clamp(v - v_old, -clip, clip) - R)^2)
 
@@ -130,8 +134,8 @@ def clipped_value_loss(
         valid: entries that count; None counts all.
 
     The 1/2 is part of the loss: presets that weigh a plain squared error by 0.5 use weight 1 here.
-    Source: Schulman et al. 2017, arXiv:1707.06347, eq. 9, has the plain squared error; the clipped form is that of the
-    authors' implementation, item 9 of Huang et al. 2022, "The 37 implementation details of PPO".
+    Source: Schulman et al. 2017, arXiv:1707.06347, eq. 9, has the plain squared error; the clipped form is that of
+    the authors' implementation, item 9 of Huang et al. 2022, "The 37 implementation details of PPO".
     """
     error = (value - target).square()
     if clip is not None:
@@ -143,9 +147,9 @@ def clipped_value_loss(
 
 @torch.no_grad()
 def explained_variance(value: Entries, target: Entries, valid: Valid | None = None) -> Tensor:
-    """Share of the target's variance that the value explains: 1 - Var(R - v) / Var(R), 0-d.
+    """Return the fraction of the target's variance that the value explains: 1 - Var(R - v) / Var(R), 0-d.
 
-    1 is perfect, 0 no better than a constant, negative worse. A target that does not vary gives 0, never NaN.
+    1 is perfect, 0 no better than a constant, negative worse. A constant target gives 0, never NaN.
     """
     both = torch.stack([target, target - value]).flatten(1)
     if valid is None:

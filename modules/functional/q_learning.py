@@ -1,4 +1,4 @@
-"""Losses and targets of action values: plain, as a categorical distribution, and as quantiles."""
+"""Losses and targets of action values: scalar (Huber), categorical (C51) and quantile regression (QR-DQN)."""
 
 import torch
 from jaxtyping import Float
@@ -9,7 +9,7 @@ Each = Float[Tensor, "*N"]
 
 
 def huber(error: Tensor, delta: float = 1.0) -> Tensor:
-    """Squared near zero, linear beyond: e^2 / 2 if |e| <= delta, else delta (|e| - delta / 2); of the error's shape.
+    """Compute the Huber loss, elementwise: e^2 / 2 if |e| <= delta, else delta (|e| - delta / 2).
 
     Source: Huber 1964, doi:10.1214/aoms/1177703732; delta 1 is the error clipping of Mnih et al. 2015,
     doi:10.1038/nature14236.
@@ -17,17 +17,17 @@ def huber(error: Tensor, delta: float = 1.0) -> Tensor:
     return F.huber_loss(error, torch.zeros_like(error), reduction="none", delta=delta)
 
 
-def projected(
+def project_distribution(
     probability: Float[Tensor, "*N atoms"], return_: Each, discount: Each, support: Float[Tensor, "atoms"]
 ) -> Tensor:
-    """The distribution of return + discount Z on the atoms that Z has, `[*N, atoms]`.
+    """Project the distribution of return + discount Z onto the atoms of Z, `[*N, atoms]`.
 
     m_i = sum_j [1 - |clamp(return + discount z_j, z_min, z_max) - z_i| / dz]_0^1 p_j
 
     Args:
-        probability: of the atoms of the value that follows.
-        return_: rewards until then.
-        discount: gamma**(number of steps), 0 where nothing follows: all mass then lies at the return.
+        probability: probabilities of the atoms of the bootstrapped value.
+        return_: sum of discounted rewards before it.
+        discount: gamma**(number of steps); 0 after termination, all mass then lies at the return.
         support: values of the atoms, equally spaced, ascending.
 
     Source: Bellemare et al. 2017, arXiv:1707.06887, eq. 7.
@@ -42,14 +42,14 @@ def projected(
 def quantile_huber(
     quantile: Float[Tensor, "*N quantiles"], target: Float[Tensor, "*N targets"], *, delta: float = 1.0
 ) -> Tensor:
-    """Quantile regression with Huber errors, one loss for each of `[*N]`.
+    """Compute the quantile regression loss with Huber errors, one loss for each of `[*N]`.
 
     L = sum_i mean_j |tau_i - [u_ij < 0]| huber(u_ij) / delta,   u_ij = target_j - quantile_i
 
     Args:
-        quantile: the value's quantiles at the midpoints tau_i = (i + 1/2) / quantiles.
-        target: samples of what it should be.
-        delta: where errors begin to count linearly.
+        quantile: predicted quantiles at the midpoints tau_i = (i + 1/2) / quantiles.
+        target: samples of the target distribution.
+        delta: error from which the loss is linear.
 
     Source: Dabney et al. 2018, arXiv:1710.10044, eq. 10 and algorithm 1.
     """

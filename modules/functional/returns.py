@@ -1,8 +1,8 @@
-"""Returns, advantages and bootstrapped targets.
+"""Returns, advantages and bootstrapped targets: GAE, V-trace, n-step, TD and double Q-learning.
 
-Time is the first dimension. `terminated` and `truncated` stay apart in every function: a step that terminated has no
-value after it, also when it was truncated as well; a step that was truncated is followed by `next_value`, the value of
-the true last observation, but never by the next episode's rewards.
+Time is the first dimension. `terminated` and `truncated` are separate in every function: after a terminated step the
+value is zero, also if it was truncated as well; after a truncated step `next_value` is bootstrapped, the value of the
+true last observation, but the next episode's rewards never count.
 """
 
 from typing import NamedTuple
@@ -16,20 +16,20 @@ Flags = Bool[Tensor, "T B"]
 
 
 class Advantages(NamedTuple):
-    """How much better than expected each action was, and what its state's value should have been; both `[T, B]`."""
+    """Advantages and value targets; both `[T, B]`."""
 
     advantage: Series
     target: Series
 
 
 class NStep(NamedTuple):
-    """Discounted rewards of `n` steps and what to bootstrap from; all `[starts, B]`.
+    """Discounted rewards of `n` steps and where to bootstrap; all `[starts, B]`.
 
     The target is `return_ + discount * next_value.gather(0, last)`.
 
-    return_: the sum of rewards, cut where the episode ended.
-    discount: factor of the value that follows: gamma**(number of steps summed), 0 where the episode terminated.
-    last: the last step summed, an index into time; the value that follows is that of the observation after it.
+    return_: sum of discounted rewards, cut where the episode ended.
+    discount: factor of the bootstrapped value: gamma**(number of steps summed), 0 where the episode terminated.
+    last: time index of the last step summed; the bootstrapped value is that of the observation after it.
     """
 
     return_: Float[Tensor, "starts B"]
@@ -48,7 +48,7 @@ def gae(
     gamma: float,
     lam: float,
 ) -> Advantages:
-    """Generalised advantage estimate over a rollout that may hold many episodes.
+    """Compute generalised advantage estimates over a rollout that may contain several episodes.
 
     A_t = d_t + gamma lam (1 - end_t) A_{t+1},   d_t = r_t + gamma (1 - terminated_t) v(s_{t+1}) - v(s_t)
 
@@ -67,8 +67,8 @@ def gae(
     Raises:
         ValueError: If gamma or lam is outside [0, 1].
 
-    Source: Schulman et al. 2016, arXiv:1506.02438, eq. 16. The paper has no truncation; ours follows Pardo et al. 2018,
-    arXiv:1712.00378.
+    Source: Schulman et al. 2016, arXiv:1506.02438, eq. 16. The paper has no truncation; ours follows Pardo et al.
+    2018, arXiv:1712.00378.
     """
     _check_unit_interval("gae", gamma=gamma, lam=lam)
     error = _td_error(reward, value, next_value, terminated, gamma)
@@ -90,7 +90,7 @@ def vtrace(
     rho_max: float = 1.0,
     c_max: float = 1.0,
 ) -> Advantages:
-    """V-trace: advantages and value targets from data that a slightly different policy collected.
+    """Compute V-trace advantages and value targets from data of a slightly different behaviour policy.
 
     v_t = v(s_t) + x_t,   x_t = rho_t d_t + gamma lam c_t (1 - end_t) x_{t+1}
     A_t = rho_t (d_t + gamma lam (1 - end_t) x_{t+1}),   d_t as in `gae`
@@ -98,16 +98,16 @@ def vtrace(
     with rho_t = min(rho_max, ratio_t) and c_t = min(c_max, ratio_t). Where every ratio is 1 this is `gae`.
 
     Args:
-        log_ratio: log pi(a_t|s_t) - log mu(a_t|s_t): the learning policy against the one that acted.
+        log_ratio: log pi(a_t|s_t) - log mu(a_t|s_t): current policy pi, behaviour policy mu.
         reward: r_t.
-        value: v(s_t) of the learning policy.
+        value: v(s_t) of the current policy.
         next_value: v(s_{t+1}) before any reset; for a truncated step the value of the true last observation.
         terminated: the value after the step is zero.
-        truncated: the sum stops here, the value does not.
+        truncated: the sum stops after the step, but the value is bootstrapped.
         gamma: discount per env step, in [0, 1].
-        lam: decay of the trace besides c, in [0, 1].
-        rho_max: bound that decides which policy the target belongs to; infinity gives the learning policy's value.
-        c_max: bound that decides how fast the target is approached, not which one.
+        lam: additional decay of the trace, in [0, 1].
+        rho_max: bound that sets which policy is evaluated; infinity gives the value of the current policy.
+        c_max: bound that sets the speed of convergence, not its limit.
 
     Returns:
         The policy-gradient advantage and the target v_t. No gradient flows through either.
@@ -115,8 +115,8 @@ def vtrace(
     Raises:
         ValueError: If gamma or lam is outside [0, 1], or a bound is not positive.
 
-    Source: Espeholt et al. 2018, arXiv:1802.01561, eq. 1 and section 4.2; lam is remark 2. For lam < 1 the paper leaves
-    the advantage open; ours mixes v(s_{t+1}) and v_{t+1} by lam, so that on-policy it equals `gae`.
+    Source: Espeholt et al. 2018, arXiv:1802.01561, eq. 1 and section 4.2; lam is remark 2. For lam < 1 the paper
+    leaves the advantage open; this one mixes v(s_{t+1}) and v_{t+1} by lam, so that on-policy it equals `gae`.
     """
     _check_unit_interval("vtrace", gamma=gamma, lam=lam)
     if min(rho_max, c_max) <= 0:
@@ -132,14 +132,14 @@ def vtrace(
 
 @torch.no_grad()
 def n_step_return(reward: Series, terminated: Flags, truncated: Flags, *, gamma: float, steps: int) -> NStep:
-    """Discounted rewards of `steps` consecutive steps, for every start that has that many steps after it.
+    """Sum the discounted rewards of `steps` consecutive steps, for every start with that many steps after it.
 
     R_t = sum_{i<k} gamma^i r_{t+i},   k = min(steps, steps until the episode ends)
 
     Args:
         reward: r_t.
-        terminated: the sum stops here and nothing is bootstrapped.
-        truncated: the sum stops here; the value of the true last observation follows, discounted by gamma**k.
+        terminated: the sum stops after the step and nothing is bootstrapped.
+        truncated: the sum stops after the step; the value of the true last observation is bootstrapped with gamma**k.
         gamma: discount per env step, in [0, 1].
         steps: n, in [1, T]. A window of exactly `steps` steps gives one start.
 
@@ -171,17 +171,17 @@ def n_step_return(reward: Series, terminated: Flags, truncated: Flags, *, gamma:
 
 
 @torch.no_grad()
-def window_return(
+def truncated_n_step_return(
     reward: Float[Tensor, "*N steps"], length: Int[Tensor, "*N"], terminated: Bool[Tensor, "*N"], *, gamma: float
 ) -> tuple[Float[Tensor, "*N"], Float[Tensor, "*N"]]:
-    """What `n_step_return` says of windows that end with their episodes: their returns and discounts, both `[*N]`.
+    """Return n-step returns and discounts, both `[*N]`, of windows cut at the end of their episode.
 
     R = sum_{i<k} gamma^i r_i,   discount = gamma^k (1 - terminated)
 
     Args:
-        reward: r_i, zero from the window's end on.
-        length: k, steps in the window; where it is 0, the return is 0 and the discount anything.
-        terminated: nothing follows the window.
+        reward: r_i, zero after the window's end.
+        length: k, steps in the window; where it is 0, the return is 0 and the discount undefined.
+        terminated: whether the window's last step terminated: nothing is bootstrapped.
         gamma: discount per env step, in [0, 1].
 
     Raises:
@@ -189,7 +189,7 @@ def window_return(
 
     Source: Sutton and Barto 2018, eq. 7.1.
     """
-    _check_unit_interval("window_return", gamma=gamma)
+    _check_unit_interval("truncated_n_step_return", gamma=gamma)
     if reward.shape[-1] == 1:
         return reward.squeeze(-1), gamma * (~terminated).to(reward.dtype)
     factor = gamma ** torch.arange(reward.shape[-1] + 1, device=reward.device, dtype=reward.dtype)
@@ -197,11 +197,11 @@ def window_return(
 
 
 def td_target(reward: Float[Tensor, "*N"], next_value: Float[Tensor, "*N"], discount: Float[Tensor, "*N"]) -> Tensor:
-    """Bootstrapped target `[*N]`: y = r + discount v(s').
+    """Compute the bootstrapped target `[*N]`: y = r + discount v(s').
 
     Args:
         reward: one reward, or the `return_` of `n_step_return`.
-        next_value: value of the observation that follows, the true last one where the episode was truncated.
+        next_value: value of the next observation; of the true last one where the episode was truncated.
         discount: `NStep.discount`, or gamma times (not terminated).
 
     Source: Sutton and Barto 2018, eq. 6.2.
@@ -215,11 +215,11 @@ def double_q_target(
     next_q_target: Float[Tensor, "*N actions"],
     discount: Float[Tensor, "*N"],
 ) -> Tensor:
-    """Double Q-learning target `[*N]`: y = r + discount Q_target(s', argmax_a Q_online(s', a)).
+    """Compute the double Q-learning target `[*N]`: y = r + discount Q_target(s', argmax_a Q_online(s', a)).
 
     Args:
         reward: one reward, or the `return_` of `n_step_return`.
-        next_q_online: action values of the next observation by the network that learns.
+        next_q_online: action values of the next observation by the online network.
         next_q_target: the same by the target network.
         discount: `NStep.discount`, or gamma times (not terminated).
 
@@ -230,19 +230,19 @@ def double_q_target(
 
 
 def _td_error(reward: Series, value: Series, next_value: Series, terminated: Flags, gamma: float) -> Tensor:
-    """One-step errors d_t; the value after a terminated step is zero, whatever stands there."""
+    """Return the one-step TD errors d_t; the value after a terminated step counts as zero."""
     return torch.add(reward - value, next_value.masked_fill(terminated, 0.0), alpha=gamma)
 
 
 def _goes_on(terminated: Flags, truncated: Flags, dtype: torch.dtype) -> Tensor:
-    """1 where the episode goes on after the step, 0 where it ended."""
+    """Return 1 where the episode continues after the step, 0 where it ended."""
     return (~(terminated | truncated)).to(dtype)
 
 
 def _discounted_sum(term: Series, decay: Series) -> Tensor:
-    """x_t = term_t + decay_t x_{t+1} from the last step to the first, with x_T = 0; one fused operation a step.
+    """Compute x_t = term_t + decay_t x_{t+1} from the last step to the first, with x_T = 0; one fused operation a step.
 
-    The rows are stacked at the end, not written into a preallocated tensor: equally fast in eager mode, but a compiler
+    Rows are stacked at the end, not written into a preallocated tensor: equally fast in eager mode, but a compiler
     turns every write into a copy of the whole (nine times slower, compilation quadratic in T).
     """
     terms, decays = term.unbind(), decay.unbind()

@@ -1,15 +1,15 @@
-"""Choices among a few: how one is drawn, and how one is forbidden."""
+"""Random choices among discrete actions: Gumbel noise, masked logits, epsilon-greedy."""
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-MASKED = -1e8
-"""Logit or value of what may not be chosen: finite, so that entropies and gradients are, and out of reach of noise."""
+MASKED_LOGIT = -1e8
+"""Logit or value of a masked choice: finite, so that entropies and gradients are finite, and below any noise."""
 
 
 def gumbel(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """Standard Gumbel noise on the generator's device; the largest sum of logit and noise is a draw.
+    """Draw standard Gumbel noise on the generator's device; argmax(logits + noise) is a sample of the softmax.
 
     It is -log E with E exponential: `exponential_` never draws 0, so it is always finite.
     """
@@ -22,13 +22,13 @@ def epsilon_greedy(
     noise: Float[Tensor, "*N actions_and_one"],
     mask: Bool[Tensor, "*N actions"] | None = None,
 ) -> Int[Tensor, "*N"]:
-    """The best action, or with probability epsilon any allowed one, each as likely.
+    """Return the greedy action, or with probability epsilon a uniformly drawn allowed one.
 
     Args:
-        best: action to take otherwise.
-        epsilon: in [0, 1].
-        noise: uniforms in [0, 1): a lot for every action, the largest of which is drawn, and whether to draw.
-        mask: which actions are allowed; None allows all.
+        best: greedy action.
+        epsilon: probability of a random action, in [0, 1].
+        noise: uniforms in [0, 1): one per action, whose argmax is the random action, and one compared with epsilon.
+        mask: allowed actions; None allows all.
     """
     lots = noise[..., :-1] if mask is None else noise[..., :-1].masked_fill(~mask, -1.0)
     return lots.argmax(-1).where(noise[..., -1] < epsilon, best)

@@ -1,4 +1,4 @@
-"""Values that change with the progress of a run: learning rates, clip ranges, weights."""
+"""Schedules of learning rates, clip ranges and coefficients over the progress of a run."""
 
 import math
 from typing import Literal
@@ -6,17 +6,17 @@ from typing import Literal
 Schedule = Literal["constant", "linear", "cosine"]
 
 
-def scheduled(kind: Schedule, start: float, progress: float, end: float = 0.0) -> float:
-    """The value of a schedule after a share `progress` of the run.
+def schedule_value(kind: Schedule, start: float, progress: float, end: float = 0.0) -> float:
+    """Return the value of a schedule at `progress` of the run.
 
     constant: start
     linear:   start + (end - start) p
     cosine:   end + (start - end) (1 + cos(pi p)) / 2
 
     Args:
-        kind: which of the three; `constant` ignores `end`.
+        kind: `constant`, `linear` or `cosine`; `constant` ignores `end`.
         start: the value at progress 0.
-        progress: p; below 0 counts as 0 and above 1 as 1, since the last iteration may overshoot the run's length.
+        progress: p, fraction of the run; clamped to [0, 1], since the last iteration may overshoot the run's length.
         end: the value at progress 1.
 
     Raises:

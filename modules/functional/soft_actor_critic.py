@@ -1,6 +1,7 @@
-"""Soft values: returns in which the entropy of the policy counts, in units of `alpha` per nat.
+"""Soft actor-critic: soft values and targets, density of a squashed Gaussian, temperature loss, Polyak averaging.
 
-Shapes: `[*N]` is any batch, `[*N A]` has one entry a choice or an action's dimension. Call targets under no_grad.
+Soft values include the entropy of the policy, weighted by `alpha` (return per nat). Shapes: `[*N]` is any batch;
+`[*N A]` has one entry per discrete action or action dimension. Call targets under no_grad.
 """
 
 import math
@@ -20,7 +21,7 @@ _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 def log_tanh_slope(pre_tanh: Float[Tensor, "*N"]) -> Tensor:
-    """Logarithm of the derivative of tanh: log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u)).
+    """Compute the logarithm of the derivative of tanh: log(1 - tanh(u)^2) = 2 (log 2 - u - softplus(-2u)).
 
     The right-hand side is exact where 1 - tanh(u)^2 rounds to zero, from |u| = 9 on in float32.
     """
@@ -30,13 +31,13 @@ def log_tanh_slope(pre_tanh: Float[Tensor, "*N"]) -> Tensor:
 def squashed_log_prob(
     pre_tanh: PerChoice, mean: PerChoice, log_std: PerChoice, *, scale: float | Tensor = 1.0
 ) -> Entries:
-    """Log-density in nats of the action scale tanh(u) + any bias, where u is normal; summed over the dimensions.
+    """Compute the log-density in nats of the action scale tanh(u) + any bias, u normal; summed over the dimensions.
 
     log pi(a) = sum_i [ log N(u_i; mean_i, std_i) - log(1 - tanh(u_i)^2) - log scale_i ]
 
     Args:
-        pre_tanh: u, not the action: the action's inverse is lost where tanh rounds to 1.
-        scale: half the width of the action's range; positive. 1 gives the density of tanh(u) itself.
+        pre_tanh: u, not the action, since tanh cannot be inverted where it rounds to 1.
+        scale: half the width of the action's range; positive. 1 gives the density of tanh(u).
 
     Source: Haarnoja et al. 2018, arXiv:1801.01290, appendix C, eq. 21, which has scale 1.
     """
@@ -48,7 +49,7 @@ def squashed_log_prob(
 
 
 def reparametrised_log_prob(pre_tanh: PerChoice, noise: PerChoice, log_std: PerChoice) -> Entries:
-    """`squashed_log_prob` at scale 1 of u = mean + std noise: the noise is the deviation, so nothing is divided by std.
+    """Compute `squashed_log_prob` at scale 1 of u = mean + std noise, without dividing by std.
 
     Args:
         pre_tanh: u, through which gradients flow to mean and std.
@@ -58,7 +59,7 @@ def reparametrised_log_prob(pre_tanh: PerChoice, noise: PerChoice, log_std: PerC
 
 
 def soft_value(q1: Entries, q2: Entries, log_prob: Entries, alpha: float | Tensor) -> Entries:
-    """Soft value of a state from one action sampled there: V = min(q1, q2) - alpha log pi(a).
+    """Compute the soft value of a state from one sampled action: V = min(q1, q2) - alpha log pi(a).
 
     Source: Haarnoja et al. 2018, arXiv:1812.05905, eq. 3; the minimum is Fujimoto et al. 2018, arXiv:1802.09477.
     """
@@ -66,9 +67,9 @@ def soft_value(q1: Entries, q2: Entries, log_prob: Entries, alpha: float | Tenso
 
 
 def expected_soft_value(q1: PerChoice, q2: PerChoice, log_probs: PerChoice, alpha: float | Tensor) -> Entries:
-    """Soft value of a state over all its choices: V = sum_a pi(a) (min(q1, q2)(a) - alpha log pi(a)).
+    """Compute the soft value of a state over all discrete actions: V = sum_a pi(a) (min(q1, q2)(a) - alpha log pi(a)).
 
-    A choice that is masked has probability 0 and adds exactly 0.
+    A masked action has probability 0 and adds exactly 0.
 
     Source: Christodoulou 2019, arXiv:1910.07207, eq. 10.
     """
@@ -85,13 +86,13 @@ def soft_q_target(
     *,
     gamma: float | Tensor,
 ) -> Entries:
-    """Target of both critics: y = r + gamma (1 - terminated) (min(q1', q2') - alpha log pi(a'|s')).
+    """Compute the target of both critics: y = r + gamma (1 - terminated) (min(q1', q2') - alpha log pi(a'|s')).
 
     Args:
-        reward: one reward, or the sum of n discounted ones; the entropies of the n - 1 policies between are left out.
-        next_q1, next_q2: of the target critics, at an action drawn by the present policy in the next state.
-        terminated: nothing follows. A state where an episode was only truncated has a value like any other.
-        gamma: discount of the next value: gamma^n behind n rewards.
+        reward: one reward, or the sum of n discounted ones; the entropies of the n - 1 steps between are left out.
+        next_q1, next_q2: of the target critics, at an action drawn by the current policy in the next state.
+        terminated: no value follows. After a truncation the value is bootstrapped.
+        gamma: discount of the next value: gamma^n after n rewards.
 
     Source: Haarnoja et al. 2018, arXiv:1812.05905, eq. 5 and 6.
     """
@@ -100,11 +101,11 @@ def soft_q_target(
 
 
 def temperature_loss(log_alpha: Scalar, entropy: Entries, target: float | Tensor) -> Scalar:
-    """Loss of the temperature: mean of alpha (entropy - target), which falls where the policy is too random.
+    """Compute the loss of the temperature: mean of alpha (entropy - target); alpha falls where the entropy is too high.
 
     Args:
-        entropy: of the policy, or -log pi of a sample; takes no gradient.
-        target: in nats, one number or one an entry.
+        entropy: of the policy, or -log pi of a sample; detached.
+        target: in nats, a scalar or one per entry.
 
     Source: Haarnoja et al. 2018, arXiv:1812.05905, eq. 18, by the logarithm of alpha so that it stays positive.
     """
@@ -112,30 +113,30 @@ def temperature_loss(log_alpha: Scalar, entropy: Entries, target: float | Tensor
 
 
 @torch.no_grad()
-def follow_(targets: Sequence[Tensor], sources: Sequence[Tensor], tau: float) -> None:
-    """Move every target towards its source in place, by the share tau (Polyak averaging); 1 copies."""
+def polyak_update_(targets: Sequence[Tensor], sources: Sequence[Tensor], tau: float) -> None:
+    """Move every target towards its source in place: target <- (1 - tau) target + tau source (Polyak averaging)."""
     torch._foreach_lerp_(list(targets), list(sources), tau)
 
 
 @torch.no_grad()
 def follow_network_(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Move a target network towards its source in place: parameters and buffers.
+    """Update a target network in place by Polyak averaging: parameters and buffers.
 
     target <- (1 - tau) target + tau source
 
-    Averaged are parameters and floating-point buffers, such as the running means and variances of BatchNorm. Copied are
-    buffers of integers and booleans, such as `num_batches_tracked`, and the numbers of a buffer that are not finite. If
-    tau is 1, everything is copied.
+    Parameters and floating-point buffers, such as BatchNorm's running means and variances, are averaged. Integer and
+    boolean buffers, such as `num_batches_tracked`, and non-finite entries of a buffer are copied. If tau is 1,
+    everything is copied.
 
     Args:
-        target, source: of the same architecture.
+        target, source: networks of the same architecture.
         tau: in (0, 1].
 
-    Source: Lillicrap et al. 2016, arXiv:1509.02971, section 3. Buffers belong to what a network computes as parameters
-    do; averaged with the same tau, the statistics are as old as the weights.
+    Source: Lillicrap et al. 2016, arXiv:1509.02971, section 3. Buffers affect a network's output as parameters do;
+    averaged with the same tau, the statistics are as old as the weights.
     """
     (targets, target_buffers), (sources, source_buffers) = _tensors_of(target), _tensors_of(source)
-    follow_(targets, sources, tau)
+    polyak_update_(targets, sources, tau)
     for old, new in zip(target_buffers, source_buffers, strict=True):
         if tau == 1.0 or not (new.is_floating_point() or new.is_complex()):
             old.copy_(new)
@@ -145,7 +146,7 @@ def follow_network_(target: nn.Module, source: nn.Module, tau: float) -> None:
 
 
 def _tensors_of(network: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
-    """List the parameters and the buffers, each once: one walk over the modules, which costs more than a small step."""
+    """List the parameters and the buffers, each once, in one walk over the modules: it costs more than a small step."""
     parameters: dict[Tensor, None] = {}
     buffers: dict[Tensor, None] = {}
     for part in network.modules():

@@ -1,93 +1,108 @@
-"""The updates of deep Q-learning with their gradients written out, for plain networks on a CPU.
+"""DQN's updates with hand-written gradients, for ReLU MLPs on a CPU.
 
-The same products in the same order need no autograd, so weights are those of `DQN.learn_all` to the last bit, and tests
-hold them to that.
+The same products in the same order without autograd: weights equal those of `DQN.train_minibatches` to the last bit,
+which tests check.
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from modules.functional.policy_gradient import masked_mean
+from modules.dqn.dqn import DQN, DQNBatch
 from modules.functional.q_learning import huber
-from modules.manual_backward.relu_mlp import Layers, as_features, layers_of, learns, plain, steps_plainly
+from modules.manual_backward.relu_mlp import (
+    Layers,
+    as_features,
+    is_fully_trainable,
+    is_relu_mlp,
+    layers_of,
+    uses_flat_fp32_cpu,
+)
 from modules.networks.base import has_hooks
 from modules.networks.heads.q_value import QHead
 from modules.networks.mlp import MLP
 from modules.optim.flat_parameters import FlatParameters
 
-if TYPE_CHECKING:
-    from modules.dqn.dqn import DQN, DQNBatch
-
 ROWS = 2048
-"""The most that pass the layers at once: what many more write finds no room in a cache, nor memory that is kept."""
+"""Maximum number of rows per forward pass: outputs of more rows exceed the cache."""
 
 
-class WrittenOut:
-    """The networks of a `DQN` by few calls, and its `learn_all` without autograd."""
+class ManualDQN:
+    """Methods of `DQN` without autograd, under the names of those that they replace."""
 
-    def __init__(self, model: "DQN"):
+    def __init__(self, model: DQN):
         self.model, self.head, self.optimizer = model, model.online.head, model.raw_optimizers[0]
-        self.flat = model.optimization.flat[self.optimizer]
+        self.flat = model.optim.flat[self.optimizer]
         self.flat_target = FlatParameters([*model.target.parameters()])
         self.layers, self.target_layers = layers_of(self.flat), layers_of(self.flat_target)
 
-    def online(self, obs: Tensor) -> Tensor:
-        """What `DQN.online` says of observations `[N, *obs]`, without gradient."""
-        return self.head.numbers_of(outputs(self.layers, as_features(obs)))
+    def q_outputs(self, network: nn.Module, obs: Tensor) -> Tensor:
+        """Return the outputs of the online or the target network for observations `[N, *obs]`."""
+        layers = self.target_layers if network is self.model.target else self.layers
+        return self.head.split_dueling(outputs(layers, as_features(obs)))
 
-    def target(self, obs: Tensor) -> Tensor:
-        """What `DQN.target` says."""
-        return self.head.numbers_of(outputs(self.target_layers, as_features(obs)))
-
-    def follow_(self, share: float) -> None:
-        """As `DQN.follow_`."""
+    def polyak_update_(self, share: float) -> None:
+        """Move the target network's parameters towards the online network's by the factor `share`."""
         self.flat_target.values.lerp_(self.flat.values, share)
 
     @torch.no_grad()
-    def learn_all(self, batch: "DQNBatch") -> tuple[Tensor, Tensor]:
-        """All updates of an iteration: means of the metrics, and absolute errors `[U, N]`."""
+    def train_minibatches(self, batch: DQNBatch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Train on every minibatch; return the mean loss, values, absolute errors `[U, N]` and gradient norms `[U]`."""
         share = batch.weight * (1 / batch.weight.shape[-1])
         rows = (batch.obs.flatten(2).float(), batch.action.unsqueeze(-1), share.unsqueeze(-1))
         targets = map(self.model.targets, batch.minibatches()) if batch.target is None else batch.target.unbind()
-        steps = [self.learn(*each) for each in zip(*(column.unbind() for column in rows), targets, strict=True)]
+        steps = [
+            self.train_minibatch(*each) for each in zip(*(column.unbind() for column in rows), targets, strict=True)
+        ]
         value, error, norm = (torch.stack(each) for each in zip(*steps, strict=True))
-        loss, distance = huber(error) * share.unsqueeze(-1), error.squeeze(-1).abs()
-        measured = [loss.sum() / len(loss), value.mean(), masked_mean(distance, batch.weight > 0), norm.mean()]
-        return torch.stack(measured), distance
+        loss = huber(error) * share.unsqueeze(-1)
+        return loss.sum() / len(loss), value, error.squeeze(-1).abs(), norm
 
-    def learn(self, obs: Tensor, action: Tensor, share: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """One optimizer step: values of what was done and their errors, `[N, 1]`, and the gradient norm.
+    def train_minibatch(
+        self, obs: Tensor, action: Tensor, share: Tensor, target: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Take one optimizer step; return the taken actions' values and errors, `[N, 1]`, and the gradient norm.
 
         Args:
-            obs: `[N, features]`.   action, target: what was done and what its value should be, `[N, 1]`.
-            share: of every entry in the loss, `[N, 1]`.
+            obs: `[N, features]`.
+            action: taken actions, `[N, 1]`.
+            share: weight of every entry in the loss, `[N, 1]`.
+            target: target of the action's value, `[N, 1]`.
         """
-        output, seen = self.layers(obs)
-        values = self.head.numbers_of(output).squeeze(-1)
+        output, inputs = self.layers(obs)
+        values = self.head.split_dueling(output).squeeze(-1)
         value = values.gather(-1, action)
         error = value - target
-        by_value = error.clamp(-1, 1).mul_(share)
-        by_output = torch.zeros_like(values).scatter_(-1, action, by_value)
+        grad_value = error.clamp(-1, 1).mul_(share)
+        grad_output = torch.zeros_like(values).scatter_(-1, action, grad_value)
         if self.head.dueling:
-            by_output = torch.cat([by_value, by_output - by_value / values.shape[-1]], -1)
-        self.layers.learn_(seen, by_output)
-        norm = self.model.optimization.step_written(self.optimizer, self.model.max_grad_norm)
-        self.model.follow_update_()
+            grad_output = torch.cat([grad_value, grad_output - grad_value / values.shape[-1]], -1)
+        self.layers.backward_(inputs, grad_output)
+        norm = self.model.optim.step_from_flat_grad(self.optimizer, self.model.max_grad_norm)
+        self.model.update_target_()
         return value, error, norm
 
 
 def outputs(layers: Layers, x: Tensor) -> Tensor:
-    """What layers make of `x` `[N, features]`."""
+    """Return the output of the layers for `x` `[N, features]`."""
     if len(x) <= ROWS:
         return layers(x)[0]
     return torch.cat([layers(piece)[0] for piece in x.tensor_split(-(-len(x) // ROWS))])
 
 
-def can_be_written_out(model: "DQN") -> bool:
-    """Whether all of it is what `WrittenOut` knows: plain ReLU networks, a head of values, plain steps."""
+def methods(model: DQN) -> dict[str, Callable[..., Any]]:
+    """Return the methods to replace, by name."""
+    manual = ManualDQN(model)
+    return {name: getattr(manual, name) for name in ("q_outputs", "polyak_update_", "train_minibatches")}
+
+
+def supports(model: DQN) -> bool:
+    """Return whether `ManualDQN` covers the model: ReLU networks, value heads, flat float32 optimizers on a CPU."""
     torso, head = model.online.torso, model.online.head
-    known = learns(model.online) and type(torso) is MLP and torso.scale == 1 and type(head) is QHead
-    known = known and not has_hooks(model)
-    return known and plain(model.online) and plain(model.target) and steps_plainly(model.optimization, model)
+    supported = is_fully_trainable(model.online) and type(torso) is MLP and torso.scale == 1 and type(head) is QHead
+    supported = supported and not has_hooks(model)
+    return (
+        supported and is_relu_mlp(model.online) and is_relu_mlp(model.target) and uses_flat_fp32_cpu(model.optim, model)
+    )

@@ -1,4 +1,4 @@
-"""What a network is, and what every network here shares: orthogonal initialisation, activations, memorylessness."""
+"""Protocol of networks, their memoryless base class, orthogonal initialisation, activations and layer helpers."""
 
 import math
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ State = dict[str, Tensor]
 
 
 Activation = Literal["tanh", "relu", "elu", "gelu", "silu"] | type[nn.Module]
-"""A name, or the class path of an `nn.Module` that needs no arguments, for example `torch.nn.Mish`."""
+"""Name of an activation, or the class path of an `nn.Module` without arguments, for example `torch.nn.Mish`."""
 
 
 Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
@@ -36,62 +36,62 @@ _ACTIVATIONS: dict[str, type[nn.Module]] = {
 
 
 class Network(Protocol):
-    """Observations to features, step by step, with an explicit state.
+    """Torso: maps observations to features, step by step, with an explicit recurrent state.
 
     Bring your own: any `nn.Module` with the members below, built as `MyNet(obs_shape, **your_arguments)`, named by its
-    dotted path as a `class_path`. Keep your arguments plain data, so that they survive in a checkpoint. A network that
-    remembers is a `RecurrentNetwork`; it is told by having `unroll`.
+    dotted path as a `class_path`. Keep your arguments plain data, so that a checkpoint can save them. A network with
+    `unroll` is a `RecurrentNetwork`.
 
-    Networks act, evaluate and give targets in eval mode, and learn in train mode. With dropout or BatchNorm, losses
-    that compare the policy that learns with the one that acted see the difference of the modes too: PPO's ratio is not
-    1 before its first step, but as far from it as dropout or the minibatch's statistics move the policy. Some samples
-    are then clipped, and `approx_kl` above 0, from the start; with V-trace (`data.staleness` 1) only the minibatches
-    are affected, since the corrections compare two policies in eval mode. Prefer LayerNorm and no dropout in the
-    policy's network there, or freeze these layers (`eval()` before the fit). Losses of values (DQN, PQN, SAC) compare
-    no policies: dropout is noise in what they learn, and their targets have none.
+    Networks act, evaluate and compute targets in eval mode, and are updated in train mode. With dropout or BatchNorm,
+    losses that compare the updated policy with the behaviour policy also see the difference between the modes: PPO's
+    ratio is not 1 before its first step, but differs from it by the effect of dropout or of the minibatch's statistics.
+    Some samples are then clipped, and `approx_kl` is above 0, from the start; with V-trace (`data.policy_lag` 1) only
+    the minibatches are affected, since the corrections compare two policies in eval mode. For such policies prefer
+    LayerNorm and no dropout, or freeze these layers (`eval()` before the fit). Losses of values (DQN, PQN, SAC) compare
+    no policies: dropout is noise in the prediction, and targets have none.
 
-    features: the number F of features it returns.
+    features: number F of output features.
     """
 
     features: int
 
     def initial_state(self, batch: int) -> State:
-        """State of `batch` rows at the start of an episode, every leaf `[B, ...]`; `{}` when memoryless."""
+        """Return the state of `batch` rows at the start of an episode, every leaf `[B, ...]`; `{}` when memoryless."""
         ...
 
     def __call__(self, obs: Tensor, state: State, reset: Tensor) -> tuple[Tensor, State]:
-        """Features `[B, F]` and the next state; the arguments stay as they are.
+        """Return features `[B, F]` and the next state, without changing the arguments.
 
         Args:
             obs: `[B, *obs_shape]` in the environment's dtype; the network casts and scales.
-            state: what `initial_state` or the last call returned.
-            reset: `[B]` bool; rows where it is True start from `initial_state`, whatever `state` holds.
+            state: returned by `initial_state` or the previous call.
+            reset: `[B]` bool; rows where it is True start from `initial_state`, whatever `state` contains.
         """
         ...
 
 
 class RecurrentNetwork(Network, Protocol):
-    """A network with a state, which algorithms run over whole sequences to learn.
+    """Recurrent torso; algorithms train it on whole sequences.
 
-    Collecting step by step equals unrolling: both start rows with a reset from `initial_state`.
+    Step-by-step calls and `unroll` give equal features: both start rows with a reset from `initial_state`.
     """
 
     def unroll(self, obs: Tensor, state: State, reset: Tensor) -> Tensor:
-        """Features `[T, N, F]` of `obs` `[T, N, *obs_shape]`, from the state before t=0 and resets `[T, N]`."""
+        """Return features `[T, N, F]` of `obs` `[T, N, *obs_shape]`, given the state before t=0 and resets `[T, N]`."""
         ...
 
-    def trace(self, obs: Tensor, state: State, reset: Tensor) -> tuple[Tensor, State]:
-        """As `unroll`, and the states after every step, every leaf `[T, N, ...]`."""
+    def unroll_with_states(self, obs: Tensor, state: State, reset: Tensor) -> tuple[Tensor, State]:
+        """Return the features of `unroll`, and the states after every step, every leaf `[T, N, ...]`."""
         ...
 
 
-class Memoryless(Preprocessing):
-    """A network whose features depend on the present observation only.
+class FeedForward(Preprocessing):
+    """Memoryless network: its features depend on the current observation only.
 
     Args:
-        body: `[B, *obs_shape]` to `[B, features]`.
-        features: what `body` returns.
-        scale: multiplies the observation first; None as `Preprocessing` says.
+        body: maps `[B, *obs_shape]` to `[B, features]`.
+        features: number of output features of `body`.
+        scale: factor of the observation; None as in `Preprocessing`.
     """
 
     def __init__(self, body: nn.Module, features: int, scale: float | None = None) -> None:
@@ -100,32 +100,32 @@ class Memoryless(Preprocessing):
         self.features = features
 
     def initial_state(self, batch: int) -> State:
-        """Nothing to remember: `{}`."""
+        """Return `{}`: the network is memoryless."""
         return {}
 
     def forward(self, obs: Tensor, state: State, reset: Tensor) -> tuple[Tensor, State]:
-        """Features `[B, F]` of `obs` `[B, *obs_shape]`, and the state as it came. Integers are cast to the weights."""
-        return through(self.body, self.preprocess(obs)), state
+        """Return features `[B, F]` of `obs` `[B, *obs_shape]`, and `state` unchanged; integers are cast."""
+        return run_layers(self.body, self.preprocess(obs)), state
 
 
-def features_of(network: nn.Module, obs: Tensor) -> Tensor:
-    """Features `[N, F]` of observations `[N, *obs_shape]` by a network that remembers nothing."""
+def extract_features(network: nn.Module, obs: Tensor) -> Tensor:
+    """Return features `[N, F]` of observations `[N, *obs_shape]` from a memoryless network."""
     reset = torch.zeros(len(obs), dtype=torch.bool, device=obs.device)
-    return applied(network, obs, {}, reset)[0]
+    return call_without_hooks(network, obs, {}, reset)[0]
 
 
 def at_least_float32(x: Tensor) -> Tensor:
-    """In float32 where the precision made it less."""
+    """Return `x`, cast to float32 if its dtype is narrower."""
     return x.float() if x.dtype.itemsize < 4 else x
 
 
-def applied(module: nn.Module, *args: Any) -> Any:
-    """Call `module(*args)`; without hooks call `forward`, since the rest of a call costs as much as a small product."""
+def call_without_hooks(module: nn.Module, *args: Any) -> Any:
+    """Call `module(*args)`; without hooks call `forward` directly, which saves the cost of a small matrix product."""
     return module(*args) if _is_observed(module) else module.forward(*args)
 
 
 def _is_observed(module: nn.Module) -> Any:
-    """Tell whether a call does more than `forward`, as `nn.Module._call_impl` decides it."""
+    """Return a true value if a call does more than `forward`, as `nn.Module._call_impl` decides it."""
     return (
         module._forward_hooks
         or module._forward_pre_hooks
@@ -140,9 +140,9 @@ def _is_observed(module: nn.Module) -> Any:
 
 
 def has_hooks(module: nn.Module) -> bool:
-    """Tell whether a hook observes or changes what this module computes, or the gradients of its own parameters.
+    """Return whether a hook observes or changes what this module computes, or the gradients of its own parameters.
 
-    A `forward` replaced on the instance counts too; hooks that act on state dicts do not.
+    A `forward` replaced on the instance counts too; hooks on state dicts do not.
     """
     on_parameters = any(
         parameter._backward_hooks or parameter._post_accumulate_grad_hooks
@@ -151,42 +151,42 @@ def has_hooks(module: nn.Module) -> bool:
     return bool(_is_observed(module)) or on_parameters or "forward" in vars(module)
 
 
-def exactly(layer: nn.Linear, features: Tensor) -> Tensor:
-    """Apply the layer at the precision of its weights, not of autocast, and in float32 at least."""
+def linear_fp32(layer: nn.Linear, features: Tensor) -> Tensor:
+    """Apply the layer in the dtype of its weights, ignoring autocast; return at least float32."""
     device = features.device.type
     if not torch.is_autocast_enabled(device):
-        output = applied(layer, features)
+        output = call_without_hooks(layer, features)
     else:
         with torch.autocast(device, enabled=False):
-            output = applied(layer, features.to(layer.weight.dtype))
+            output = call_without_hooks(layer, features.to(layer.weight.dtype))
     return at_least_float32(output)
 
 
 AFFINE: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv2d, nn.LayerNorm)
-"""Layers whose output autograd does not read again, so that it can be overwritten."""
+"""Layers whose output autograd does not read in the backward pass, so that it can be overwritten."""
 
 
-def through(layers: nn.Module, x: Tensor, affine: tuple[type[nn.Module], ...] = AFFINE) -> Tensor:
-    """Return `layers(x)`, each layer of a plain sequence `applied`; a ReLU overwrites the output of an affine layer.
+def run_layers(layers: nn.Module, x: Tensor, affine: tuple[type[nn.Module], ...] = AFFINE) -> Tensor:
+    """Return `layers(x)`; within a plain `nn.Sequential` a ReLU overwrites the output of the affine layer before it.
 
-    Overwriting saves memory and up to 6 % of the time. It is left out where a hook is registered on the ReLU or on the
-    layer before it: a forward hook may keep that output, and full backward hooks refuse to have it changed.
+    Overwriting saves memory and up to 6 % of the time. It is skipped if the ReLU or the layer before it has a hook: a
+    forward hook may keep that output, and full backward hooks do not allow it to change.
     """
     if type(layers) is not nn.Sequential or _is_observed(layers):
         return layers(x)
     overwritable = False
     for layer in layers:
         plain = not (_is_observed(layer) or "forward" in layer.__dict__)
-        x = torch.relu_(x) if overwritable and plain and type(layer) is nn.ReLU else applied(layer, x)
+        x = torch.relu_(x) if overwritable and plain and type(layer) is nn.ReLU else call_without_hooks(layer, x)
         overwritable = plain and type(layer) in affine
     return x
 
 
 def orthogonal(layer: Layer, gain: float = math.sqrt(2.0)) -> Layer:
-    """Initialise in place: orthogonal weights times `gain`, bias 0. Returns the layer.
+    """Initialise a layer in place, orthogonal weights times `gain` and bias 0; return the layer.
 
-    Source: Saxe et al. 2014, arXiv:1312.6120; the gains are item 2 of Huang et al. 2022, "The 37 implementation details
-    of PPO": sqrt(2) for hidden layers, 0.01 for a policy, 1 for a value.
+    Source: Saxe et al. 2014, arXiv:1312.6120; the gains are item 2 of Huang et al. 2022, "The 37 implementation
+    details of PPO": sqrt(2) for hidden layers, 0.01 for a policy, 1 for a value.
     """
     nn.init.orthogonal_(layer.weight, gain)
     if layer.bias is not None:
@@ -195,7 +195,7 @@ def orthogonal(layer: Layer, gain: float = math.sqrt(2.0)) -> Layer:
 
 
 def activation_layer(activation: Activation) -> nn.Module:
-    """Make a fresh activation layer.
+    """Create an activation layer.
 
     Raises:
         ValueError: If the name is unknown.
@@ -210,7 +210,7 @@ def activation_layer(activation: Activation) -> nn.Module:
 
 
 def hidden_layers(inputs: int, hidden: tuple[int, ...], activation: Activation, layer_norm: bool) -> list[nn.Module]:
-    """Fully connected layers of the given widths: Linear, LayerNorm if asked for, activation, and so on."""
+    """Create fully connected layers of the given widths, each Linear, optional LayerNorm, activation."""
     layers: list[nn.Module] = []
     for width in hidden:
         norm = [nn.LayerNorm(width)] if layer_norm else []
@@ -220,5 +220,5 @@ def hidden_layers(inputs: int, hidden: tuple[int, ...], activation: Activation, 
 
 
 def silu_layers(widths: Sequence[int]) -> list[nn.Module]:
-    """Fully connected layers with SiLU units from each width to the next; none from a single width."""
+    """Create fully connected layers with SiLU units from each width to the next; none for a single width."""
     return [nn.Sequential(nn.Linear(a, b), nn.SiLU()) for a, b in pairwise(widths)]

@@ -1,25 +1,25 @@
-"""Convolutional networks for small planes and for frames, with the channels first or last."""
+"""Convolutional networks for small planes (`CNN`) and for frames (`NatureCNN`), with the channels first or last."""
 
 import math
 
 import torch
 from torch import Tensor, nn
 
-from modules.networks.base import Activation, Memoryless, activation_layer, hidden_layers, orthogonal
+from modules.networks.base import Activation, FeedForward, activation_layer, hidden_layers, orthogonal
 from modules.networks.preprocessing import ImageLayout, image_layout
 
 _NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 """Channels, kernel and stride of each convolution."""
 
 
-class Convolutional(Memoryless):
-    """A memoryless network whose body takes planes `[B, C, H, W]`, whatever the layout of the observation.
+class Convolutional(FeedForward):
+    """Memoryless network whose body takes planes `[B, C, H, W]`, whatever the layout of the observation.
 
     Args:
-        body: planes to features.
-        features: what `body` returns.
-        scale: multiplies the observation first; None as `Preprocessing` says.
-        layout: of the observation.
+        body: maps planes to features.
+        features: number of output features of `body`.
+        scale: factor of the observation; None as in `Preprocessing`.
+        layout: where the channels of the observation are.
     """
 
     def __init__(self, body: nn.Module, features: int, scale: float | None, layout: ImageLayout) -> None:
@@ -31,7 +31,7 @@ class Convolutional(Memoryless):
         return self.scaled(self.layout.planes(obs), self.memory_format(obs))
 
     def memory_format(self, obs: Tensor) -> torch.memory_format:
-        """Choose the layout in memory of planes to convolve."""
+        """Return the memory format of the planes."""
         return torch.contiguous_format
 
 
@@ -40,16 +40,16 @@ class CNN(Convolutional):
 
     Args:
         obs_shape: `(C, H, W)`, `(H, W, C)`, `(H, W)`, or a stack `(frames, ...)` of such images.
-        channels: of each convolution.
+        channels: number of channels of each convolution.
         kernel: side of every kernel, in cells.
         hidden: widths of the fully connected layers; if empty, the features are the last planes, flattened.
-        activation: after every layer.
+        activation: activation function after every layer.
         layer_norm: normalise the fully connected layers before their activation.
-        scale: multiplies the observation first; null divides bytes by the largest value of the observation space.
-        channels_last: whether the images are `(H, W, C)`; null decides by the shape (`image_layout`).
+        scale: factor of the observation; null divides bytes by the largest value of the observation space.
+        channels_last: whether the images are `(H, W, C)`; null infers it from the shape (`image_layout`).
 
     Raises:
-        ValueError: If `obs_shape` is no image, or may be read in two ways, or `channels` is empty.
+        ValueError: If `obs_shape` is no image or its layout is ambiguous, or `channels` is empty.
     """
 
     def __init__(
@@ -77,20 +77,20 @@ class CNN(Convolutional):
 
 
 class NatureCNN(Convolutional):
-    """The network of the Atari papers, for stacks of frames in bytes: three convolutions and 512 features.
+    """Network of the Atari DQN for stacks of frames in bytes: three convolutions and one fully connected layer.
 
     Args:
         obs_shape: `(C, H, W)` (usually (4, 84, 84)), `(H, W, C)`, `(H, W)`, or a stack `(frames, ...)` of such images,
             of at least 36 pixels a side.
         features: width of the last layer.
-        scale: multiplies the observation first; null divides bytes by the largest value of the observation space.
-        channels_last: whether the images are `(H, W, C)`; null decides by the shape (`image_layout`).
+        scale: factor of the observation; null divides bytes by the largest value of the observation space.
+        channels_last: whether the images are `(H, W, C)`; null infers it from the shape (`image_layout`).
 
     Raises:
-        ValueError: If `obs_shape` is no image, or may be read in two ways, or the frames are too small.
+        ValueError: If `obs_shape` is no image or its layout is ambiguous, or the frames are too small.
 
-    Source: Mnih et al. 2015, doi:10.1038/nature14236, Methods, "Model architecture"; orthogonal initialisation as in
-    Huang et al. 2022, "The 37 implementation details of PPO".
+    Source: Mnih et al. 2015, doi:10.1038/nature14236, Methods, "Model architecture"; orthogonal initialisation as
+    in Huang et al. 2022, "The 37 implementation details of PPO".
     """
 
     def __init__(
@@ -116,6 +116,6 @@ class NatureCNN(Convolutional):
         super().__init__(nn.Sequential(*layers), features, scale, layout)
 
     def memory_format(self, obs: Tensor) -> torch.memory_format:
-        """Lay out frames to learn from with the channels last on a CPU, which is faster there."""
+        """Return channels-last for training on a CPU, where it is faster; else contiguous."""
         learning = obs.device.type == "cpu" and torch.is_grad_enabled()
         return torch.channels_last if learning else torch.contiguous_format

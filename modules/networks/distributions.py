@@ -1,4 +1,4 @@
-"""Distributions over actions: light objects around a tensor of parameters, whose results keep its dtype."""
+"""Distributions over actions: objects around a parameter tensor, whose results keep its dtype."""
 
 import math
 from collections.abc import Sequence
@@ -8,40 +8,40 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from modules.functional.sampling import MASKED
+from modules.functional.sampling import MASKED_LOGIT
 
 _LOG_SQRT_2PI = 0.5 * math.log(2.0 * math.pi)
 
 
 class Distribution(Protocol):
-    """What a policy head returns: one distribution for each leading index `[...]`.
+    """Distribution returned by a policy head, one for each leading index `[...]`.
 
-    parameters: what it is made of and depends on the observation, `[..., P]`; the head's `distribution` of them is it
-        again.
+    parameters: tensor that depends on the observation, `[..., P]`; the head's `distribution` rebuilds the object from
+    it.
     """
 
     parameters: Tensor
 
     @property
     def mode(self) -> Tensor:
-        """The most likely action, `[...]` or `[..., parts]`."""
+        """Return the most likely action, `[...]` or `[..., parts]`."""
         ...
 
     def sample(self, noise: Tensor) -> Tensor:
-        """An action, from one draw of the head's `noise`."""
+        """Return a sampled action, given noise drawn by the head's `noise`."""
         ...
 
     def log_prob(self, action: Tensor) -> Tensor:
-        """Log-probability or log-density `[...]` of an action, in nats, summed over its parts."""
+        """Return the log-probability or log-density `[...]` of an action, in nats, summed over its parts."""
         ...
 
     def entropy(self) -> Tensor:
-        """Entropy `[...]` in nats, summed over the parts."""
+        """Return the entropy `[...]` in nats, summed over the parts."""
         ...
 
 
 class Categorical:
-    """One choice among `actions`, from logits `[..., actions]`; an action is int64 `[...]` from 0."""
+    """Categorical distribution over `actions` from logits `[..., actions]`; an action is int64 `[...]` from 0."""
 
     def __init__(self, logits: Tensor) -> None:
         self.logits = self.parameters = logits
@@ -49,35 +49,35 @@ class Categorical:
 
     @property
     def log_probs(self) -> Tensor:
-        """Normalised logits `[..., actions]`, computed once."""
+        """Return the normalised logits `[..., actions]`, computed once."""
         if self._log_probs is None:
             self._log_probs = _log_softmax(self.logits)
         return self._log_probs
 
     @property
     def mode(self) -> Tensor:
-        """The choice with the largest logit, `[...]`; the first of several."""
+        """Return the action with the largest logit, `[...]`; the first of equal ones."""
         return self.logits.argmax(-1)
 
     def sample(self, noise: Tensor) -> Tensor:
-        """A choice `[...]`: the Gumbel-max trick, with standard Gumbel noise `[..., actions]`."""
+        """Return a sample `[...]` by the Gumbel-max trick, from standard Gumbel noise `[..., actions]`."""
         return (self.logits + noise).argmax(-1)
 
     def uniform(self, noise: Tensor) -> Tensor:
-        """A choice that is not masked, whatever else the policy prefers, from the same noise as `sample`."""
-        return noise.masked_fill(self.logits <= 0.5 * MASKED, MASKED).argmax(-1)
+        """Return a uniformly drawn unmasked action, independent of the policy, from the same noise as `sample`."""
+        return noise.masked_fill(self.logits <= 0.5 * MASKED_LOGIT, MASKED_LOGIT).argmax(-1)
 
     def log_prob(self, action: Tensor) -> Tensor:
-        """Log-probability `[...]` of choices `[...]`."""
+        """Return the log-probability `[...]` of actions `[...]`."""
         return self.log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
 
     def entropy(self) -> Tensor:
-        """-sum p log p, `[...]`."""
+        """Return -sum p log p, `[...]`."""
         return -(self.log_probs.exp() * self.log_probs).sum(-1)
 
 
 class MultiCategorical:
-    """Independent choices, one a part, from logits `[..., sum(sizes)]`; an action is int64 `[..., parts]` from 0."""
+    """Independent categoricals, one a part, from logits `[..., sum(sizes)]`; an action is int64 `[..., parts]`."""
 
     def __init__(self, logits: Tensor, sizes: Sequence[int]) -> None:
         self.parameters, self.sizes = logits, list(sizes)
@@ -85,50 +85,50 @@ class MultiCategorical:
 
     @property
     def mode(self) -> Tensor:
-        """The choice with the largest logit in every part, `[..., parts]`."""
+        """Return the action with the largest logit of every part, `[..., parts]`."""
         return torch.stack([part.mode for part in self.parts], -1)
 
     def sample(self, noise: Tensor) -> Tensor:
-        """A choice in every part, from Gumbel noise `[..., sum(sizes)]`."""
+        """Return a sample of every part, from Gumbel noise `[..., sum(sizes)]`."""
         draws = noise.split(self.sizes, -1)
         return torch.stack([part.sample(draw) for part, draw in zip(self.parts, draws, strict=True)], -1)
 
     def log_prob(self, action: Tensor) -> Tensor:
-        """Log-probability `[...]` of choices `[..., parts]`."""
+        """Return the log-probability `[...]` of actions `[..., parts]`."""
         choices = zip(self.parts, action.unbind(-1), strict=True)
         return torch.stack([part.log_prob(choice) for part, choice in choices]).sum(0)
 
     def entropy(self) -> Tensor:
-        """Sum of the parts' entropies, `[...]`."""
+        """Return the sum of the parts' entropies, `[...]`."""
         return torch.stack([part.entropy() for part in self.parts]).sum(0)
 
 
 class Bernoulli:
-    """Independent yes-or-no parts from logits `[..., parts]`; an action is `[..., parts]` zeros and ones."""
+    """Independent binary parts from logits `[..., parts]`; an action is `[..., parts]` zeros and ones."""
 
     def __init__(self, logits: Tensor) -> None:
         self.logits = self.parameters = logits
 
     @property
     def mode(self) -> Tensor:
-        """1 where it is the more likely, `[..., parts]`."""
+        """Return 1 where it is more likely than 0, `[..., parts]`."""
         return (self.logits > 0).long()
 
     def sample(self, noise: Tensor) -> Tensor:
-        """Zeros and ones, from standard logistic noise `[..., parts]`."""
+        """Return sampled zeros and ones, from standard logistic noise `[..., parts]`."""
         return (self.logits + noise > 0).long()
 
     def log_prob(self, action: Tensor) -> Tensor:
-        """Log-probability `[...]` of zeros and ones `[..., parts]`, of any dtype."""
+        """Return the log-probability `[...]` of zeros and ones `[..., parts]`, of any dtype."""
         return (action * self.logits - F.softplus(self.logits)).sum(-1)
 
     def entropy(self) -> Tensor:
-        """Sum of the parts' entropies, `[...]`."""
+        """Return the sum of the parts' entropies, `[...]`."""
         return (F.softplus(self.logits) - self.logits * self.logits.sigmoid()).sum(-1)
 
 
 class DiagonalGaussian:
-    """Independent normal parts from means `[..., dims]` and log standard deviations `[dims]`; actions are unclipped."""
+    """Independent normals from means `[..., dims]` and log standard deviations `[dims]`; actions are not clipped."""
 
     def __init__(self, mean: Tensor, log_std: Tensor) -> None:
         self.mean = self.parameters = mean
@@ -136,25 +136,25 @@ class DiagonalGaussian:
 
     @property
     def mode(self) -> Tensor:
-        """The mean, `[..., dims]`."""
+        """Return the mean, `[..., dims]`."""
         return self.mean
 
     def sample(self, noise: Tensor) -> Tensor:
-        """The mean plus std times noise, `[..., dims]`, from standard normal noise of that shape."""
+        """Return the mean plus std times noise, `[..., dims]`, from standard normal noise of that shape."""
         return torch.addcmul(self.mean, self.log_std.exp(), noise)
 
     def log_prob(self, action: Tensor) -> Tensor:
-        """Log-density `[...]` of actions `[..., dims]`."""
+        """Return the log-density `[...]` of actions `[..., dims]`."""
         deviation = (action - self.mean) * (-self.log_std).exp()
         return (-0.5 * deviation.square() - self.log_std - _LOG_SQRT_2PI).sum(-1)
 
     def entropy(self) -> Tensor:
-        """Differential entropy `[...]`: the same for every row, since the deviation does not depend on the state."""
+        """Return the differential entropy `[...]`, equal in all rows: the standard deviation is state-independent."""
         return (self.log_std + (0.5 + _LOG_SQRT_2PI)).sum().expand(self.mean.shape[:-1])
 
 
 def _log_softmax(logits: Tensor) -> Tensor:
-    """Over the last dimension; for many rows of few choices by way of the first, which a CPU does four times faster."""
+    """Return log-softmax over the last dimension; large inputs are transposed, which is four times faster on a CPU."""
     if logits.numel() <= 512:
         return F.log_softmax(logits, -1)
     return F.log_softmax(logits.movedim(-1, 0), 0).movedim(0, -1)

@@ -1,21 +1,21 @@
-"""The fully connected network."""
+"""Fully connected network (`MLP`)."""
 
 import math
 
 from torch import nn
 
-from modules.networks.base import Activation, Memoryless, hidden_layers
+from modules.networks.base import Activation, FeedForward, hidden_layers
 
 
-class MLP(Memoryless):
-    """Flattens the observation and passes it through fully connected layers.
+class MLP(FeedForward):
+    """Fully connected network of the flattened observation.
 
     Args:
         obs_shape: shape of one observation, any number of dimensions.
         hidden: widths of the layers; the last one is the number of features.
-        activation: after every layer.
-        layer_norm: normalise before every activation, as Q-learning without a target network needs.
-        scale: multiplies the observation first; null divides bytes by the largest value of the observation space.
+        activation: activation function after every layer.
+        layer_norm: normalise before every activation; Q-learning without a target network (PQN) needs it.
+        scale: factor of the observation; null divides bytes by the largest value of the observation space.
 
     Raises:
         ValueError: If `hidden` is empty.
@@ -37,9 +37,11 @@ class MLP(Memoryless):
         super().__init__(nn.Sequential(nn.Flatten(), *layers), hidden[-1], scale)
 
 
-def wide_mlp(obs_shape: tuple[int, ...]) -> MLP:
-    """The network of soft actor-critic (Haarnoja et al. 2018, arXiv:1812.05905, appendix D): two layers of 256, relu.
+def sac_mlp(obs_shape: tuple[int, ...]) -> MLP:
+    """Return the network of soft actor-critic: two layers of 256 ReLU units.
 
-    A function with a name, unlike a lambda, can be written to a config and read again.
+    A named function, unlike a lambda, can be saved in a config.
+
+    Source: Haarnoja et al. 2018, arXiv:1812.05905, appendix D.
     """
     return MLP(obs_shape, (256, 256), "relu")

@@ -1,4 +1,4 @@
-"""Running statistics of observations and rewards: frozen in `forward`, merged by `update_` between iterations."""
+"""Running statistics of observations and rewards: constant in `forward`, updated by `update_` between iterations."""
 
 import torch
 import torch.distributed as dist
@@ -6,17 +6,17 @@ from torch import Tensor, nn
 
 
 class RunningNormalizer(nn.Module):
-    """Shifts and scales by the mean and standard deviation of everything merged so far, then clips.
+    """Normalise by the running mean and standard deviation, then clip.
 
     y = clamp((x - mean) / sqrt(var + eps), -clip, clip); before the first update y = x.
 
     Args:
-        shape: of one entry; every element has statistics of its own. `()` for scalars.
+        shape: of one entry; every element has its own statistics. `()` for scalars.
         clip: bound of the result, in standard deviations.
         eps: added to the variance, in squared units of x.
 
-    Buffers: `mean` and `var` (the population's) `[*shape]` and `count` 0-d, float64; and what `forward` reads of them
-    in the default dtype: `shift`, `scale` and `limit`. All travel in the checkpoint and keep their memory addresses.
+    Buffers: `mean` and `var` (the population's) `[*shape]` and `count` 0-d, float64; and `shift`, `scale` and `limit`,
+    read by `forward`, in the default dtype. All are saved in the checkpoint and keep their memory addresses.
 
     Source: Chan, Golub and LeVeque 1983, doi:10.1080/00031305.1983.10483115, for the merge; items 6 and 7 on
     continuous actions of Huang et al. 2022, "The 37 implementation details of PPO", for the use.
@@ -41,7 +41,7 @@ class RunningNormalizer(nn.Module):
         self.register_buffer("limit", torch.full((), torch.inf))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Normalised and clipped `x` `[..., *shape]`, with the statistics as they are."""
+        """Return `x` `[..., *shape]` normalised and clipped with the current statistics."""
         return ((x - self.shift) * self.scale).clamp(-self.limit, self.limit)
 
     @torch.no_grad()
@@ -50,7 +50,7 @@ class RunningNormalizer(nn.Module):
 
         Args:
             x: `[..., *shape]`.
-            valid: `[...]` bool; what stands in the other entries has no effect, NaN included. None counts all.
+            valid: `[...]` bool; the other entries have no effect, even NaN. None counts all.
         """
         deviation = x.reshape(-1, *self.mean.shape).double() - self.mean
         if valid is None:
@@ -61,7 +61,7 @@ class RunningNormalizer(nn.Module):
         self._merge(*_over_ranks(deviation.sum(0), deviation.square().sum(0), count))
 
     def _merge(self, total: Tensor, squares: Tensor, count: Tensor) -> None:
-        """Merge sums of deviations from the present mean, and of their squares, over `count` entries."""
+        """Merge sums of deviations from the current mean, and of their squares, over `count` entries."""
         all_count = (self.count + count).clamp(min=1)
         offset = total / count.clamp(min=1)
         squares_about_own_mean = squares - total * offset
@@ -71,14 +71,14 @@ class RunningNormalizer(nn.Module):
         )
         self.mean.add_(total / all_count)
         self.count.add_(count)
-        seen = self.count > 0
+        has_data = self.count > 0
         self.shift.copy_(self.mean)
-        self.scale.copy_(torch.where(seen, (self.var.clamp(min=0) + self.eps).rsqrt(), 1.0))
-        self.limit.copy_(torch.where(seen, self.clip, torch.inf))
+        self.scale.copy_(torch.where(has_data, (self.var.clamp(min=0) + self.eps).rsqrt(), 1.0))
+        self.limit.copy_(torch.where(has_data, self.clip, torch.inf))
 
 
 class RewardScaler(nn.Module):
-    """Divides rewards by the standard deviation of the running discounted return, then clips; the mean stays.
+    """Divide rewards by the standard deviation of the running discounted return, then clip; the mean is not subtracted.
 
     G_t = gamma (1 - end_{t-1}) G_{t-1} + r_t, y_t = clamp(r_t / sqrt(Var(G) + eps), -clip, clip)
 
@@ -89,8 +89,8 @@ class RewardScaler(nn.Module):
     Raises:
         ValueError: If gamma is outside [0, 1].
 
-    running: G of each row `[B]` after the last update, before its first None. It belongs to this rank's environments,
-        so it is no buffer: whoever resumes them exactly keeps it beside their states.
+    running: G of each row `[B]` after the last update, before the first one None. It belongs to the environments of one
+        rank, so it is no buffer: an exact resume saves it with the states of the environments.
 
     Source: Engstrom et al. 2020, arXiv:2005.12729, section 3, "reward scaling".
     """
@@ -104,18 +104,18 @@ class RewardScaler(nn.Module):
         self.running: Tensor | None = None
 
     def scale(self, reward: Tensor) -> Tensor:
-        """Scaled and clipped rewards `[T, B]`, with the statistics as they are."""
+        """Return rewards `[T, B]` scaled and clipped with the current statistics."""
         return (reward * self.returns.scale).clamp(-self.returns.limit, self.returns.limit)
 
     @torch.no_grad()
     def update_(self, reward: Tensor, ended: Tensor, valid: Tensor | None = None, first: Tensor | None = None) -> None:
-        """Carry the discounted returns through a rollout and merge them into the statistics.
+        """Update the discounted returns with a rollout and merge them into the statistics.
 
         Args:
-            reward: `[T, B]`, as the environment gave it.
-            ended: `[T, B]` bool, terminated or truncated: the return of the row starts anew after the step.
-            valid: `[T, B]` bool; an invalid step leaves the row's return as it is and is not counted.
-            first: `[B]` bool; rows that begin an episode, as after a resume that cannot go on with the old ones.
+            reward: `[T, B]`, unscaled.
+            ended: `[T, B]` bool, terminated or truncated: the return of the row restarts after the step.
+            valid: `[T, B]` bool; an invalid step does not change the row's return and is not counted.
+            first: `[B]` bool; rows that begin an episode, as after a resume that cannot continue the old ones.
         """
         running = torch.zeros_like(reward[0], dtype=torch.float64)
         if self.running is not None and self.running.shape == running.shape:
@@ -130,7 +130,7 @@ class RewardScaler(nn.Module):
 
 
 def _over_ranks(total: Tensor, squares: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The three sums, added up over all ranks where there are several."""
+    """Return the three sums, added up over all ranks."""
     if not (dist.is_available() and dist.is_initialized()):
         return total, squares, count
     packed = torch.cat([total.flatten(), squares.flatten(), count.reshape(1)])

@@ -1,4 +1,4 @@
-"""Preprocessing of observations, the same in every network: cast to the weights, scale, put the channels first."""
+"""Preprocessing of observations in every network: cast to the weights' dtype, scale, put the channels first."""
 
 from typing import NamedTuple, TypeVar
 
@@ -8,18 +8,18 @@ from torch import Tensor, nn
 Module = TypeVar("Module", bound=nn.Module)
 
 BYTE = 255
-"""What bytes are divided by where the observation space does not say more."""
+"""Divisor of bytes whose observation space gives no bound."""
 
 _CHANNELS = (1, 3, 4)
-"""How many channels an image with the channels last can have without saying so: grey, RGB, RGBA or four grey frames."""
+"""Numbers of channels accepted as a last dimension without `channels_last`: grey, RGB, RGBA or four grey frames."""
 
 
 class Preprocessing(nn.Module):
-    """A network that casts and scales its observations by itself; frames stay stored as they came.
+    """Base of networks that cast and scale observations themselves; buffers store them unchanged.
 
     Args:
-        scale: multiplies the observation. None divides bytes by the largest value that the observation space allows
-            (`set_obs_scale_`; 255 until that is called), and leaves numbers that the space does not bound as they are.
+        scale: factor of the observation. None divides bytes by the largest value of the observation space
+            (`set_obs_scale_`; 255 before it is called), and leaves values without bound unchanged.
     """
 
     def __init__(self, scale: float | None) -> None:
@@ -27,11 +27,11 @@ class Preprocessing(nn.Module):
         self.scale = scale
 
     def preprocess(self, obs: Tensor) -> Tensor:
-        """Scale observations `[..., *obs_shape]`; whole numbers are cast to the weights first."""
+        """Return observations `[..., *obs_shape]` scaled; integers are cast to the weights' dtype first."""
         return self.scaled(obs, torch.preserve_format)
 
     def scaled(self, obs: Tensor, memory_format: torch.memory_format) -> Tensor:
-        """Cast whole numbers, lay out in memory and scale."""
+        """Return `obs` cast if integer, in the given memory format, and scaled."""
         scale = self.scale
         if scale is None:
             scale = 1.0 / BYTE if obs.dtype == torch.uint8 else 1.0
@@ -43,7 +43,7 @@ class Preprocessing(nn.Module):
 
 
 def set_obs_scale_(module: Module, scale: float) -> Module:
-    """Set the scale of every network in `module` that was not given one. Returns the module."""
+    """Set the scale of every network in `module` that was given none; return the module."""
     for part in module.modules():
         if isinstance(part, Preprocessing) and part.scale is None:
             part.scale = scale
@@ -51,7 +51,7 @@ def set_obs_scale_(module: Module, scale: float) -> Module:
 
 
 class ImageLayout(NamedTuple):
-    """Where the channels of an observation are; `planes` puts them first."""
+    """Position of the channels in an observation; `planes` puts them first."""
 
     channels: int
     height: int
@@ -59,30 +59,30 @@ class ImageLayout(NamedTuple):
     channels_last: bool
 
     def planes(self, obs: Tensor) -> Tensor:
-        """Planes `[B, channels, height, width]` of observations `[B, *obs_shape]`, without copying more than needed."""
+        """Return planes `[B, channels, height, width]` of observations `[B, *obs_shape]`, as a view if possible."""
         if self.channels_last:
             obs = obs.movedim(-1, -3)
         return obs.reshape(len(obs), *self[:3]) if obs.dim() != 4 else obs
 
 
 def image_layout(network: str, obs_shape: tuple[int, ...], channels_last: bool | None = None) -> ImageLayout:
-    """Find the channels of an image `(H, W)`, `(C, H, W)` or `(H, W, C)`, or of a stack of images `(frames, ...)`.
+    """Infer the layout of an image `(H, W)`, `(C, H, W)` or `(H, W, C)`, or of a stack of images `(frames, ...)`.
 
-    Every frame of a stack has channels of its own. An image is read with the channels last if its last dimension is 1,
+    Every frame of a stack has its own channels. An image is read with the channels last if its last dimension is 1,
     3 or 4 and smaller than the sides, and with the channels first if these are the smallest dimension or the sides are
     equal.
 
     Args:
-        network: the name of who asks, for messages.
-        channels_last: where the channels are; None decides by the shape.
+        network: name of the network, for messages.
+        channels_last: where the channels are; None infers it from the shape.
 
     Raises:
-        ValueError: If the observation is no image, or its shape does not tell where the channels are.
+        ValueError: If the observation is no image, or its shape is ambiguous.
     """
     if not 2 <= len(obs_shape) <= 4:
         raise ValueError(
             f"{network}: the observation's shape is {obs_shape}, not (C, H, W), (H, W, C), (H, W) or a stack of these;"
-            " use MLP, or show images."
+            " use MLP, or an environment with image observations."
         )
     if len(obs_shape) == 2:
         return ImageLayout(1, *obs_shape, channels_last=False)
@@ -99,7 +99,7 @@ def image_layout(network: str, obs_shape: tuple[int, ...], channels_last: bool |
 
 
 def _has_channels_last(first: int, middle: int, last: int) -> bool | None:
-    """Tell where the channels of `(first, middle, last)` are; None where both readings make sense, or neither."""
+    """Return whether the channels of `(first, middle, last)` come last; None if both readings or neither make sense."""
     if last in _CHANNELS and last < min(first, middle) and (first not in _CHANNELS or first == middle):
         return True
     if middle == last != first or (first < min(middle, last) and last not in _CHANNELS):

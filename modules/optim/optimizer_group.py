@@ -1,4 +1,4 @@
-"""The optimizers that an update steps by itself, and all that steps share: averaging, scaling, clipping, rates."""
+"""Optimizers stepped inside `update`: gradient averaging, loss scaling, clipping, learning rates."""
 
 import inspect
 from collections.abc import Callable, Iterable, Sequence
@@ -23,32 +23,33 @@ from torch.optim import (
     SparseAdam,
 )
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from modules.optim.distributed import average_gradients_
-from modules.optim.flat_parameters import flattened
+from modules.optim.flat_parameters import flatten_optimizer
 
 CAPTURABLE = (ASGD, Adadelta, Adam, AdamW, Adamax, NAdam, RAdam, RMSprop, Rprop, SGD)
-"""Optimizers (these very classes) whose steps a CUDA graph can hold, and whose first state is known."""
+"""Optimizers (these exact classes) whose steps can be captured in a CUDA graph, and whose initial state is known."""
 
 ALTERNATIVES = "choose another, for example torch.optim.Adam, AdamW, RMSprop or SGD"
 
 DECAYS = ("weight_decay", "lambd")
-"""Options that pull parameters towards zero; `lambd` is that of ASGD."""
+"""Options that decay parameters towards zero; `lambd` is ASGD's."""
 
 
-class Optimizers:
-    """Steps optimizers raw: no closure, no hook, nothing that a CUDA graph could not hold.
+class OptimizerGroup:
+    """Optimizers stepped without Lightning's closures and hooks, so that a CUDA graph can capture the steps.
 
-    A parameter group that was given a learning rate of its own keeps it; schedules scale it by the share that they
-    scale the others by. All other groups have the algorithm's learning rate.
+    A parameter group that was given its own learning rate keeps it; schedules scale it by the same factor as the
+    others. All other groups have the algorithm's learning rate.
 
     Args:
-        each: fresh ones; where their layout allows it they step one flat tensor instead of many (see `modules.optim.flat_parameters`).
+        each: optimizers without state; where their layout allows it they step one flat tensor instead of many (see
+            `modules.optim.flat_parameters`).
 
     Attributes:
         scaler: of losses, in mixed precision with float16.
 
-    Raises: UsageError for optimizers that need more than a gradient.
+    Raises: ConfigurationError for optimizers that need more than a gradient.
     """
 
     def __init__(self, each: Sequence[Optimizer]):
@@ -56,7 +57,7 @@ class Optimizers:
         for optimizer in self.each:
             check_optimizer(optimizer)
         self._own_rates = [[own_rate(optimizer, group) for group in optimizer.param_groups] for optimizer in self.each]
-        self.flat = {optimizer: flat for optimizer in each if (flat := flattened(optimizer)) is not None}
+        self.flat = {optimizer: flat for optimizer in each if (flat := flatten_optimizer(optimizer)) is not None}
         self.scaler: GradScaler | None = None
         own = ("params", "lr", "capturable")
         self._options = [{key: group[key] for key in group if key not in own} for group in self.groups]
@@ -64,62 +65,62 @@ class Optimizers:
 
     @property
     def groups(self) -> list[dict[str, Any]]:
-        """Parameter groups of all of them."""
+        """Return the parameter groups of all optimizers."""
         return [group for optimizer in self.each for group in optimizer.param_groups]
 
     @property
     def tensors(self) -> list[Tensor]:
-        """Their states."""
+        """Return the tensors of the optimizers' states."""
         states = [state for optimizer in self.each for state in optimizer.state.values()]
         return [value for state in states for value in state.values() if isinstance(value, Tensor)]
 
-    def take_scaler_(self, precision: Any) -> None:
-        """Take over the loss scaler of Lightning's precision, which would scale the steps that count iterations too."""
+    def detach_scaler_(self, precision: Any) -> None:
+        """Take the loss scaler from Lightning's precision plugin, which would also scale the counting optimizer."""
         self.scaler = getattr(precision, "scaler", None)
         if self.scaler is not None:
             precision.scaler = None
 
-    def give_scaler_back_(self, precision: Any) -> None:
-        """For whatever the Trainer does next."""
+    def restore_scaler_(self, precision: Any) -> None:
+        """Give the loss scaler back to Lightning's precision plugin."""
         if self.scaler is not None:
             precision.scaler = self.scaler
 
     def step(self, loss: Tensor, optimizer: Optimizer, max_grad_norm: float) -> Tensor:
-        """One step: gradients averaged over ranks and clipped by their global norm, which is returned.
+        """Take one optimizer step, gradients averaged over ranks and clipped by their global norm; return the norm.
 
-        Gradients are asked for rather than accumulated: a CUDA graph can hold that whatever stream came before, and
-        under DDP no hook reacts to it. In mixed precision with float16 a step whose gradients overflow is left out; the
-        norm is 0 then.
+        Gradients are computed by `torch.autograd.grad`, not accumulated: a CUDA graph can capture that whatever stream
+        came before, and under DDP no hook runs. In mixed precision with float16 a step whose gradients overflow is
+        skipped; the norm is then 0.
         """
-        return self.step_each(loss, {optimizer: max_grad_norm})[0]
+        return self.step_many(loss, {optimizer: max_grad_norm})[0]
 
-    def step_each(self, loss: Tensor, bounds: dict[Optimizer, float]) -> list[Tensor]:
-        """A `step` of several optimizers by one backward pass; their norms.
+    def step_many(self, loss: Tensor, bounds: dict[Optimizer, float]) -> list[Tensor]:
+        """Take a `step` of several optimizers with one backward pass; return their norms.
 
         Args:
-            loss: a sum of losses, of which every optimizer's parameters reach no more than one.
-            bounds: on the norm of each optimizer's gradient.
+            loss: sum of losses, of which each optimizer's parameters affect only one.
+            bounds: maximum norm of each optimizer's gradient.
         """
         self._differentiate(loss if self.scaler is None else self.scaler.scale(loss), list(bounds))
         norms = [self._step(optimizer, bound) for optimizer, bound in bounds.items()]
         if self.scaler is not None:
             self.scaler.update()
-        torch.clear_autocast_cache()  # autocast would go on with the weights of before the step
+        torch.clear_autocast_cache()  # autocast would reuse casts of the old weights
         return norms
 
-    def step_written(self, optimizer: Optimizer, max_grad_norm: float) -> Tensor:
-        """`step` by the gradient that lies in the optimizer's flat tensor already."""
+    def step_from_flat_grad(self, optimizer: Optimizer, max_grad_norm: float) -> Tensor:
+        """Take a `step` with the gradient that is already in the optimizer's flat tensor."""
         flat = self.flat[optimizer]
-        average_gradients_([flat.whole])
+        average_gradients_([flat.flat])
         norm = flat.clip_(max_grad_norm)
         flat.step_(optimizer)
         return norm
 
     def step_if_finite(self, loss: Tensor, optimizer: Optimizer, max_grad_norm: float) -> Tensor:
-        """`step`, taken back if the gradient is not finite, without asking the device about it; the norm is 0 then.
+        """Take a `step`, and undo it if the gradient is not finite, without synchronising; the norm is then 0.
 
-        For losses that one unlucky draw of noise makes overflow. A gradient of zero would not do: optimizers with
-        momentum go on moving.
+        For losses that an unlucky noise sample makes overflow. A zero gradient would not do: optimizers with momentum
+        would still move the parameters.
         """
         self.make_state_()
         parameters = parameters_of(optimizer)
@@ -128,15 +129,15 @@ class Optimizers:
         finite = norm.isfinite()
         with torch.no_grad():
             for tensor in (*parameters, *self.tensors):
-                kept = before.get(tensor, torch.zeros_like(tensor))  # a fresh state begins at zero
-                if tensor.device == finite.device:  # a count of steps on the host goes on
+                kept = before.get(tensor, torch.zeros_like(tensor))  # new state starts at zero
+                if tensor.device == finite.device:  # step counts on the host are not undone
                     tensor.copy_(torch.where(finite, tensor, kept))
             for gradient in (parameter.grad for parameter in parameters if parameter.grad is not None):
-                gradient.masked_fill_(~finite, 0.0)  # for what pads a flat one, which nothing else writes to
+                gradient.masked_fill_(~finite, 0.0)  # also clears the padding of a flat gradient
         return torch.where(finite, norm, 0.0)
 
     def _differentiate(self, loss: Tensor, optimizers: list[Optimizer]) -> None:
-        """Give every parameter its gradient."""
+        """Compute the gradient of every parameter."""
         flats = [self.flat.get(optimizer) for optimizer in optimizers]
         groups = [
             parameters_of(each) if flat is None else flat.parameters
@@ -146,19 +147,19 @@ class Optimizers:
         for flat, group in zip(flats, groups, strict=True):
             gradients = [next(found) for _ in group]
             if flat is not None:
-                flat.receive_(gradients)
+                flat.copy_grads_(gradients)
             else:
                 for parameter, gradient in zip(group, gradients, strict=True):
                     parameter.grad = gradient
             observed = [parameter._post_accumulate_grad_hooks for parameter in group]
             if any(observed):
-                views = gradients if flat is None else flat.views
+                views = gradients if flat is None else flat.grad_views
                 run_hooks_(group, [None if new is None else view for new, view in zip(gradients, views, strict=True)])
 
     def _step(self, optimizer: Optimizer, max_grad_norm: float) -> Tensor:
-        """Average, clip and step by gradients that are there already; the norm."""
+        """Average and clip the gradients and take a step; return the norm."""
         if self.scaler is None and optimizer in self.flat:
-            return self.step_written(optimizer, max_grad_norm)
+            return self.step_from_flat_grad(optimizer, max_grad_norm)
         parameters = parameters_of(optimizer)
         average_gradients_(parameters)
         if self.scaler is not None:
@@ -174,8 +175,8 @@ class Optimizers:
         """Set the learning rate of each optimizer, in place where a captured update reads it.
 
         Args:
-            learning_rates: one an optimizer, for the parameter groups without a rate of their own.
-            share: the factor of the rates that groups were given.
+            learning_rates: one per optimizer, for the parameter groups without their own rate.
+            share: factor of the rates that groups were given.
         """
         for number, rate in enumerate(learning_rates):
             changed, self._rates_set[number] = self._rates_set[number] != (rate, share), (rate, share)
@@ -187,7 +188,7 @@ class Optimizers:
                     group["lr"].fill_(value)
 
     def make_capturable_(self, device: torch.device) -> bool:
-        """Turn rates and step counts into tensors, so that steps can be captured.
+        """Convert rates and step counts to tensors, so that steps can be captured.
 
         Returns: False, with a warning, if an optimizer cannot be captured.
         """
@@ -195,7 +196,7 @@ class Optimizers:
         if strange or self.scaler is not None:
             why = f"of {strange[0]}" if strange else "the scale of float16 losses is decided on the host"
             rank_zero_warn(
-                f"update is not captured as a CUDA graph ({why}): it goes on without, which costs speed only."
+                f"update is not captured as a CUDA graph ({why}): the run continues without it, more slowly."
             )
             return False
         for group in self.groups:
@@ -205,16 +206,16 @@ class Optimizers:
         return True
 
     def make_state_(self) -> None:
-        """Make the state that the first step of every optimizer begins with, where it has none yet.
+        """Create the initial state of every optimizer without state.
 
-        A capture steps a few times to warm up, and puts back only tensors that were there before.
+        A capture takes warm-up steps, and restores only tensors that existed before.
         """
         for optimizer in self.each:
             if has_known_start(optimizer) and not any(optimizer.state.values()):
                 make_state_of_(optimizer)
 
     def restore_options_(self) -> None:
-        """Give back the configuration's options, which a checkpoint replaced by its own."""
+        """Restore the configuration's options, which a checkpoint replaced by its own."""
         for group, options in zip(self.groups, self._options, strict=True):
             group |= options
 
@@ -222,58 +223,65 @@ class Optimizers:
 def make_optimizer(
     make: Callable[[Iterable[nn.Parameter]], Optimizer], parameters: Iterable[nn.Parameter]
 ) -> Optimizer:
-    """Make an optimizer over the parameters that learn.
+    """Create an optimizer over the trainable parameters.
 
-    Raises: UsageError if it cannot step them.
+    Raises: ConfigurationError if it cannot step them.
     """
-    learned = learning(parameters)
+    learned = trainable(parameters)
     try:
         optimizer = make(learned)
     except (TypeError, ValueError, RuntimeError, NotImplementedError) as error:
         why = str(error).rstrip(".") if learned else "all parameters of a network are frozen"
-        raise UsageError(f"model.optimizer cannot be made for these networks ({why}): {ALTERNATIVES}.") from error
+        raise ConfigurationError(
+            f"model.optimizer cannot be made for these networks ({why}): {ALTERNATIVES}."
+        ) from error
     if not isinstance(optimizer, Optimizer):
-        raise UsageError(f"model.optimizer made a {type(optimizer).__name__}, which is no optimizer: {ALTERNATIVES}.")
+        raise ConfigurationError(
+            f"model.optimizer made a {type(optimizer).__name__}, which is not an optimizer: {ALTERNATIVES}."
+        )
     return optimizer
 
 
 def check_optimizer(optimizer: Optimizer) -> None:
-    """Raises: UsageError for an optimizer that needs more than the gradient of one minibatch."""
+    """Check that an optimizer needs no more than the gradient of one minibatch.
+
+    Raises: ConfigurationError otherwise.
+    """
     closure = inspect.signature(type(optimizer).step).parameters.get("closure")
     name = type(optimizer).__name__
     if closure is not None and closure.default is inspect.Parameter.empty:
-        raise UsageError(
-            f"{name} evaluates the loss several times a step, which updates here do not allow: {ALTERNATIVES}."
+        raise ConfigurationError(
+            f"{name} evaluates the loss several times a step, which is not supported: {ALTERNATIVES}."
         )
     if isinstance(optimizer, SparseAdam):
-        raise UsageError(f"{name} needs sparse gradients, and those of networks here are dense: {ALTERNATIVES}.")
+        raise ConfigurationError(f"{name} needs sparse gradients, but those of the networks are dense: {ALTERNATIVES}.")
 
 
 def own_rate(optimizer: Optimizer, group: dict[str, Any]) -> float | None:
-    """Return the learning rate that a fresh optimizer's group was given; None if the group has the default.
+    """Return the learning rate that a new optimizer's group was given; None if the group has the default.
 
-    A group without a rate holds the default itself, the same object; an equal number that was given is another.
+    A group without a rate holds the default object itself; an equal number that was given is another object.
     """
     default = optimizer.defaults.get("lr")
     return None if "lr" not in group or group["lr"] is default else float(group["lr"])
 
 
 def without_decay(optimizer: Optimizer) -> Optimizer:
-    """Switch weight decay off, for parameters that are no weights: a temperature is a Lagrange multiplier."""
+    """Disable weight decay, for parameters that are no weights: a temperature is a Lagrange multiplier."""
     for group in optimizer.param_groups:
         group |= {option: 0.0 for option in DECAYS if option in group}
     return optimizer
 
 
 def has_known_start(optimizer: Optimizer) -> bool:
-    """Tell whether `make_state_of_` knows the first state; that of SGD's momentum is a gradient if it is dampened."""
+    """Return whether `make_state_of_` covers the optimizer; SGD's momentum starts at a gradient if it is dampened."""
     dampened = any(group.get("momentum") and group.get("dampening") for group in optimizer.param_groups)
     return type(optimizer) in CAPTURABLE and not dampened
 
 
 @torch.no_grad()
 def make_state_of_(optimizer: Optimizer) -> None:
-    """Make the first state of an optimizer in `CAPTURABLE`; the parameters and their gradients stay what they are."""
+    """Create the initial state of an optimizer in `CAPTURABLE`; parameters and gradients do not change."""
     before = [(parameter, parameter.detach().clone(), parameter.grad) for parameter in parameters_of(optimizer)]
     for parameter, _, _ in before:
         parameter.grad = torch.zeros_like(parameter)
@@ -290,11 +298,11 @@ def make_state_of_(optimizer: Optimizer) -> None:
 
 
 def run_hooks_(parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor | None]) -> None:
-    """Run hooks that were registered by `register_post_accumulate_grad_hook`, which `torch.autograd.grad` leaves out.
+    """Run hooks registered by `register_post_accumulate_grad_hook`, which `torch.autograd.grad` skips.
 
     Args:
-        gradients: of the parameters, None where a loss does not depend on one; a gradient that a hook replaces is
-            written here.
+        gradients: of the parameters, None where the loss does not depend on one; a gradient that a hook replaces is
+            copied into it.
     """
     for parameter, gradient in zip(parameters, gradients, strict=True):
         hooks = parameter._post_accumulate_grad_hooks
@@ -307,35 +315,35 @@ def run_hooks_(parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor | 
             gradient.copy_(torch.zeros_like(gradient) if parameter.grad is None else parameter.grad)
 
 
-def learning(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
-    """Those that learn; what is frozen when a fit begins is no optimizer's to step."""
+def trainable(parameters: Iterable[nn.Parameter]) -> list[nn.Parameter]:
+    """Return the parameters with `requires_grad`; those frozen when a fit begins get no optimizer."""
     return [parameter for parameter in parameters if parameter.requires_grad]
 
 
 def layout_of(optimizer: Optimizer) -> dict[str, Any]:
-    """Describe what a saved state fits: the class, and the sizes of the parameters in every group."""
+    """Return the class of an optimizer and the sizes of the parameters in every group, which a saved state must fit."""
     sizes = [[parameter.numel() for parameter in group["params"]] for group in optimizer.param_groups]
     return {"class": type(optimizer).__name__, "sizes": sizes}
 
 
 def check_same_optimizers(saved: Sequence[dict[str, Any]], present: Sequence[dict[str, Any]]) -> None:
-    """Compare optimizers, as `layout_of` describes them, with those of a checkpoint that a run resumes from.
+    """Compare optimizers, as `layout_of` describes them, with those of a checkpoint to resume from.
 
-    Raises: UsageError unless they are of the same classes and step the same parameters.
+    Raises: ConfigurationError unless they are of the same classes and step the same parameters.
     """
     old, new = (" and ".join(dict.fromkeys(each["class"] for each in part)) for part in (saved, present))
     advice = "or begin a new run with the weights alone (load_from_checkpoint)"
     if old != new:
-        raise UsageError(
+        raise ConfigurationError(
             f"The checkpoint was saved with the optimizer {old}, and this run has {new}: resume with {old}, {advice}."
         )
     if [*saved] != [*present]:
-        raise UsageError(
+        raise ConfigurationError(
             f"The checkpoint's optimizers ({old}) step other parameters or parameter groups than those of this run:"
             f" resume with the same networks, frozen parameters, groups and learned temperatures, {advice}."
         )
 
 
 def parameters_of(optimizer: Optimizer) -> list[nn.Parameter]:
-    """What it steps: of a flat one the whole."""
+    """Return the parameters that the optimizer steps: of a flat one the flat tensor."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]

@@ -1,4 +1,4 @@
-"""What PPO learns from: transitions, or whole sequences of them where the network remembers."""
+"""PPO's training batch: transitions, or whole sequences of them for a recurrent network."""
 
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -7,17 +7,17 @@ import torch
 from torch import Tensor
 
 from datamodules.core.types import State
-from modules.functional.policy_gradient import Moments, moments, normalised
-from modules.optim.distributed import ranks, summed
+from modules.functional.policy_gradient import Moments, moments, normalize
+from modules.optim.distributed import all_reduce_sum, world_size
 
 
 class PPOBatch(NamedTuple):
-    """Transitions to learn from: what was seen and done, what was believed of it, and what it was worth.
+    """Transitions of a rollout with their old log-probabilities and values, advantages and value targets.
 
-    Columns are `[N, ...]`, or `[T, B, ...]` in whole sequences where the network is recurrent. `valid` and `mask` are
-    None where every transition counts and every action was allowed, `reset` where there are no sequences.
+    Columns are `[N, ...]`, or `[T, B, ...]` in whole sequences if the network is recurrent. `valid` and `mask` are None
+    if every transition is valid and every action allowed, `episode_start` without sequences.
 
-    reset: where episodes begin.   state: the network's `[B, ...]` before t=0, as it was when the rollout began.
+    state: the network's `[B, ...]` before t=0, when the rollout began.
     """
 
     obs: Tensor
@@ -28,63 +28,63 @@ class PPOBatch(NamedTuple):
     target: Tensor
     valid: Tensor | None
     mask: Tensor | None
-    reset: Tensor | None
+    episode_start: Tensor | None
     state: State
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "PPOBatch":
-        """The same function applied to every column there is; the state stays."""
+        """Apply a function to every column; the state does not change."""
         columns = [None if column is None else function(column) for column in self[:9]]
         return PPOBatch._make([*columns, self.state])
 
     @property
     def size(self) -> int:
-        """Number of transitions, or of sequences: what minibatches are drawn from."""
-        return self.advantage.shape[0 if self.reset is None else 1]
+        """Return the number of transitions, or of sequences, that minibatches are drawn from."""
+        return self.advantage.shape[0 if self.episode_start is None else 1]
 
-    def rows(self, index: Tensor) -> "PPOBatch":
-        """The transitions, or the sequences, at `index`."""
-        dimension = 0 if self.reset is None else 1
-        taken = self.map(lambda column: column.index_select(dimension, index))
-        return taken._replace(state={name: leaf.index_select(0, index) for name, leaf in self.state.items()})
+    def select(self, index: Tensor) -> "PPOBatch":
+        """Return the transitions, or the sequences, at `index`."""
+        dimension = 0 if self.episode_start is None else 1
+        selected = self.map(lambda column: column.index_select(dimension, index))
+        return selected._replace(state={name: leaf.index_select(0, index) for name, leaf in self.state.items()})
 
-    def part(self, part: slice) -> "PPOBatch":
-        """A slice of the transitions, or of the sequences: views, nothing is copied."""
-        taken = self.map(lambda column: column[part] if self.reset is None else column[:, part])
-        return taken._replace(state={name: leaf[part] for name, leaf in self.state.items()})
+    def slice(self, part: slice) -> "PPOBatch":
+        """Return a slice of the transitions, or of the sequences, as views."""
+        selected = self.map(lambda column: column[part] if self.episode_start is None else column[:, part])
+        return selected._replace(state={name: leaf[part] for name, leaf in self.state.items()})
 
     def minibatches(self, number: int, order: Tensor | None) -> Iterator["PPOBatch"]:
-        """That many minibatches of equal size, as views.
+        """Yield `number` minibatches of equal size, as views.
 
         Args:
-            order: a permutation `[size]`, in which the batch is laid out first; None makes minibatch i every n-th row
-                from i on, where they stand.
+            order: a permutation `[size]`, applied first with one copy; None makes minibatch i every `number`-th row
+                from i on, without a copy.
         """
         if order is None:
-            yield from (self.part(slice(index, None, number)) for index in range(number))
+            yield from (self.slice(slice(index, None, number)) for index in range(number))
             return
-        shuffled, size = self.rows(order), self.size // number
-        yield from (shuffled.part(slice(start, start + size)) for start in range(0, self.size, size))
+        shuffled, size = self.select(order), self.size // number
+        yield from (shuffled.slice(slice(start, start + size)) for start in range(0, self.size, size))
 
-    def normalised_advantage(self) -> tuple[Tensor, Tensor | None]:
-        """Advantages normalised over all ranks, and a factor for means over this rank's valid rows.
+    def normalized_advantage(self) -> tuple[Tensor, Tensor | None]:
+        """Return advantages normalised over all ranks, and a factor for means over this rank's valid rows.
 
-        With the factor, such means average to that over the valid rows of all ranks; None stands for 1.
+        The factor makes such means average to the mean over the valid rows of all ranks; None stands for 1.
         """
-        if ranks() == 1:
-            return normalised(self.advantage, self.valid), None
-        total = Moments(*summed(torch.stack(moments(self.advantage, self.valid))).unbind())
-        share = None if self.valid is None else self.valid.sum() * ranks() / total.number.clamp(min=1)
-        return normalised(self.advantage, self.valid, moments=total), share
+        if world_size() == 1:
+            return normalize(self.advantage, self.valid), None
+        total = Moments(*all_reduce_sum(torch.stack(moments(self.advantage, self.valid))).unbind())
+        share = None if self.valid is None else self.valid.sum() * world_size() / total.number.clamp(min=1)
+        return normalize(self.advantage, self.valid, moments=total), share
 
-    def stored(self) -> tuple[dict[str, Any], Tensor | None]:
-        """What the objective takes from the batch, and a factor for it (see `normalised_advantage`)."""
-        advantage, share = self.normalised_advantage()
+    def loss_inputs(self) -> tuple[dict[str, Any], Tensor | None]:
+        """Return the objective's arguments from the batch, and a factor of the loss (see `normalized_advantage`)."""
+        advantage, share = self.normalized_advantage()
         old = {"old_log_prob": self.log_prob, "old_value": self.value}
         return {**old, "advantage": advantage, "target": self.target, "valid": self.valid}, share
 
 
-def states_at(states: State, index: Tensor) -> State:
-    """The states of all rows at the steps `index` `[S, B]`, each leaf `[S x B, ...]` from `[T, B, ...]`.
+def gather_states(states: State, index: Tensor) -> State:
+    """Return the states of all rows at the steps `index` `[S, B]`, each leaf `[S x B, ...]` from `[T, B, ...]`.
 
     An unused slot (-1) takes step 0.
     """

@@ -1,21 +1,24 @@
-"""What soft actor-critic learns from: an iteration's minibatches, and one of them."""
+"""SAC's training batch: an iteration's minibatches, or one of them."""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from datamodules.core.types import Transitions
-from modules.functional.returns import window_return
+from datamodules.core.types import ReplayBatch
+from modules.functional.returns import truncated_n_step_return
 
 
 class SACBatch(NamedTuple):
     """U minibatches of N transitions; every tensor has leading dimensions `[U, N]`, or `[N]` in one minibatch.
 
-    obs, next_obs: as the networks see them.   action: `[..., dims]` in [-1, 1], or choices from 0.
-    return_: discounted rewards of the window.   terminated: whether nothing follows it.
-    discount: of the value of `next_obs`: gamma to the power of the window's length, or 0.
-    extras, next_masks: as in `Transitions`.   weight: what an entry counts in the critics' loss.
+    obs, next_obs: normalised if the algorithm normalises.
+    action: `[..., dims]` in [-1, 1], or discrete actions from 0.
+    return_: discounted rewards of the window.
+    terminated: whether the window ends in termination.
+    discount: of the value of `next_obs`: gamma to the power of the window's length, 0 after termination.
+    extras, next_masks: as in `ReplayBatch`.
+    weight: of an entry in the critics' loss.
     """
 
     obs: Tensor
@@ -30,27 +33,27 @@ class SACBatch(NamedTuple):
 
     @property
     def mask(self) -> Tensor | None:
-        """Which actions were allowed in `obs`, `[..., A]`; None for all."""
+        """Return the actions allowed in `obs`, `[..., A]`; None for all."""
         return self.extras.get("action_mask")
 
     @property
     def next_mask(self) -> Tensor | None:
-        """Which actions are allowed in `next_obs`."""
+        """Return the actions allowed in `next_obs`."""
         return self.next_masks.get("action_mask")
 
     def minibatch(self, update: int) -> "SACBatch":
-        """One of the U minibatches."""
+        """Return one of the U minibatches."""
         return self.map(lambda column: column[update])
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "SACBatch":
-        """The same function on every tensor."""
+        """Apply a function to every tensor."""
         return SACBatch(*(_mapped(function, column) for column in self))
 
 
-def sac_batch(transitions: Transitions, gamma: float) -> SACBatch:
-    """Sums of discounted rewards, and what the value behind them counts."""
-    columns = (transitions.reward, transitions.length, transitions.terminated)
-    return_, discount = window_return(*columns, gamma=gamma)
+def sac_batch(transitions: ReplayBatch, gamma: float) -> SACBatch:
+    """Return the batch with n-step returns and the discounts of their bootstrapped values."""
+    columns = (transitions.reward, transitions.num_steps, transitions.terminated)
+    return_, discount = truncated_n_step_return(*columns, gamma=gamma)
     return SACBatch(
         obs=transitions.obs,
         action=transitions.action,
@@ -60,7 +63,7 @@ def sac_batch(transitions: Transitions, gamma: float) -> SACBatch:
         next_obs=transitions.next_obs,
         extras=transitions.extras,
         next_masks=transitions.next_masks,
-        weight=transitions.weight,
+        weight=transitions.loss_weight,
     )
 
 

@@ -1,9 +1,13 @@
-"""Options: courses of action that last several steps, and what it takes to run, script and watch them.
+"""Soft actor-critic over options (call and return), learned or hand-written.
 
-scripted     the protocol of a hand-written option, and a set of them as batched functions
-statistics   who ran, for how long and how decidedly: the numbers under `option/`
+sac_options           the algorithm
+controller            policy over options and terminations
+intra_option_policy   policies and Q-values of all options at once
+option_record         which option acted, as stored in rollout and replay
+scripted              protocol and batch of hand-written options
+usage_metrics         usage, durations and terminations of options, logged under `option/`
+update_metrics        metrics of the updates
 
-The mathematics of learning over options is `modules.functional.options`, the algorithm `modules.sac_options.sac_options`. To add a
-hand-written option: any class that satisfies `modules.sac_options.scripted.OptionPolicy`, named in a config by its
-`class_path`.
+The mathematics is in `modules.functional.options`. To add a hand-written option: any class that satisfies
+`modules.sac_options.scripted.OptionPolicy`, named in a config by its `class_path`.
 """

@@ -1,4 +1,4 @@
-"""Which option acted: what a decision leaves in the rollout and in the replay."""
+"""Which option acted: the record of an action in rollout and replay."""
 
 from typing import NamedTuple
 
@@ -6,36 +6,38 @@ import torch
 from torch import Tensor
 
 
-class Executed(NamedTuple):
-    """Which option acted, columns of any shape `[...]`.
+class OptionRecord(NamedTuple):
+    """Option of an action, columns of any shape `[...]`.
 
-    option: it.   previous: the one before it, without meaning where an episode begins.   begun: whether it begins here.
-    ran: steps that the previous one had run, 0 where an episode begins.
+    option: index of the option that acted.
+    previous: index of the previous option; undefined where an episode begins.
+    started: whether the option started at this step.
+    previous_age: steps that the previous option had run, 0 where an episode begins.
     """
 
     option: Tensor
     previous: Tensor
-    begun: Tensor
-    ran: Tensor
+    started: Tensor
+    previous_age: Tensor
 
     @classmethod
-    def of(cls, extras: dict[str, Tensor]) -> "Executed":
-        """As a decision left it."""
+    def of(cls, extras: dict[str, Tensor]) -> "OptionRecord":
+        """Return the record stored in the extras of an action."""
         return cls(*(extras[name] for name in NAMES))
 
     def extras(self) -> dict[str, Tensor]:
-        """For a decision."""
+        """Return the extras of an action."""
         return dict(zip(NAMES, self, strict=True))
 
     @property
     def age(self) -> Tensor:
-        """Steps the option has run, the present one included."""
-        return torch.where(self.begun, 1, self.ran + 1)
+        """Return the steps that the option has run, the current one included."""
+        return torch.where(self.started, 1, self.previous_age + 1)
 
     @property
-    def first(self) -> Tensor:
-        """Where an episode begins."""
-        return self.ran == 0
+    def episode_start(self) -> Tensor:
+        """Return where an episode begins."""
+        return self.previous_age == 0
 
 
-NAMES = ("option", "option_previous", "option_begun", "option_ran")
+NAMES = ("option", "option_previous", "option_started", "option_previous_age")

@@ -1,4 +1,4 @@
-"""What the updates of options measure, beside what options do (`statistics`)."""
+"""Metrics of the option updates; `usage_metrics` has those of their use."""
 
 import torch
 from torch import Tensor
@@ -22,16 +22,16 @@ FIXED = (
     "option/mutual_information",
     "option/divergence_mean",
 )
-"""Names in the order of `measures`; those of options go without the `train/` of the others."""
+"""Names in the order of `update_metrics`; those with a group do not get the prefix `train/`."""
 
 
-def names(options: int) -> tuple[str, ...]:
-    """`FIXED`, for every option the mean of its beta and of its Q, and the norms of the gradients."""
+def metric_names(options: int) -> tuple[str, ...]:
+    """Return `FIXED`, the mean beta and Q of every option, and the gradient norms."""
     each = [f"option/{name}_{option}" for name in ("beta", "q") for option in range(options)]
     return (*FIXED, *each, "critic_grad_norm", "actor_grad_norm")
 
 
-def measures(
+def update_metrics(
     scalars: list[Tensor],
     q: Tensor,
     entropy: Tensor,
@@ -40,12 +40,13 @@ def measures(
     beta: Tensor,
     advantage: Tensor,
 ) -> Tensor:
-    """One update's numbers, in the order of `names` but for the norms; nothing of it takes a gradient.
+    """Return one update's metrics in the order of `metric_names` without the gradient norms; detached.
 
-    The mutual information of state and option, H(mean mu) - mean H(mu), is that of the states of one minibatch.
+    The mutual information of state and option, H(mean mu) - mean H(mu), is over the states of one minibatch.
 
     Args:
-        scalars: the first six of `FIXED`.   q, entropy, advantage, log_master, beta: `[N, K]`.
+        scalars: the first six of `FIXED`.
+        q, entropy, advantage, log_master, beta: `[N, K]`.
     """
     conditional, usage = master_entropy(log_master).mean(), log_master.exp().mean(0)
     marginal = -torch.special.xlogy(usage, usage).sum()

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from app.__main__ import VERBS, find_config, take_trust, with_configs
+from app.__main__ import VERBS, announce, find_config, parse_trust_flags, resolve_config_args
 from tests.app.conftest import Run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -57,7 +57,7 @@ def test_a_bare_config_name_means_the_working_directory_first_then_the_shipped_c
 def test_every_way_to_write_a_config_is_resolved(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("app.__main__.find_config", lambda name: f"found/{name}")
 
-    assert with_configs(["fit", "-c", "a", "--config", "b", "--config=c", "--model.config", "d"]) == [
+    assert resolve_config_args(["fit", "-c", "a", "--config", "b", "--config=c", "--model.config", "d"]) == [
         "fit", "-c", "found/a", "--config", "found/b", "--config=found/c", "--model.config", "d",
     ]  # fmt: skip
 
@@ -69,7 +69,7 @@ def test_a_config_from_the_internet_is_refused(run: Run) -> None:
 def test_trust_may_stand_anywhere_and_leaves_the_command_line(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "argv", ["app", "fit", "--trust", "mine", "--model.a", "1", "--trust=yours.envs"])
 
-    take_trust()
+    parse_trust_flags()
 
     assert sys.argv == ["app", "fit", "--model.a", "1"]
     assert os.environ["LEYDEN_TRUST"] == "tests,mine,yours.envs"
@@ -121,3 +121,47 @@ def test_a_test_writes_its_numbers_before_it_prints_them(
         run("test", "--config", "ppo_cartpole.yaml", *SHORT)
 
     assert (folder / "metrics.json").is_file()
+
+
+REFUSED = """
+import sys
+from app.__main__ import main
+sys.argv = ["app", *sys.argv[1:]]
+try:
+    main()
+except SystemExit as end:
+    print(end.code, "torch" in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("words", [("fti",), ("fit", "--config", "none.yaml"), ("fit", "--config", "broken.yaml")])
+def test_a_wrong_verb_config_name_or_yaml_is_refused_before_torch_is_imported(
+    words: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "broken.yaml").write_text("model: [1")
+
+    outcome = python("-c", REFUSED, *words, cwd=tmp_path)
+
+    assert outcome.stdout.strip() == "2 False"
+    assert outcome.stderr.count("\n") == 1 and "loading" not in outcome.stderr
+
+
+def test_a_verb_says_what_starts_before_torch_is_imported(tmp_path: Path) -> None:
+    script = (
+        "import sys; from pathlib import Path; from app.__main__ import announce;"
+        "announce('fit', [Path('configs/a.yaml'), Path('b.yaml')]); announce('plot', []);"
+        "sys.modules['torch'] = None; announce('test', [])"
+    )
+
+    outcome = python("-c", script, cwd=tmp_path)
+
+    assert outcome.stderr == "fit a.yaml b.yaml: loading torch ...\n", outcome.stderr
+
+
+def test_ranks_of_a_run_announce_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.delitem(sys.modules, "torch")
+
+    announce("fit", [])
+
+    assert capsys.readouterr().err == ""

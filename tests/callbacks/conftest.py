@@ -7,7 +7,7 @@ import pytest
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.loggers import TensorBoardLogger
 
-from datamodules.rollout import RolloutData
+from datamodules.rollout import RolloutDataModule
 from modules.ppo.ppo import PPO
 
 STEPS_PER_ITERATION = 32
@@ -18,7 +18,7 @@ class Run(NamedTuple):
 
     trainer: Trainer
     module: PPO
-    data: RolloutData
+    data: RolloutDataModule
     folder: Path
 
     def fit(self, ckpt_path: str | Path | None = None) -> "Run":
@@ -35,12 +35,16 @@ def make_run(tmp_path: Path) -> Any:
         iterations: int = 4,
         env: str = "CartPole-v1",
         version: str = "run",
-        staleness: int = 0,
+        policy_lag: int = 0,
         **trainer: Any,
     ) -> Run:
-        sizes: dict[str, Any] = {"num_envs": 4, "horizon": 8, "total_env_steps": iterations * STEPS_PER_ITERATION}
-        data = RolloutData(env, **sizes, eval_episodes=2, staleness=staleness)
-        module = PPO(data.spaces, passes=1, minibatches=2)
+        sizes: dict[str, Any] = {
+            "num_envs": 4,
+            "rollout_length": 8,
+            "total_env_steps": iterations * STEPS_PER_ITERATION,
+        }
+        data = RolloutDataModule(env, **sizes, eval_episodes=2, policy_lag=policy_lag)
+        module = PPO(data.spaces, update_epochs=1, num_minibatches=2)
         logger = TensorBoardLogger(tmp_path, name="experiment", version=version, default_hp_metric=False)
         settings = {
             "accelerator": "cpu",

@@ -10,9 +10,9 @@ import pytest
 from gymnasium.spaces import Discrete
 from gymnasium.vector import AutoresetMode
 
-from datamodules.replay import ReplayData
-from datamodules.rollout import RolloutData
-from datamodules.vector.sync_vector_env import SyncEnvs
+from datamodules.replay import ReplayDataModule
+from datamodules.rollout import RolloutDataModule
+from datamodules.vector.sync_vector_env import SerialVectorEnv
 from modules.dqn.dqn import DQN
 from modules.dqn.pqn import PQN
 from modules.ppo.ppo import PPO
@@ -47,25 +47,26 @@ class Strict(Counting):
         return super().step(action)
 
 
-def strict_rows(num_envs: int, mode: AutoresetMode = AutoresetMode.NEXT_STEP, **kwargs: Any) -> SyncEnvs:
+def strict_rows(num_envs: int, mode: AutoresetMode = AutoresetMode.NEXT_STEP, **kwargs: Any) -> SerialVectorEnv:
     """Several of them as a vector environment of their own."""
-    return SyncEnvs([lambda: Strict(**kwargs)] * num_envs, mode)
+    return SerialVectorEnv([lambda: Strict(**kwargs)] * num_envs, mode)
 
 
 gym.register("Strict-v0", Strict, vector_entry_point=strict_rows)
 
 
 def data_for(algorithm: type, backend: str, **changes: Any) -> Any:
-    settings: dict[str, Any] = {"backend": backend, "num_envs": 3, "horizon": 6, "total_env_steps": 180}
+    settings: dict[str, Any] = {"backend": backend, "num_envs": 3, "total_env_steps": 180}
     settings |= {"eval_episodes": 6, **changes}
     if algorithm in (PPO, PQN):
-        return RolloutData(f"{__name__}:Strict-v0", **settings)
-    return ReplayData(f"{__name__}:Strict-v0", **settings, batch_size=18, replay_ratio=2, learning_starts=18)
+        return RolloutDataModule(f"{__name__}:Strict-v0", **settings, rollout_length=6)
+    settings |= {"train_freq": 6, "batch_size": 18, "replay_ratio": 2, "learning_starts": 18}
+    return ReplayDataModule(f"{__name__}:Strict-v0", **settings)
 
 
 def run(root: Path, algorithm: type, data: Any) -> Any:
     lightning.seed_everything(1, verbose=False)
-    model = algorithm(data.spaces, **({"minibatches": 3} if algorithm in (PPO, PQN) else {}))
+    model = algorithm(data.spaces, **({"num_minibatches": 3} if algorithm in (PPO, PQN) else {}))
     trainer(root, val_check_interval=3).fit(model, datamodule=data)
     return model
 
@@ -75,7 +76,7 @@ def run(root: Path, algorithm: type, data: Any) -> Any:
 def test_no_forbidden_action_is_taken_in_training_or_evaluation(tmp_path: Path, algorithm: type, backend: str) -> None:
     model = run(tmp_path, algorithm, data_for(algorithm, backend, eval_greedy=backend == "sync"))
 
-    assert model.updates > 0 and "eval/return_mean" in model.latest
+    assert model.updates > 0 and "eval/return_mean" in model.last_logged
 
 
 @pytest.mark.parametrize("mode", [AutoresetMode.SAME_STEP, AutoresetMode.DISABLED])

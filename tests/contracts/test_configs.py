@@ -13,8 +13,15 @@ import app.cli.main  # noqa: F401  (here, so that Lightning's log handler keeps 
 from app.__main__ import configs_folder, main, shipped_configs
 from modules.base.trainer_checks import PER_BATCH, acting_hooks
 
-SMALL = {"num_envs": 4, "horizon": 16, "total_env_steps": 128, "eval_episodes": 2, "minibatches": 2}
-SMALL |= {"batch_size": 16, "replay_ratio": 1, "capacity": 400, "learning_starts": 16}
+SMALL = {"num_envs": 4, "rollout_length": 16, "train_freq": 16, "total_env_steps": 128}
+SMALL |= {
+    "eval_episodes": 2,
+    "num_minibatches": 2,
+    "batch_size": 16,
+    "replay_ratio": 1,
+    "capacity": 400,
+    "learning_starts": 16,
+}
 """A run of two iterations; what a config does not set is left alone."""
 NEEDED = {"LunarLander": ("Box2D", "box2d"), "Atari": ("ale_py", "atari"), "HalfCheetah": ("mujoco", "mujoco")}
 """The package and the extra that an environment needs."""

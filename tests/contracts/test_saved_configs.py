@@ -9,14 +9,17 @@ import app.cli.main  # noqa: F401  (here, so that Lightning's log handler keeps 
 from app.__main__ import main
 
 ALGORITHMS = {
-    "modules.ppo.ppo.PPO": "datamodules.rollout.RolloutData",
-    "modules.dqn.pqn.PQN": "datamodules.rollout.RolloutData",
-    "modules.dqn.dqn.DQN": "datamodules.replay.ReplayData",
-    "modules.sac.sac.SAC": "datamodules.replay.ReplayData",
-    "modules.sac_options.sac_options.SACOptions": "datamodules.replay.ReplayData",
+    "modules.PPO": "datamodules.RolloutDataModule",
+    "modules.PQN": "datamodules.RolloutDataModule",
+    "modules.DQN": "datamodules.ReplayDataModule",
+    "modules.SAC": "datamodules.ReplayDataModule",
+    "modules.SACOptions": "datamodules.ReplayDataModule",
 }
 OPTIONS = {
-    "modules.sac_options.sac_options.SACOptions": ["--model.controller", "modules.sac_options.controller.Controller"]
+    "modules.SACOptions": [
+        "--model.controller",
+        "modules.OptionController",
+    ]
 }
 
 

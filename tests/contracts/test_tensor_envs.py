@@ -8,14 +8,14 @@ import torch
 from torch import Tensor
 
 import datamodules.envs
-from datamodules.core.protocols import TensorEnv
+from datamodules.core.protocols import TorchFuncEnv
 from datamodules.core.types import State
 
 METHODS = ("initial", "transition", "observation", "info")
 
 
 def tensor_envs() -> list[type]:
-    """Every class of `datamodules.envs` that is written as a TensorEnv."""
+    """Every class of `datamodules.envs` that is written as a TorchFuncEnv."""
     modules = [
         importlib.import_module(f"datamodules.envs.{found.name}")
         for found in pkgutil.iter_modules(datamodules.envs.__path__)
@@ -27,13 +27,13 @@ def tensor_envs() -> list[type]:
     )
 
 
-def actions(env: TensorEnv, rows: int) -> Tensor:
+def actions(env: TorchFuncEnv, rows: int) -> Tensor:
     spaces = env.spaces
-    if spaces["action_kind"] == "continuous":
+    if spaces["action_type"] == "continuous":
         low, high = torch.tensor(spaces["action_low"]), torch.tensor(spaces["action_high"])
         return low + (high - low) * torch.rand(rows, len(low))
     parts = torch.stack([torch.randint(size, (rows,)) for size in spaces["action_sizes"]], 1)
-    return parts.squeeze(1) if spaces["action_kind"] == "discrete" else parts
+    return parts.squeeze(1) if spaces["action_type"] == "discrete" else parts
 
 
 def copied(state: State) -> State:
@@ -49,7 +49,7 @@ every_env = pytest.mark.parametrize("make", tensor_envs())
 
 @every_env
 @pytest.mark.parametrize("rows", [1, 7])
-def test_shapes_and_dtypes(make: Callable[[], TensorEnv], rows: int):
+def test_shapes_and_dtypes(make: Callable[[], TorchFuncEnv], rows: int):
     env = make()
     state = env.initial(torch.rand(rows, env.noise_size))
     state, reward, terminated, truncated = env.transition(state, actions(env, rows), torch.rand(rows, env.noise_size))
@@ -58,12 +58,12 @@ def test_shapes_and_dtypes(make: Callable[[], TensorEnv], rows: int):
     assert obs.shape == (rows, *env.spaces["obs_shape"]) and obs.dtype == getattr(torch, env.spaces["obs_dtype"])
     assert (reward.shape, reward.dtype) == ((rows,), torch.float32)
     assert terminated.shape == truncated.shape == (rows,) and terminated.dtype == truncated.dtype == torch.bool
-    assert all(info[name].shape == (rows,) for name in env.episode_keys)
-    assert all(name in env.episode_keys or info[name].dtype == torch.bool for name in info)
+    assert all(info[name].shape == (rows,) for name in env.episode_stat_keys)
+    assert all(name in env.episode_stat_keys or info[name].dtype == torch.bool for name in info)
 
 
 @every_env
-def test_a_state_keeps_its_shapes_and_dtypes(make: Callable[[], TensorEnv]):
+def test_a_state_keeps_its_shapes_and_dtypes(make: Callable[[], TorchFuncEnv]):
     env = make()
     first = env.initial(torch.rand(5, env.noise_size))
     after, *_ = env.transition(first, actions(env, 5), torch.rand(5, env.noise_size))
@@ -72,7 +72,7 @@ def test_a_state_keeps_its_shapes_and_dtypes(make: Callable[[], TensorEnv]):
 
 
 @every_env
-def test_arguments_are_left_as_they_were(make: Callable[[], TensorEnv]):
+def test_arguments_are_left_as_they_were(make: Callable[[], TorchFuncEnv]):
     env, action, noise = make(), actions(make(), 64), torch.rand(64, make().noise_size)
     state = env.initial(noise)
     before, action_before, noise_before = copied(state), action.clone(), noise.clone()
@@ -85,7 +85,7 @@ def test_arguments_are_left_as_they_were(make: Callable[[], TensorEnv]):
 
 
 @every_env
-def test_equal_noise_gives_equal_episodes(make: Callable[[], TensorEnv]):
+def test_equal_noise_gives_equal_episodes(make: Callable[[], TorchFuncEnv]):
     noise, action = torch.rand(40, 16, make().noise_size), torch.stack([actions(make(), 16) for _ in range(40)])
     ends = []
     for env in (make(), make()):
@@ -98,7 +98,7 @@ def test_equal_noise_gives_equal_episodes(make: Callable[[], TensorEnv]):
 
 
 @every_env
-def test_rows_do_not_feel_one_another(make: Callable[[], TensorEnv]):
+def test_rows_do_not_feel_one_another(make: Callable[[], TorchFuncEnv]):
     env = make()
     noise, action = torch.rand(30, 8, env.noise_size), torch.stack([actions(env, 8) for _ in range(30)])
     state, alone = env.initial(noise[0]), env.initial(noise[0, 3:4])
@@ -109,16 +109,16 @@ def test_rows_do_not_feel_one_another(make: Callable[[], TensorEnv]):
 
 
 @every_env
-def test_nothing_is_truncated_before_the_shortest_truncation(make: Callable[[], TensorEnv]):
+def test_nothing_is_truncated_before_the_shortest_truncation(make: Callable[[], TorchFuncEnv]):
     env = make()
     state = env.initial(torch.rand(32, env.noise_size))
-    for _ in range(min((env.shortest_truncation or 50) - 1, 300)):
+    for _ in range(min((env.min_truncation_step or 50) - 1, 300)):
         state, _, terminated, truncated = env.transition(state, actions(env, 32), torch.rand(32, env.noise_size))
         assert not (truncated & ~terminated).any()
 
 
 @every_env
-def test_compiles_to_one_graph_with_equal_results(make: Callable[[], TensorEnv]):
+def test_compiles_to_one_graph_with_equal_results(make: Callable[[], TorchFuncEnv]):
     env = make()
     noise, action = torch.rand(2, 16, env.noise_size), actions(env, 16)
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
 
-from callbacks.run_control.checkpoint import AtomicCheckpointIO, Checkpoint
-from callbacks.run_control.divergence_guard import Diverged, Stability
-from datamodules.buffers.storage import storage_device
-from datamodules.core.errors import UsageError
-from datamodules.replay import ReplayData, updates_per_iteration
+from callbacks.run_control.checkpoint import AtomicCheckpointIO, RunCheckpoint
+from callbacks.run_control.divergence_guard import DivergenceGuard, TrainingDiverged
+from datamodules.buffers.storage import choose_storage_device
+from datamodules.core.errors import ConfigurationError
+from datamodules.replay import ReplayDataModule, updates_per_iteration
 from tests.support.replay_fixtures import fitted_dqn, replay_data, small_dqn
 from tests.support.small_runs import trainer, weights_hash
 
@@ -22,17 +22,17 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize(
-    ("num_envs", "horizon", "batch_size", "ratio", "updates"),
+    ("num_envs", "train_freq", "batch_size", "ratio", "updates"),
     [(1, 10, 128, 12.8, 1), (64, 1, 512, 8, 1), (8, 32, 64, 32, 128), (3, 10, 30, 0.1, None), (10, 10, 1, 0.1, 10)],
 )
 def test_the_ratio_is_kept_exactly_or_refused(
-    num_envs: int, horizon: int, batch_size: int, ratio: float, updates: int | None
+    num_envs: int, train_freq: int, batch_size: int, ratio: float, updates: int | None
 ) -> None:
     if updates is None:
-        with pytest.raises(UsageError, match=r"makes 3 samples.*no multiple of data.batch_size 30.*\[100\]"):
-            updates_per_iteration(num_envs, horizon, batch_size, ratio)
+        with pytest.raises(ConfigurationError, match=r"makes 3 samples.*not a multiple of data.batch_size 30.*\[100\]"):
+            updates_per_iteration(num_envs, train_freq, batch_size, ratio)
     else:
-        assert updates_per_iteration(num_envs, horizon, batch_size, ratio) == updates
+        assert updates_per_iteration(num_envs, train_freq, batch_size, ratio) == updates
 
 
 @pytest.mark.parametrize(
@@ -41,18 +41,18 @@ def test_the_ratio_is_kept_exactly_or_refused(
         ({"replay_ratio": 0}, "replay_ratio is 0; it must be positive"),
         ({"priority_alpha": 1.5}, r"priority_alpha is 1.5; it must lie in \[0, 1\]"),
         ({"n_step": 0}, "n_step is 0; it must be at least 1"),
-        ({"capacity": 40}, "capacity is 40; 8 environments, a horizon of 4 and windows of 2 steps need at least 56"),
-        ({"frame_stack": 4}, r"frame_stack is 4, but Snake-v0 shows \(19,\)"),
+        ({"capacity": 40}, "capacity is 40; 8 environments, data.train_freq 4 and windows of 2 steps need at least 56"),
+        ({"frame_stack": 4}, r"frame_stack is 4, but Snake-v0 has observations of shape \(19,\)"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(ConfigurationError, match=message):
         replay_data(**change)
 
 
 def test_a_replay_that_does_not_fit_is_refused_with_the_numbers() -> None:
-    with pytest.raises(UsageError, match=r"capacity 1,000,000 needs 953,674,316 MiB, and cpu has .* at most"):
-        storage_device("auto", CPU, needed=10**15, capacity=10**6)
+    with pytest.raises(ConfigurationError, match=r"capacity 1,000,000 needs 953,674,316 MiB, and cpu has .* at most"):
+        choose_storage_device("auto", CPU, needed=10**15, capacity=10**6)
 
 
 def test_learning_starts_no_later_than_a_tenth_of_the_run() -> None:
@@ -68,7 +68,7 @@ class Counts(Callback):
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
         self.updates.append(pl_module.updates)
-        self.sizes.append(int(trainer.datamodule.measured()["replay/size"]))
+        self.sizes.append(int(trainer.datamodule.extra_metrics()["replay/size"]))
 
 
 def test_updates_begin_when_learning_starts_and_keep_the_ratio(tmp_path: Path) -> None:
@@ -101,9 +101,9 @@ class FirstUpdate(Callback):
             self.found = self.steps[-2:]
 
 
-def autoreset_data(**changes: Any) -> ReplayData:
+def autoreset_data(**changes: Any) -> ReplayDataModule:
     """Eight cart-poles that end every 20 steps or so, each time with a step that does not count."""
-    cartpole: dict[str, Any] = {"env": "CartPole-v1", "env_kwargs": {}, "backend": "vector", "horizon": 1}
+    cartpole: dict[str, Any] = {"env": "CartPole-v1", "env_kwargs": {}, "backend": "vector", "train_freq": 1}
     return replay_data(**{**cartpole, "replay_ratio": 4, "learning_starts": 400, "total_env_steps": 4000, **changes})
 
 
@@ -111,7 +111,7 @@ def autoreset_data(**changes: Any) -> ReplayData:
 def test_learning_starts_after_as_many_env_steps_that_count(tmp_path: Path, resumed_at: int | None) -> None:
     first, last = FirstUpdate(), None
     if resumed_at is not None:
-        fitted_dqn(tmp_path / "part", autoreset_data(), Checkpoint(), StopAt(resumed_at))
+        fitted_dqn(tmp_path / "part", autoreset_data(), RunCheckpoint(), StopAt(resumed_at))
         (last,) = (tmp_path / "part").rglob("last.ckpt")
 
     fitted_dqn(tmp_path, autoreset_data(), first, StopAt(60), ckpt_path=last)
@@ -128,7 +128,7 @@ def test_a_run_with_autoreset_steps_takes_all_of_its_env_steps(tmp_path: Path) -
 @pytest.mark.parametrize("iteration", [1, 5, 13])
 def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path: Path, iteration: int) -> None:
     whole = fitted_dqn(tmp_path / "whole", replay_data())
-    fitted_dqn(tmp_path / "part", replay_data(), StopAt(iteration), Checkpoint())
+    fitted_dqn(tmp_path / "part", replay_data(), StopAt(iteration), RunCheckpoint())
     (last,) = (tmp_path / "part").rglob("last.ckpt")
     resumed = fitted_dqn(tmp_path / "rest", replay_data(), ckpt_path=last)
     assert weights_hash(resumed) == weights_hash(whole)
@@ -136,19 +136,19 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(tmp_path: Path, 
 
 
 def test_without_its_replay_a_resumed_run_fills_a_new_one_first_and_says_so(tmp_path: Path, caplog: Any) -> None:
-    fitted_dqn(tmp_path, replay_data(), StopAt(5), Checkpoint())
+    fitted_dqn(tmp_path, replay_data(), StopAt(5), RunCheckpoint())
     (last,) = tmp_path.rglob("last.ckpt")
     next(last.parent.glob("last.replay-0-*.pt")).unlink()
     counts = Counts()
     model = fitted_dqn(tmp_path / "rest", replay_data(), counts, ckpt_path=last)
     assert counts.sizes[0] == 32
     assert model.updates == 38 - 2
-    assert any("fills anew" in record.message for record in caplog.records)
+    assert any("has no replay buffer" in record.message for record in caplog.records)
 
 
 def test_a_replay_of_another_checkpoint_is_not_taken(tmp_path: Path) -> None:
     for name in ("one", "other"):
-        fitted_dqn(tmp_path / name, replay_data(), StopAt(5), Checkpoint())
+        fitted_dqn(tmp_path / name, replay_data(), StopAt(5), RunCheckpoint())
     one, other = (next((tmp_path / name).rglob("last.replay-0-*.pt")) for name in ("one", "other"))
     one.write_bytes(other.read_bytes())
     counts = Counts()
@@ -158,22 +158,22 @@ def test_a_replay_of_another_checkpoint_is_not_taken(tmp_path: Path) -> None:
 
 def test_environments_that_begin_anew_end_the_windows_of_before(tmp_path: Path) -> None:
     settings = {"env": "CartPole-v1", "env_kwargs": None, "backend": "sync", "n_step": 3}
-    fitted_dqn(tmp_path, replay_data(**settings), StopAt(5), Checkpoint())
+    fitted_dqn(tmp_path, replay_data(**settings), StopAt(5), RunCheckpoint())
     (last,) = tmp_path.rglob("last.ckpt")
     data = replay_data(**settings)
     fitted_dqn(tmp_path / "rest", data, StopAt(6), ckpt_path=last)
     replay = data.dataset.replay
-    window = replay.windows(torch.arange(8) + 19 * 8)
-    assert (window.length == 0).logical_or(window.terminated).all()
+    window = replay.gather(torch.arange(8) + 19 * 8)
+    assert (window.num_steps == 0).logical_or(window.terminated).all()
 
 
 def test_steps_that_do_not_count_never_reach_the_learner(tmp_path: Path) -> None:
     data = replay_data(env="CartPole-v1", env_kwargs=None, backend="vector", priority_alpha=0.0)
     model = fitted_dqn(tmp_path, data)
-    stored = model.global_step * data.horizon * data.num_envs
+    stored = model.global_step * data.train_freq * data.num_envs
     assert 640 <= model.env_steps < stored  # steps that only reset an environment are stored, and do not count
     found = data.dataset.replay.sample(data.dataset.replay.noise(4, 256, torch.Generator()))
-    assert (found.weight == 1).all()
+    assert (found.loss_weight == 1).all()
 
 
 class Images(gym.Env):
@@ -207,12 +207,12 @@ def test_stacked_frames_are_stored_once_and_drawn_as_they_were_seen(tmp_path: Pa
     steps = found.obs[..., 0, 0].int().diff(dim=-1)
     assert ((steps == 1) | (steps == 0)).all()
     newest, following = found.obs[..., -1, 0, 0], found.next_obs[..., -1, 0, 0]
-    assert torch.equal(newest + found.length, following)
+    assert torch.equal(newest + found.num_steps, following)
 
 
 def test_observations_that_are_no_stacks_of_frames_are_refused(tmp_path: Path) -> None:
     data = replay_data(env="Snake-v0", env_kwargs={"dim": 6, "distance_to_border": 2}, frame_stack=3)
-    with pytest.raises(UsageError, match=r"data.frame_stack is 3, but .* observations are no stacks"):
+    with pytest.raises(ConfigurationError, match=r"data.frame_stack is 3, but .* observations are not stacks"):
         trainer(tmp_path).fit(small_dqn(data), datamodule=data)
 
 
@@ -246,7 +246,7 @@ def sidecars(last: Path) -> list[Path]:
 
 @pytest.mark.parametrize(
     ("error", "callbacks", "plugins"),
-    [(ConnectionError, [], [FailingIO(8)]), (Diverged, [Spoils(8), Stability()], [])],
+    [(ConnectionError, [], [FailingIO(8)]), (TrainingDiverged, [Spoils(8), DivergenceGuard()], [])],
     ids=["between the replay and the checkpoint", "diverged"],
 )
 def test_a_save_that_ends_half_way_leaves_the_replay_of_the_checkpoint_before(
@@ -254,15 +254,15 @@ def test_a_save_that_ends_half_way_leaves_the_replay_of_the_checkpoint_before(
 ) -> None:
     whole = fitted_dqn(tmp_path / "whole", replay_data())
     data = replay_data()
-    run = trainer(tmp_path / "part", *callbacks, Checkpoint(every_n_iterations=1), plugins=plugins)
+    run = trainer(tmp_path / "part", *callbacks, RunCheckpoint(every_n_iterations=1), plugins=plugins)
     lightning.seed_everything(1, verbose=False)
     with pytest.raises(error):
         run.fit(small_dqn(data), datamodule=data)
     (last,) = (tmp_path / "part").rglob("last.ckpt")
     assert torch.load(last, weights_only=True)["global_step"] == 7
-    assert len(sidecars(last)) == (1 if error is Diverged else 2)
+    assert len(sidecars(last)) == (1 if error is TrainingDiverged else 2)
 
-    resumed = fitted_dqn(tmp_path / "part", replay_data(), Checkpoint(every_n_iterations=1), ckpt_path=last)
+    resumed = fitted_dqn(tmp_path / "part", replay_data(), RunCheckpoint(every_n_iterations=1), ckpt_path=last)
 
     assert weights_hash(resumed) == weights_hash(whole)
     assert len(sidecars(last)) == 1
@@ -276,21 +276,21 @@ class Refuses(Callback):
 
 
 def test_a_resumed_run_that_fails_in_its_first_iteration_leaves_what_it_resumed_from(tmp_path: Path) -> None:
-    fitted_dqn(tmp_path, replay_data(), StopAt(5), Checkpoint())
+    fitted_dqn(tmp_path, replay_data(), StopAt(5), RunCheckpoint())
     (last,) = tmp_path.rglob("last.ckpt")
     before = {path: path.read_bytes() for path in last.parent.iterdir()}
 
     with pytest.raises(ConnectionError):
-        fitted_dqn(tmp_path, replay_data(), Checkpoint(), Refuses(), ckpt_path=last)
-    with pytest.raises(UsageError, match=r"keep data\.capacity"):
-        fitted_dqn(tmp_path, replay_data(capacity=512), Checkpoint(), ckpt_path=last)
+        fitted_dqn(tmp_path, replay_data(), RunCheckpoint(), Refuses(), ckpt_path=last)
+    with pytest.raises(ConfigurationError, match=r"keep data\.capacity"):
+        fitted_dqn(tmp_path, replay_data(capacity=512), RunCheckpoint(), ckpt_path=last)
 
     assert {path: path.read_bytes() for path in last.parent.iterdir()} == before
 
 
 @pytest.mark.parametrize("damage", ["truncated", "flipped", "list", "without the ring", "frames"])
 def test_a_damaged_replay_is_one_sentence(tmp_path: Path, damage: str) -> None:
-    fitted_dqn(tmp_path, replay_data(), StopAt(5), Checkpoint())
+    fitted_dqn(tmp_path, replay_data(), StopAt(5), RunCheckpoint())
     (last,) = tmp_path.rglob("last.ckpt")
     (path,) = sidecars(last)
     state, content = torch.load(path, weights_only=True), bytearray(path.read_bytes())
@@ -302,13 +302,13 @@ def test_a_damaged_replay_is_one_sentence(tmp_path: Path, damage: str) -> None:
     else:
         path.write_bytes(content if damage == "flipped" else content[:-100])
 
-    with pytest.raises(UsageError, match=r"damaged|no replay|another shape"):
+    with pytest.raises(ConfigurationError, match=r"damaged|no replay|another shape"):
         fitted_dqn(tmp_path / "rest", replay_data(), ckpt_path=last)
 
 
-@pytest.mark.parametrize("change", [{"priority_alpha": 0.6}, {"n_step": 3}, {"storage": "disk"}, {"horizon": 8}])
+@pytest.mark.parametrize("change", [{"priority_alpha": 0.6}, {"n_step": 3}, {"storage": "disk"}, {"train_freq": 8}])
 def test_a_uniform_replay_is_resumed_by_one_of_other_settings(tmp_path: Path, change: dict[str, Any]) -> None:
-    fitted_dqn(tmp_path, replay_data(priority_alpha=0.0), StopAt(5), Checkpoint())
+    fitted_dqn(tmp_path, replay_data(priority_alpha=0.0), StopAt(5), RunCheckpoint())
     (last,) = tmp_path.rglob("last.ckpt")
     data = replay_data(**{"priority_alpha": 0.0, **change})
 
@@ -316,8 +316,8 @@ def test_a_uniform_replay_is_resumed_by_one_of_other_settings(tmp_path: Path, ch
 
     replay = data.dataset.replay
     assert model.updates > 8
-    assert int(replay.ring.size) == 20 + data.horizon
-    found = replay.sample(replay.noise(1, 4000, torch.Generator())).entry // 8
+    assert int(replay.ring.size) == 20 + data.train_freq
+    found = replay.sample(replay.noise(1, 4000, torch.Generator())).indices // 8
     assert found.unique().tolist() == [*range(int(replay.ring.size) + 1 - data.n_step)]
 
 
@@ -326,10 +326,12 @@ def test_a_uniform_replay_is_resumed_by_one_of_other_settings(tmp_path: Path, ch
 )
 def test_a_replay_of_another_shape_is_refused_in_a_sentence(tmp_path: Path, change: dict[str, Any]) -> None:
     settings = {"env": "CartPole-v1", "env_kwargs": None, "backend": "sync"}
-    fitted_dqn(tmp_path, replay_data(**settings), StopAt(3), Checkpoint())
+    fitted_dqn(tmp_path, replay_data(**settings), StopAt(3), RunCheckpoint())
     (last,) = tmp_path.rglob("last.ckpt")
 
-    with pytest.raises(UsageError, match=r"is float32 \[.*\] there and .* here\): keep data\.capacity, num_envs"):
+    with pytest.raises(
+        ConfigurationError, match=r"is float32 \[.*\] in the file and .* in this run\): keep data\.capacity, num_envs"
+    ):
         fitted_dqn(tmp_path / "rest", replay_data(**{**settings, **change}), ckpt_path=last)
 
 
@@ -365,16 +367,16 @@ class Stacked(gym.ObservationWrapper):
     ids=["zero padding", "zero padding later", "skipping", "newest first", "permuted"],
 )
 def test_stacks_that_single_frames_cannot_rebuild_are_refused(env_kwargs: dict[str, Any], tmp_path: Path) -> None:
-    sizes: dict[str, Any] = {"frame_stack": 3, "horizon": 1, "batch_size": 16}
+    sizes: dict[str, Any] = {"frame_stack": 3, "train_freq": 1, "batch_size": 16}
     data = replay_data(env=f"{__name__}.Stacked", env_kwargs=env_kwargs, backend="sync", **sizes)
-    with pytest.raises(UsageError, match=r"no stacks that can be rebuilt from single frames .*: set it to 1"):
+    with pytest.raises(ConfigurationError, match=r"not stacks that can be rebuilt from single frames .*: set it to 1"):
         trainer(tmp_path).fit(small_dqn(data), datamodule=data)
 
 
 def test_gymnasiums_stacks_padded_with_zeros_are_refused_and_stored_whole_where_asked(tmp_path: Path) -> None:
     name = f"{__name__}:ZeroPadded-v0"
     stored = replay_data(env=name, env_kwargs=None, backend="sync", frame_stack=3)
-    with pytest.raises(UsageError, match="no stacks that can be rebuilt"):
+    with pytest.raises(ConfigurationError, match="not stacks that can be rebuilt"):
         trainer(tmp_path).fit(small_dqn(stored), datamodule=stored)
     whole = replay_data(env=name, env_kwargs=None, backend="sync", priority_alpha=0.0)
     fitted_dqn(tmp_path, whole)

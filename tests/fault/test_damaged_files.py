@@ -15,10 +15,10 @@ import yaml
 
 from app.__main__ import main
 from app.runs.checkpoints import load_checkpoint
-from callbacks.run_control.checkpoint import Checkpoint
+from callbacks.run_control.checkpoint import RunCheckpoint
 from callbacks.run_control.trajectory_writer import write_trajectories
 from datamodules.buffers.replay_files import read_replay
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from datamodules.offline import read_sequences
 from datamodules.trading.prices.price_files import read_prices
 from datamodules.trading.prices.synthetic import synthetic_prices
@@ -67,7 +67,7 @@ def outcomes(path: Path, read: Callable[[Path], Any], unchanged: Callable[[Any, 
         bad.write_bytes(damaged(content, draw))
         try:
             counts["unchanged" if unchanged(whole, read(bad)) else "changed"] += 1
-        except UsageError as error:
+        except ConfigurationError as error:
             one_sentence = str(bad) in str(error) and "\n" not in str(error)
             counts["refused" if one_sentence else "unclear"] += 1
         except Exception:
@@ -79,7 +79,7 @@ OUTCOMES = ("refused", "unchanged", "changed", "unclear", "traceback")
 
 
 def read_config(path: Path) -> Any:
-    """Let the program read a config, in this process; the exit code 2 and its sentence become a UsageError."""
+    """Let the program read a config, in this process; the exit code 2 and its sentence become a ConfigurationError."""
     said = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()), redirect_stderr(said):
         patch.setattr(sys, "argv", ["app", "fit", "--config", str(path), "--print_config"])
@@ -87,14 +87,14 @@ def read_config(path: Path) -> Any:
             main()
         except SystemExit as end:
             if end.code == 2:
-                raise UsageError(f"{path}: {said.getvalue().strip()}") from None
+                raise ConfigurationError(f"{path}: {said.getvalue().strip()}") from None
             assert not end.code
     return yaml.safe_load(path.read_text(encoding="utf-8-sig"))
 
 
 def run_files(folder: Path) -> tuple[Path, Path]:
     """Train a little; `last.ckpt` and its replay."""
-    fitted_dqn(folder, replay_data(), StopAt(5), Checkpoint())
+    fitted_dqn(folder, replay_data(), StopAt(5), RunCheckpoint())
     (last,) = folder.rglob("last.ckpt")
     return last, next(last.parent.glob("last.replay-*.pt"))
 

@@ -9,7 +9,7 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from tests.fault import print_count
 from tests.support import counting_env as counting
 from tests.support.killed_parent import seconds_until_workers_end
@@ -42,7 +42,7 @@ def test_an_environment_that_hangs_ends_training_and_evaluation_with_its_name(ba
             asked = call if call in ("its start", "its reset") or backend == "pool" else "its step, or the reset after"
             try:
                 run.fit(model, datamodule=data) if where == "env_kwargs" else run.validate(model, datamodule=data)
-            except UsageError as error:
+            except ConfigurationError as error:
                 named = "Environment 0 of" in str(error) and f"hung: {asked}" in str(error)
                 held += named and ("with action" in str(error)) is (asked not in ("its start", "its reset"))
             held -= bool(multiprocessing.active_children())

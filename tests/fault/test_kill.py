@@ -14,8 +14,8 @@ import pytest
 from lightning.pytorch import Callback
 
 from app.runs.checkpoints import load_checkpoint
-from callbacks.run_control.checkpoint import Checkpoint
-from callbacks.run_control.divergence_guard import Stability
+from callbacks.run_control.checkpoint import RunCheckpoint
+from callbacks.run_control.divergence_guard import DivergenceGuard
 from datamodules.buffers.replay_files import read_replay, replay_name
 from tests.fault import print_count
 from tests.oracles.sac import box_data, small_sac
@@ -38,7 +38,7 @@ class FirstReplay(Callback):
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         if not self.path.exists():
-            self.path.write_text(str(trainer.datamodule.dataset.identity[1]))
+            self.path.write_text(str(trainer.datamodule.dataset.replay_id[1]))
 
 
 def train(kind: str, root: Path, told: Path) -> None:
@@ -48,7 +48,7 @@ def train(kind: str, root: Path, told: Path) -> None:
     lightning.seed_everything(1, verbose=False)
     make_data, make_model = KINDS[kind]
     data, last = make_data(), root / "checkpoints" / "last.ckpt"
-    callbacks = [Stability(), FirstReplay(told), Checkpoint(every_n_iterations=1)]
+    callbacks = [DivergenceGuard(), FirstReplay(told), RunCheckpoint(every_n_iterations=1)]
     run = trainer(root, *callbacks, limit_val_batches=0)
     run.fit(make_model(data), datamodule=data, ckpt_path=last if last.exists() else None, weights_only=True)
 
@@ -64,7 +64,7 @@ def wait_for(path: Path, seconds: float = 120) -> None:
 def saved_steps(root: Path) -> int | None:
     """Vector steps of the replay that belongs to `last`; None if it is not there, or another one."""
     folder = root / "checkpoints"
-    (state,) = (value for key, value in load_checkpoint(folder / "last.ckpt").items() if key == "ReplayData")
+    (state,) = (value for key, value in load_checkpoint(folder / "last.ckpt").items() if key == "ReplayDataModule")
     identity = state["ranks"][0]["replay"]["identity"]
     replay = read_replay(folder / replay_name(0, identity), identity)
     return None if replay is None or int(replay["ring"]["counts"][0]) != identity[1] else identity[1]
@@ -76,7 +76,7 @@ def test_after_a_kill_last_has_its_replay(kind: str, tmp_path: Path) -> None:
     held, steps, draw = 0, 0, random.Random(kind)
 
     for kill in range(KILLS):
-        told, horizon = tmp_path / f"told-{kill}", KINDS[kind][0]().horizon
+        told, added = tmp_path / f"told-{kill}", KINDS[kind][0]().train_freq
         child = get_context("fork").Process(target=train, args=(kind, tmp_path, told))
         child.start()
         wait_for(told)
@@ -85,7 +85,7 @@ def test_after_a_kill_last_has_its_replay(kind: str, tmp_path: Path) -> None:
         time.sleep(draw.uniform(0, 0.3))
         os.kill(child.pid or 0, signal.SIGKILL)
         child.join()
-        resumed = int(told.read_text() or 0) == (steps or 0) + horizon
+        resumed = int(told.read_text() or 0) == (steps or 0) + added
         steps = saved_steps(tmp_path) or 0
         held += swept and resumed and steps > 0
 

@@ -18,7 +18,7 @@ from tests.fault.test_kill import wait_for
 
 SIGNALS = 10
 SETTINGS = {
-    "data.total_env_steps": "1e8", "data.num_envs": "4", "data.horizon": "16", "data.eval_episodes": "4",
+    "data.total_env_steps": "1e8", "data.num_envs": "4", "data.rollout_length": "16", "data.eval_episodes": "4",
     "trainer.val_check_interval": "3", "trainer.accelerator": "cpu",
 }  # fmt: skip
 

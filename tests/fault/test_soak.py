@@ -23,13 +23,13 @@ import pytest
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import TensorBoardLogger
 
-from callbacks.run_control.checkpoint import Checkpoint
+from callbacks.run_control.checkpoint import RunCheckpoint
 from modules.base.algorithm import Algorithm
 from modules.dqn.dqn import DQN
 from modules.networks.heads.twin_critic import TwinMLP
 from modules.networks.mlp import MLP
 from modules.ppo.ppo import PPO
-from modules.sac_options.controller import Controller
+from modules.sac_options.controller import OptionController
 from modules.sac_options.sac_options import SACOptions
 from tests.fault import print_count
 from tests.oracles.sac import box_data
@@ -86,22 +86,22 @@ def memory_mib(process: int | None) -> float:
 
 
 def ppo() -> tuple[Algorithm, Any]:
-    data = cartpole_data(backend="pool", num_envs=2, horizon=2, total_env_steps=4 * ITERATIONS, eval_episodes=2)
-    return PPO(data.spaces, network=tiny, passes=1, minibatches=1), data
+    data = cartpole_data(backend="pool", num_envs=2, rollout_length=2, total_env_steps=4 * ITERATIONS, eval_episodes=2)
+    return PPO(data.spaces, network=tiny, update_epochs=1, num_minibatches=1), data
 
 
 def dqn() -> tuple[Algorithm, Any]:
-    small: dict[str, Any] = {"num_envs": 1, "horizon": 1, "batch_size": 8, "replay_ratio": 8, "capacity": 1000}
+    small: dict[str, Any] = {"num_envs": 1, "train_freq": 1, "batch_size": 8, "replay_ratio": 8, "capacity": 1000}
     cartpole: dict[str, Any] = {"env": "CartPole-v1", "env_kwargs": {}, "backend": "sync", "eval_episodes": 2}
     data = replay_data(**cartpole, **small, total_env_steps=ITERATIONS, learning_starts=100)
     return DQN(data.spaces, network=tiny, target_interval=100), data
 
 
 def sac_options() -> tuple[Algorithm, Any]:
-    small: dict[str, Any] = {"num_envs": 1, "horizon": 1, "batch_size": 4, "replay_ratio": 4, "capacity": 1000}
+    small: dict[str, Any] = {"num_envs": 1, "train_freq": 1, "batch_size": 4, "replay_ratio": 4, "capacity": 1000}
     data = box_data(**small, total_env_steps=ITERATIONS, n_step=1)
     parts: dict[str, Any] = {"network": tiny, "critic": partial(TwinMLP, hidden=(8,))}
-    return SACOptions(data.spaces, 2, controller=partial(Controller, network=tiny), **parts), data
+    return SACOptions(data.spaces, 2, controller=partial(OptionController, network=tiny), **parts), data
 
 
 def complaints(usages: list[Usage]) -> list[str]:
@@ -125,7 +125,7 @@ def test_a_long_run_keeps_its_memory_descriptors_threads_and_speed(tmp_path: Pat
     lightning.seed_everything(1, verbose=False)
     (model, data), slices = make(), Slices()
     often = {"log_every_n_steps": max(1, ITERATIONS // 200), "val_check_interval": max(1, ITERATIONS // 20)}
-    saves = Checkpoint(every_n_iterations=max(1, ITERATIONS // 50))
+    saves = RunCheckpoint(every_n_iterations=max(1, ITERATIONS // 50))
     run = trainer(tmp_path, slices, saves, logger=TensorBoardLogger(tmp_path), **often)
 
     run.fit(model, datamodule=data)

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAIRS = 30
 START = """
 import sys, time
-from app import run_folder
+from app.runs import run_folder
 claim = run_folder.RunFolders._claim
 def aligned(self, trainer):
     print("ready", flush=True)
@@ -40,7 +40,7 @@ def held(folder: Path) -> bool:
     """Whether one of two aligned starts that succeeds and one that fails left exactly the first one's run."""
     folder.mkdir()
     (folder / "small.yaml").write_text(EXPERIMENT)
-    pair = [started(folder), started(folder, "--model.passes", "14")]
+    pair = [started(folder), started(folder, "--model.update_epochs", "14")]
     for process in pair:
         assert process.stdout is not None
         while process.stdout.readline() not in ("ready\n", ""):

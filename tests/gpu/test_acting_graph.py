@@ -31,7 +31,7 @@ def run(root: Path, compiled: Compile, backend: str, **settings: Any) -> PPO:
 
 
 @pytest.mark.parametrize(
-    "network", [{}, {"network": lambda shape: LSTM(shape, hidden=16), "shared": True}], ids=["plain", "recurrent"]
+    "network", [{}, {"network": lambda shape: LSTM(shape, hidden=16), "share_torso": True}], ids=["plain", "recurrent"]
 )
 @pytest.mark.parametrize("backend", ["sync", "pool"])
 def test_acting_is_captured_between_real_steps_and_changes_nothing(

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from callbacks.performance.compile import Compile
-from datamodules.sequence import SequenceData
+from datamodules.sequence import SequenceDataModule
 from modules.active_dynamics.active_dynamics import ActiveDynamics
-from modules.active_dynamics.observed_model import ObservedModel
+from modules.active_dynamics.observed_model import FullyObservedModel
 from modules.exploration.acquisitions import InformationGain, OutsideBox
 from modules.exploration.planners import CEM
-from modules.exploration.policies import Planned
+from modules.exploration.policies import PlannedExploration
 from modules.networks.latent import RBF
 from tests.support.small_runs import trainer
 
@@ -23,10 +23,12 @@ pytestmark = pytest.mark.gpu
 
 def run(root: Path, mode: Any, agents: int) -> ActiveDynamics:
     lightning.seed_everything(1, verbose=False)
-    data = SequenceData("Duffing-v0", num_envs=agents, total_env_steps=20 * agents, held_out=4, held_out_steps=40)
+    data = SequenceDataModule(
+        "Duffing-v0", num_envs=agents, total_env_steps=20 * agents, num_val_sequences=4, val_sequence_length=40
+    )
     planner = CEM(horizon=6, candidates=32, iterations=2, elites=4)
     acquisitions = [InformationGain(), OutsideBox(low=[-2.0, -2.0], high=[2.0, 2.0], weight=5.0)]
-    model = ActiveDynamics(data.spaces, ObservedModel(RBF()), Planned(planner, acquisitions))
+    model = ActiveDynamics(data.spaces, FullyObservedModel(RBF()), PlannedExploration(planner, acquisitions))
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*cannot be.*")  # a fall-back is a failure here
         trainer(root, Compile(mode), accelerator="cuda").fit(model, datamodule=data)

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from callbacks.run_control.divergence_guard import Stability
+from callbacks.run_control.divergence_guard import DivergenceGuard
 from datamodules.core.types import NonFiniteError
-from datamodules.rollout import RolloutData
+from datamodules.rollout import RolloutDataModule
 from tests.support.small_runs import small_ppo, trainer
 
 pytestmark = pytest.mark.gpu
@@ -15,7 +15,7 @@ ENV = "tests.datamodules.collect.test_finite_check.SpoilingTensors"
 
 @pytest.mark.parametrize("iterations", [1, 10])
 def test_the_environment_is_named(tmp_path: Path, iterations: int) -> None:
-    data = RolloutData(ENV, num_envs=4, horizon=4, total_env_steps=16 * iterations, eval_episodes=4)
+    data = RolloutDataModule(ENV, num_envs=4, rollout_length=4, total_env_steps=16 * iterations, eval_episodes=4)
 
     with pytest.raises(NonFiniteError, match="SpoilingTensors returned the reward nan in environment 2, in step 2 "):
-        trainer(tmp_path, Stability(), accelerator="cuda").fit(small_ppo(data), data)
+        trainer(tmp_path, DivergenceGuard(), accelerator="cuda").fit(small_ppo(data), data)

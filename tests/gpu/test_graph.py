@@ -41,16 +41,16 @@ def test_compiled_and_captured_runs_equal_eager_ones(tmp_path: Path, mode: str) 
 
 
 def test_the_first_iteration_of_a_captured_run_is_the_eager_one(tmp_path: Path) -> None:
-    settings = {"passes": 1, "minibatches": 1}
+    settings = {"update_epochs": 1, "num_minibatches": 1}
     eager, graph = (run(tmp_path, mode, settings=settings, limit_train_batches=1) for mode in ("off", "graph"))
     assert difference(eager, graph) < 1e-6
 
 
 def test_target_kl_and_schedules_act_in_a_captured_run(tmp_path: Path) -> None:
-    settings = {"passes": 6, "target_kl": 1e-7, "clip_schedule": "linear"}
+    settings = {"update_epochs": 6, "target_kl": 1e-7, "clip_range_schedule": "linear"}
     eager, graph = run(tmp_path, "off", settings=settings), run(tmp_path, "graph", settings=settings)
     assert graph.updates == eager.updates < 12 * 6 * 4
-    assert float(graph.clip_now) == pytest.approx(0.2 / 12)
+    assert float(graph.clip_range_tensor) == pytest.approx(0.2 / 12)
 
 
 class NoSynchronisation(Callback):
@@ -91,13 +91,13 @@ def test_memory_does_not_grow(tmp_path: Path) -> None:
 
 def test_bf16_mixed_is_captured_and_learns(tmp_path: Path) -> None:
     model = run(tmp_path, "graph", precision="bf16-mixed")
-    assert model.latest["train/approx_kl"] > 1e-7
+    assert model.last_logged["train/approx_kl"] > 1e-7
 
 
 def test_16_mixed_learns_without_a_captured_update_and_says_so(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="update is not captured as a CUDA graph"):
         model = run(tmp_path, "graph", precision="16-mixed")
 
-    assert not model.joints["update"].capturable
-    assert model.latest["train/approx_kl"] > 1e-7 and math.isfinite(model.latest["train/grad_norm"])
-    assert model.optimization.scaler is not None and model.optimization.scaler.get_scale() > 1
+    assert not model.phases["update"].capturable
+    assert model.last_logged["train/approx_kl"] > 1e-7 and math.isfinite(model.last_logged["train/grad_norm"])
+    assert model.optim.scaler is not None and model.optim.scaler.get_scale() > 1

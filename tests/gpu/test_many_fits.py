@@ -14,15 +14,15 @@ pytestmark = pytest.mark.gpu
 
 
 class Watched(Compile):
-    """Compiles, and keeps the form of the joints in the last iteration."""
+    """Compiles, and keeps the form of the phases in the last iteration."""
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
-        self.forms = [pl_module.joints["update"].in_force, trainer.datamodule.collector.joint.in_force]
+        self.forms = [pl_module.phases["update"].execution_mode, trainer.datamodule.collector.phase.execution_mode]
 
 
 def test_ten_captured_fits_of_other_shapes_are_all_compiled(tmp_path: Path) -> None:
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", message=".*it goes on without")
+        warnings.filterwarnings("error", message=".*the run continues without it")
         for number in range(10):
             lightning.seed_everything(1, verbose=False)
             data = snake_data(num_envs=16 + 8 * number, total_env_steps=1280 * (1 + number))

@@ -28,7 +28,7 @@ def run(root: Path, mode: Any, data_changes: dict[str, Any], iterations: int = 1
 
 
 @pytest.mark.parametrize(("alpha", "iterations"), [(0.0, 16), (0.6, 4)])  # rounding comes to change what is drawn
-@pytest.mark.parametrize("settings", [{}, {"tau": 0.05}, {"double": False}], ids=str)
+@pytest.mark.parametrize("settings", [{}, {"tau": 0.05}, {"double_q": False}], ids=str)
 def test_captured_runs_equal_eager_ones(
     tmp_path: Path, alpha: float, iterations: int, settings: dict[str, Any]
 ) -> None:

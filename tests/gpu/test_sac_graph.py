@@ -20,7 +20,7 @@ pytestmark = pytest.mark.gpu
 
 
 def run(root: Path, mode: Any, make: Any, **settings: Any) -> tuple[SAC, str]:
-    """What was trained, and the forms of its joints."""
+    """What was trained, and the forms of its phases."""
     lightning.seed_everything(1, verbose=False)
     torch.set_float32_matmul_precision("highest")
     data = make()
@@ -28,7 +28,7 @@ def run(root: Path, mode: Any, make: Any, **settings: Any) -> tuple[SAC, str]:
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*cannot be.*")  # a fall-back is a failure here
         trainer(root, Compile(mode), told, accelerator="cuda").fit(model, datamodule=data)
-    return model, told.forms["joints"]
+    return model, told.forms["phases"]
 
 
 @pytest.mark.parametrize("mode", ["default", "graph"])
@@ -55,5 +55,5 @@ def test_captured_runs_with_curiosity_equal_eager_ones(tmp_path: Path, kind: typ
     pairs = zip(eager.parameters(), graph.parameters(), strict=True)
     assert max(float((one - other).abs().max().detach()) for one, other in pairs) < 1e-3
     assert eager.updates == graph.updates > 0
-    assert eager.latest["curiosity/scale"] == graph.latest["curiosity/scale"] < 1
+    assert eager.last_logged["curiosity/scale"] == graph.last_logged["curiosity/scale"] < 1
     assert "prepare eager" not in forms and "update eager" not in forms

@@ -26,6 +26,11 @@ def test_lunarlander(tmp_path: Path) -> None:
 def test_snake_from_features(tmp_path: Path) -> None:
     features = ("--data.env_kwargs={dim: 10, observation: features}", "--model.network=modules.networks.MLP")
     sizes = ("--model.network.hidden=[256, 256]", "--model.network.activation=relu", "--data.total_env_steps=1_000_000")
-    fewer = ("--data.num_envs=64", "--data.batch_size=512", "--data.capacity=200_000", "--model.epsilon_steps=100_000")
+    fewer = (
+        "--data.num_envs=64",
+        "--data.batch_size=512",
+        "--data.capacity=200_000",
+        "--model.epsilon_decay_steps=100_000",
+    )
 
     must_reach(tmp_path, "dqn_snake.yaml", 10, *features, *sizes, *fewer, of="food_mean")

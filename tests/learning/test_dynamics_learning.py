@@ -18,7 +18,7 @@ SYSTEMS = {
 }
 """By system: the R2 that is to be reached soon, and that after 1,000 steps."""
 
-HELD = "modules.exploration.Held"
+HELD = "modules.exploration.HeldRandomAction"
 
 
 @pytest.mark.parametrize("system", SYSTEMS)

@@ -15,9 +15,12 @@ from tests.support.replay_fixtures import replay_data, small_dqn
 from tests.support.small_runs import small_ppo, snake_data, trainer
 
 STEPS: dict[str, Any] = {"total_env_steps": 80_000}
-REPLAY: dict[str, Any] = {"horizon": 1, "batch_size": 16, "capacity": 4096, **STEPS}
+REPLAY: dict[str, Any] = {"train_freq": 1, "batch_size": 16, "capacity": 4096, **STEPS}
 RUNS: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
-    "ppo": (partial(snake_data, num_envs=4, horizon=2, **STEPS), partial(small_ppo, passes=1, minibatches=2)),
+    "ppo": (
+        partial(snake_data, num_envs=4, rollout_length=2, **STEPS),
+        partial(small_ppo, update_epochs=1, num_minibatches=2),
+    ),
     "dqn": (partial(replay_data, priority_alpha=0.0, **REPLAY), small_dqn),
     "dqn_by_priority": (partial(replay_data, **REPLAY), small_dqn),
     "sac": (partial(box_data, num_envs=8, n_step=1, **REPLAY), small_sac),

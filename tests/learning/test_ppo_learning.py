@@ -48,7 +48,7 @@ def test_cartpole_of_envpool_s(tmp_path: Path) -> None:
 
 
 def test_cartpole_from_a_policy_that_is_one_iteration_old(tmp_path: Path) -> None:
-    must_reach(tmp_path, "ppo_cartpole.yaml", 475, "--data.staleness=1")
+    must_reach(tmp_path, "ppo_cartpole.yaml", 475, "--data.policy_lag=1")
 
 
 def test_cartpole_in_a_second(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_strided_minibatches_learn_as_shuffled_ones_do(tmp_path: Path) -> None:
 
 def test_a_time_limit_of_50_teaches_to_balance_beyond_200(tmp_path: Path) -> None:
     limits = ("--data.env_kwargs={max_episode_steps: 50}", "--data.eval_env_kwargs={max_episode_steps: 500}")
-    foresight = ("--model.gamma=0.99", "--model.entropy_weight=0.01", "--data.total_env_steps=200_000")
+    foresight = ("--model.gamma=0.99", "--model.entropy_coef=0.01", "--data.total_env_steps=200_000")
 
     must_reach(tmp_path, "ppo_cartpole_large.yaml", 200, *limits, *foresight)
 

@@ -26,6 +26,6 @@ def test_curiosity_leaves_the_valley_that_independent_pushes_never_leave(tmp_pat
     plain = (*plain, "--data.batch_size=128", "--data.replay_ratio=128")
     mountain = "sac_mountaincar.yaml"
 
-    must_reach(tmp_path, mountain, 90, *plain, "--model.curiosity=modules.sac.curiosity.Curiosity", needed=3)
+    must_reach(tmp_path, mountain, 90, *plain, "--model.curiosity=modules.Curiosity", needed=3)
 
     assert score(tmp_path / "without", mountain, 1, *plain, of="return_mean") < 0

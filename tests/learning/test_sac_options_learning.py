@@ -11,11 +11,11 @@ import yaml
 from lightning.pytorch import Callback
 
 from app.__main__ import configs_folder
-from callbacks.options.collapse_alarm import OptionAlarm
-from datamodules.replay import ReplayData
+from callbacks.options.collapse_alarm import OptionCollapseMonitor
+from datamodules.replay import ReplayDataModule
 from modules.networks.heads.twin_critic import TwinMLP
 from modules.networks.mlp import MLP
-from modules.sac_options.controller import Controller
+from modules.sac_options.controller import OptionController
 from modules.sac_options.sac_options import SACOptions
 from tests.support.small_runs import trainer
 
@@ -36,18 +36,18 @@ def made(what: type, config: dict[str, Any]) -> partial[Any]:
     return partial(what, **settings | {"hidden": tuple(settings["hidden"])})
 
 
-def model_of(config: dict[str, Any], data: ReplayData, options: int) -> SACOptions:
+def model_of(config: dict[str, Any], data: ReplayDataModule, options: int) -> SACOptions:
     """The config's model with another number of options."""
-    settings = config["model"]["init_args"] | {"options": options}
+    settings = config["model"]["init_args"] | {"num_options": options}
     control = settings["controller"]["init_args"]
     control = control | {"network": made(MLP, control["network"])}
     networks = {"network": made(MLP, settings["network"]), "critic": made(TwinMLP, settings["critic"])}
-    return SACOptions(data.spaces, **settings | networks | {"controller": partial(Controller, **control)})
+    return SACOptions(data.spaces, **settings | networks | {"controller": partial(OptionController, **control)})
 
 
 def trained(root: Path, name: str, options: int, seed: int, *callbacks: Callback, **changes: Any) -> SACOptions:
     config = yaml.safe_load((configs_folder() / name).read_text(encoding="utf-8"))
-    data = ReplayData(**{**config["data"]["init_args"], **changes})
+    data = ReplayDataModule(**{**config["data"]["init_args"], **changes})
     lightning.seed_everything(seed, verbose=False)
     model = model_of(config, data, options)
     every = config["trainer"]["log_every_n_steps"]
@@ -66,7 +66,7 @@ class Lengths(Callback):
 
     def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
         if trainer.global_step % RESOLUTION == 0:
-            self.lengths.append(module.latest["rollout/length_mean"])
+            self.lengths.append(module.last_logged["rollout/length_mean"])
         if self.moved_to is not None and trainer.global_step == MOVES_AT:
             trainer.datamodule.collector.envs.env.move_goal_(self.moved_to)
 
@@ -78,9 +78,9 @@ class Lengths(Callback):
 
 
 def test_four_options_learn_pendulum_as_one_does_and_all_are_used(tmp_path: Path):
-    alarm = OptionAlarm()
-    one = trained(tmp_path / "one", "sac_options_pendulum.yaml", 1, 1).latest["eval/return_mean"]
-    latest = trained(tmp_path / "four", "sac_options_pendulum.yaml", 4, 1, alarm).latest
+    alarm = OptionCollapseMonitor()
+    one = trained(tmp_path / "one", "sac_options_pendulum.yaml", 1, 1).last_logged["eval/return_mean"]
+    latest = trained(tmp_path / "four", "sac_options_pendulum.yaml", 4, 1, alarm).last_logged
 
     assert latest["eval/return_mean"] - RANDOM >= 0.95 * (one - RANDOM)
     assert latest["option/usage_min"] > 0.1 and latest["option/length_mean"] >= 2

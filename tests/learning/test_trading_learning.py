@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from datamodules.collect.evaluation import EpisodeDataset
-from datamodules.rollout import RolloutData
+from datamodules.collect.evaluation import EvaluationDataset
+from datamodules.rollout import RolloutDataModule
 from datamodules.trading.account import account
 from datamodules.trading.env import Trading
 from datamodules.trading.prices.synthetic import prices_of, synthetic_prices
-from datamodules.vector.make_env import make_envs
+from datamodules.vector.make_env import make_vector_env
 from modules.networks import MLP
 from modules.ppo.ppo import PPO
 from tests.support.price_fixtures import write_prices
@@ -27,21 +27,23 @@ PHI, VOLATILITY = 0.3, 0.01
 def trained(root: Path, seed: int, steps: int = 200_000, gamma: float = 0.5, **market: Any) -> dict[str, float]:
     """Trains on the first days; what the greedy agent did on the test days."""
     lightning.seed_everything(seed, verbose=False)
-    data = RolloutData("Trading-v0", market, num_envs=64, horizon=64, total_env_steps=steps)
+    data = RolloutDataModule("Trading-v0", market, num_envs=64, rollout_length=64, total_env_steps=steps)
     model = PPO(
         data.spaces,
         network=lambda shape: MLP(shape, hidden=[64, 64]),
         learning_rate=1e-3,
         learning_rate_schedule="linear",
-        passes=4,
-        minibatches=8,
+        update_epochs=4,
+        num_minibatches=8,
         gamma=gamma,
         normalize_obs=True,
         normalize_reward=True,
     )
     trainer(root).fit(model, datamodule=data)
-    envs = make_envs("Trading-v0", 1, env_kwargs=market | {"split": "test"})
-    return {name: float(value[0]) for name, value in EpisodeDataset(envs, model.eval(), 1, seed=0).play().info.items()}
+    envs = make_vector_env("Trading-v0", 1, env_kwargs=market | {"split": "test"})
+    return {
+        name: float(value[0]) for name, value in EvaluationDataset(envs, model.eval(), 1, seed=0).run().info.items()
+    }
 
 
 def autoregressive(**costs: float) -> dict[str, Any]:

@@ -21,9 +21,9 @@ import numpy as np
 import torch
 from gymnasium.spaces import MultiDiscrete
 
-from callbacks.run_control.checkpoint import Checkpoint
-from datamodules.base import EnvironmentData
-from datamodules.rollout import RolloutData
+from callbacks.run_control.checkpoint import RunCheckpoint
+from datamodules.base import EnvDataModule
+from datamodules.rollout import RolloutDataModule
 from modules.base.algorithm import Algorithm
 from modules.dqn.pqn import PQN
 from modules.networks import LSTM, MLP
@@ -37,7 +37,7 @@ from tests.support.dynamics_fixtures import explorer, spring_data
 from tests.support.replay_fixtures import replay_data, small_dqn
 from tests.support.small_runs import cartpole_data, small_ppo, snake_data, trainer
 
-Made = tuple[Algorithm, EnvironmentData]
+Made = tuple[Algorithm, EnvDataModule]
 
 
 class Choices(Counting):
@@ -47,16 +47,18 @@ class Choices(Counting):
         super().__init__(length=5, action_space=MultiDiscrete([2, 3]))
 
 
-def drift_data() -> RolloutData:
-    return RolloutData("tests.oracles.sac.Drift", num_envs=8, horizon=8, total_env_steps=640, eval_episodes=2)
+def drift_data() -> RolloutDataModule:
+    return RolloutDataModule(
+        "tests.oracles.sac.Drift", num_envs=8, rollout_length=8, total_env_steps=640, eval_episodes=2
+    )
 
 
-def of(data: EnvironmentData, make: Callable[..., Algorithm], **settings: Any) -> Made:
+def of(data: EnvDataModule, make: Callable[..., Algorithm], **settings: Any) -> Made:
     return make(data, **settings), data
 
 
-def pqn(data: EnvironmentData) -> Algorithm:
-    return PQN(data.spaces, passes=2, minibatches=4, epsilon_steps=500)
+def pqn(data: EnvDataModule) -> Algorithm:
+    return PQN(data.spaces, update_epochs=2, num_minibatches=4, epsilon_decay_steps=500)
 
 
 def scripted_options() -> Made:
@@ -70,9 +72,9 @@ RUNS: dict[str, Callable[[], Made]] = {
     "ppo_masked": lambda: of(snake_data(), small_ppo, target_kl=0.01),
     "ppo_box": lambda: of(drift_data(), small_ppo),
     "ppo_multidiscrete": lambda: of(cartpole_data(env=f"{__name__}.Choices"), small_ppo),
-    "ppo_recurrent": lambda: of(cartpole_data(), small_ppo, network=partial(LSTM, hidden=16), shared=True),
-    "ppo_shared": lambda: of(snake_data(), small_ppo, network=narrow, shared=True),
-    "ppo_stale": lambda: of(snake_data(staleness=1), small_ppo),
+    "ppo_recurrent": lambda: of(cartpole_data(), small_ppo, network=partial(LSTM, hidden=16), share_torso=True),
+    "ppo_shared": lambda: of(snake_data(), small_ppo, network=narrow, share_torso=True),
+    "ppo_stale": lambda: of(snake_data(policy_lag=1), small_ppo),
     "dqn": lambda: of(replay_data(n_step=1, priority_alpha=0.0), small_dqn),
     "dqn_prioritised": lambda: of(replay_data(n_step=3), small_dqn, head=partial(QHead, dueling=True)),
     "dqn_c51": lambda: of(replay_data(), small_dqn, head=C51Head),
@@ -83,7 +85,7 @@ RUNS: dict[str, Callable[[], Made]] = {
     "options_learned": lambda: of(options.rooms(), options.small),
     "options_scripted": scripted_options,
     "dynamics_regression": lambda: of(spring_data(total_env_steps=96), explorer),
-    "dynamics_gradient": lambda: of(spring_data(total_env_steps=96, updates=2, batch_size=4), latent.learner),
+    "dynamics_gradient": lambda: of(spring_data(total_env_steps=96, num_updates=2, batch_size=4), latent.learner),
     "dynamics_stored": lambda: of(latent.stored_springs(), latent.learner),
 }
 """Makes the algorithm and the data of a run."""
@@ -92,14 +94,14 @@ RUNS: dict[str, Callable[[], Made]] = {
 def digest(model: Algorithm) -> str:
     """Hash parameters, buffers, optimizer states and logged values, in the order in which they were made."""
     found = hashlib.sha256()
-    for tensor in [*model.parameters(), *model.buffers(), *model.optimization.tensors]:
+    for tensor in [*model.parameters(), *model.buffers(), *model.optim.tensors]:
         found.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    logged = [value for name, value in model.latest.items() if not name.startswith("time/")]
+    logged = [value for name, value in model.last_logged.items() if not name.startswith("time/")]
     found.update(np.asarray(logged, np.float64).tobytes())
     return f"{found.hexdigest()[:16]} {model.env_steps} env steps, {len(logged)} values"
 
 
-def fit(name: str, root: Path, *callbacks: Checkpoint, **settings: Any) -> str:
+def fit(name: str, root: Path, *callbacks: RunCheckpoint, **settings: Any) -> str:
     """Train one run from seed 1 and return its digest."""
     lightning.seed_everything(1, verbose=False)
     model, data = RUNS[name]()
@@ -112,7 +114,7 @@ def fit(name: str, root: Path, *callbacks: Checkpoint, **settings: Any) -> str:
 
 def resumed(name: str, root: Path) -> str:
     """Train five iterations, then resume from the checkpoint to the end."""
-    fit(name, root / "part", Checkpoint(None), max_steps=5)
+    fit(name, root / "part", RunCheckpoint(None), max_steps=5)
     (last,) = (root / "part").rglob("last.ckpt")
     return fit(name, root / "rest", ckpt_path=last)
 

@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from datamodules.core.protocols import VectorEnv
-from datamodules.core.types import Step
+from datamodules.core.types import VectorStep
 
 
-def stepped(envs: VectorEnv, steps: int) -> Iterator[tuple[Step, Tensor]]:
-    """Push cart-poles to the right: each step, and where an episode had ended, just where it is a phantom."""
+def stepped(envs: VectorEnv, steps: int) -> Iterator[tuple[VectorStep, Tensor]]:
+    """Push cart-poles to the right: each step, and where an episode had ended, just where it is a autoreset step."""
     envs.reset(0)
     ended = torch.zeros(envs.num_envs, dtype=torch.bool)
     for _ in range(steps):

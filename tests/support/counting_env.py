@@ -12,7 +12,7 @@ from gymnasium.spaces import Box, Discrete
 from torch import Tensor
 
 from datamodules.core.protocols import VectorEnv
-from datamodules.core.types import Spaces, State, Step
+from datamodules.core.types import SpaceSpec, State, VectorStep
 
 
 class Counting(gym.Env):
@@ -154,21 +154,21 @@ class Breaking(Counting):
 class CountingTensors:
     """The same environment as functions of tensors: shows [step, a draw], allows the parity of the step."""
 
-    spaces = Spaces(
+    spaces = SpaceSpec(
         obs_shape=(2,),
         obs_dtype="float32",
-        action_kind="discrete",
+        action_type="discrete",
         action_sizes=[2],
         action_low=[],
         action_high=[],
         action_start=[0],
-        agents=1,
+        num_agents=1,
     )
     noise_size = 1
-    episode_keys = ("length",)
+    episode_stat_keys = ("length",)
 
     def __init__(self, length: int = 4, end: str = "terminated"):
-        self.length, self.end, self.shortest_truncation = length, end, length
+        self.length, self.end, self.min_truncation_step = length, end, length
 
     def initial(self, noise: Tensor) -> State:
         return {"count": torch.zeros_like(noise[:, 0], dtype=torch.int64), "draw": noise}
@@ -191,7 +191,7 @@ class CountingTensors:
         }
 
 
-def copied(step: Step) -> Step:
+def copied(step: VectorStep) -> VectorStep:
     """A step that the next one does not overwrite."""
     kept = {key: part.clone() for key, part in step._asdict().items() if isinstance(part, Tensor)}
     return step._replace(**kept, info={key: value.clone() for key, value in step.info.items()})

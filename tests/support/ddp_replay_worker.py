@@ -1,4 +1,4 @@
-"""Small off-policy runs on two CPU processes; `python -m tests.support.ddp_replay_worker FOLDER` writes what each rank saw.
+"""Run small off-policy fits on two CPU ranks: `python -m tests.support.ddp_replay_worker FOLDER`.
 
 Of every kind a whole run, the beginning of one, its end from the checkpoint, and its end where rank 1 lost its replay;
 and the beginning of a run with steps that do not count.
@@ -13,7 +13,7 @@ import lightning
 import torch
 from lightning.pytorch.callbacks import Callback
 
-from callbacks.run_control.checkpoint import Checkpoint
+from callbacks.run_control.checkpoint import RunCheckpoint
 from modules.sac.curiosity import Curiosity
 from modules.sac.sac import SAC
 from modules.sac_options.sac_options import SACOptions
@@ -32,7 +32,7 @@ KINDS: dict[str, Any] = {
 }
 
 AUTORESETS: dict[str, Any] = {
-    "env": "CartPole-v1", "env_kwargs": {}, "backend": "vector", "horizon": 1, "replay_ratio": 4,
+    "env": "CartPole-v1", "env_kwargs": {}, "backend": "vector", "train_freq": 1, "replay_ratio": 4,
     "total_env_steps": 8000, "learning_starts": 800,
 }  # fmt: skip
 """Cart-poles whose episodes end with a step that does not count, at other times on each rank."""
@@ -56,7 +56,7 @@ def main() -> None:
     for kind in KINDS:
         folder = Path(sys.argv[1]) / kind
         fit(folder, kind, Witness(folder / "whole"))
-        fit(folder, kind, Checkpoint(), limit_train_batches=HALFWAY)
+        fit(folder, kind, RunCheckpoint(), limit_train_batches=HALFWAY)
         last = folder / "checkpoints" / "last.ckpt"
         fit(folder, kind, Witness(folder / "resumed"), ckpt_path=last)
         if torch.distributed.get_rank() == 1:

@@ -1,4 +1,4 @@
-"""A small run on two CPU processes; `python -m tests.support.ddp_worker FOLDER [interrupt] [stale]`: what each rank saw."""
+"""Run a small fit on two CPU ranks: `python -m tests.support.ddp_worker FOLDER [interrupt] [stale]`."""
 
 import json
 import os
@@ -11,7 +11,7 @@ import lightning
 import torch
 from lightning.pytorch.callbacks import Callback
 
-from callbacks.run_control.graceful_stop import Interrupt
+from callbacks.run_control.graceful_stop import GracefulStop
 from tests.support.small_runs import small_ppo, snake_data, trainer, weights_hash
 
 
@@ -24,11 +24,13 @@ class Witness(Callback):
         self.lines: list[dict[str, Any]] = []
 
     def on_train_batch_end(self, trainer: lightning.Trainer, pl_module: Any, *_: Any) -> None:
-        trainer.datamodule.settle()
-        storage = trainer.datamodule.collector.storage
+        trainer.datamodule.wait()
+        storage = trainer.datamodule.collector.buffer.storage
         seen = {"actions": storage["action"].flatten().tolist(), "obs": float(storage["obs"].sum())}
         counters = {name: getattr(pl_module, name) for name in ("global_step", "env_steps", "updates")}
-        self.lines.append({**seen, **counters, "weights": weights_hash(pl_module), "latest": dict(pl_module.latest)})
+        self.lines.append(
+            {**seen, **counters, "weights": weights_hash(pl_module), "latest": dict(pl_module.last_logged)}
+        )
         (self.folder / f"rank{trainer.global_rank}.json").write_text(json.dumps(self.lines))
 
 
@@ -45,8 +47,8 @@ def main() -> None:
     torch.set_num_threads(1)
     folder, interrupt = Path(sys.argv[1]), "interrupt" in sys.argv
     lightning.seed_everything(1, verbose=False)
-    data = snake_data(total_env_steps=2560, staleness=int("stale" in sys.argv))
-    callbacks = [Witness(folder), Interrupt(), *([Interrupted()] if interrupt else [])]
+    data = snake_data(total_env_steps=2560, policy_lag=int("stale" in sys.argv))
+    callbacks = [Witness(folder), GracefulStop(), *([Interrupted()] if interrupt else [])]
     run = trainer(folder, *callbacks, strategy="ddp", devices=2, val_check_interval=4, log_every_n_steps=1)
     run.fit(small_ppo(data, target_kl=0.01), datamodule=data)
     run.save_checkpoint(folder / "end.ckpt")

@@ -6,13 +6,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from datamodules.core.types import Spaces, State
-from datamodules.sequence import SequenceData
+from datamodules.core.types import SpaceSpec, State
+from datamodules.sequence import SequenceDataModule
 from modules.active_dynamics.active_dynamics import ActiveDynamics
-from modules.active_dynamics.observed_model import ObservedModel
-from modules.exploration.acquisitions import InformationGain, Knowledge, OutsideBox
+from modules.active_dynamics.observed_model import FullyObservedModel
+from modules.exploration.acquisitions import InformationGain, OutsideBox, PlannerContext
 from modules.exploration.planners import CEM
-from modules.exploration.policies import Planned
+from modules.exploration.policies import PlannedExploration
 
 
 class Spring:
@@ -23,14 +23,14 @@ class Spring:
     """
 
     noise_size = 2
-    episode_keys = ()
+    episode_stat_keys = ()
     dt = 0.1
 
     def __init__(self, length: int | None = None):
-        self.length, self.shortest_truncation = length, length
-        self.spaces = Spaces(
-            obs_shape=(2,), obs_dtype="float32", action_kind="continuous", action_sizes=[],
-            action_low=[-2.0, -2.0], action_high=[2.0, 2.0], action_start=[], agents=1,
+        self.length, self.min_truncation_step = length, length
+        self.spaces = SpaceSpec(
+            obs_shape=(2,), obs_dtype="float32", action_type="continuous", action_sizes=[],
+            action_low=[-2.0, -2.0], action_high=[2.0, 2.0], action_start=[], num_agents=1,
         )  # fmt: skip
 
     def initial(self, noise: Tensor) -> State:
@@ -98,27 +98,38 @@ class Bumps(nn.Module):
         return self.step(z, u) + spread * z.abs() * self.dt
 
 
-def knowledge(prior: float = 1.0) -> Knowledge:
+def knowledge(prior: float = 1.0) -> PlannerContext:
     """What an agent knows at first."""
     high = torch.full((2,), 2.0)
-    return Knowledge(ObservedModel(Bumps()), prior * torch.eye(26), torch.tensor(0.05), -high, high)
+    return PlannerContext(FullyObservedModel(Bumps()), prior * torch.eye(26), torch.tensor(0.05), -high, high)
 
 
-def spring_data(**changes: Any) -> SequenceData:
+def spring_data(**changes: Any) -> SequenceDataModule:
     """Two springs, twelve iterations of two steps."""
     settings: dict[str, Any] = {
         "env": "tests.support.dynamics_fixtures.Spring",
         "num_envs": 2,
-        "horizon": 2,
+        "train_freq": 2,
         "total_env_steps": 48,
     }
-    return SequenceData(**{**settings, "chunk": 6, "capacity": 40, "held_out": 3, "held_out_steps": 30, **changes})
+    return SequenceDataModule(
+        **{
+            **settings,
+            "sequence_length": 6,
+            "capacity": 40,
+            "num_val_sequences": 3,
+            "val_sequence_length": 30,
+            **changes,
+        }
+    )
 
 
-def explorer(data: SequenceData, **changes: Any) -> ActiveDynamics:
+def explorer(data: SequenceDataModule, **changes: Any) -> ActiveDynamics:
     """Plans three steps ahead."""
     planner = CEM(horizon=3, candidates=16, iterations=2, elites=4)
     box = OutsideBox([-2.0, -2.0], [2.0, 2.0])
     return ActiveDynamics(
-        data.spaces, ObservedModel(Bumps()), **{"exploration": Planned(planner, [InformationGain(), box]), **changes}
+        data.spaces,
+        FullyObservedModel(Bumps()),
+        **{"exploration": PlannedExploration(planner, [InformationGain(), box]), **changes},
     )

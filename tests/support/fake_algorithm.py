@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from torch.optim import SGD, Optimizer
 from torch.utils.data import DataLoader
 
-from datamodules.base import EnvironmentData
-from datamodules.core.errors import UsageError
-from datamodules.core.types import Spaces
+from datamodules.base import EnvDataModule
+from datamodules.core.errors import ConfigurationError
+from datamodules.core.types import SpaceSpec
 from modules.base.algorithm import Algorithm
 
 
@@ -25,26 +25,26 @@ class Torso(nn.Module):
 class Walker(Algorithm):
     def __init__(
         self,
-        spaces: Spaces,
+        spaces: SpaceSpec,
         learning_rate: float = 1e-3,
-        passes: int = 1,
-        value_clip: float | None = None,
+        update_epochs: int = 1,
+        value_clip_range: float | None = None,
         network: Callable[[tuple[int, ...]], nn.Module] = Torso,
     ):
         super().__init__(spaces)
-        if passes == 13:
+        if update_epochs == 13:
             raise RuntimeError("a real bug")
-        if passes < 1:
-            raise ValueError(f"model.passes is {passes}; it must be at least 1.")
+        if update_epochs < 1:
+            raise ValueError(f"model.update_epochs is {update_epochs}; it must be at least 1.")
         self.save_hyperparameters()
-        self.learning_rate, self.passes = learning_rate, passes
+        self.learning_rate, self.update_epochs = learning_rate, update_epochs
         self.network = network(spaces["obs_shape"])
 
     def configure_optimizers(self) -> Any:
         return SGD(self.parameters(), lr=self.learning_rate)
 
     def on_fit_start(self) -> None:
-        if self.passes == 14:
+        if self.update_epochs == 14:
             raise RuntimeError("a bug on the way")
 
     def optimizers_(self) -> list[Optimizer]:
@@ -69,8 +69,8 @@ class Runner(Walker):
     pass
 
 
-class Field(EnvironmentData):
-    total_env_steps, steps_per_iteration = 3, 1
+class Field(EnvDataModule):
+    total_env_steps, steps_per_iteration, _eval_envs = 3, 1, None
 
     def __init__(self, env: str, num_envs: int = 4, backend: Literal["auto", "sync"] = "auto"):
         LightningDataModule.__init__(self)
@@ -78,16 +78,16 @@ class Field(EnvironmentData):
             try:
                 raise LookupError("inside")
             except LookupError as error:
-                raise UsageError(f"data.num_envs is {num_envs}; it must be at least 1.") from error
-        self.spaces = Spaces(
+                raise ConfigurationError(f"data.num_envs is {num_envs}; it must be at least 1.") from error
+        self.spaces = SpaceSpec(
             obs_shape=(9,) if env == "Wide-v0" else (4,),
             obs_dtype="float32",
-            action_kind="discrete",
+            action_type="discrete",
             action_sizes=[2],
             action_low=[],
             action_high=[],
             action_start=[0],
-            agents=1,
+            num_agents=1,
         )
 
     @property

@@ -9,11 +9,12 @@ import time
 SCRIPT = """
 import itertools
 import torch
-from datamodules.vector import make_envs
+from datamodules.vector.make_env import make_vector_env
 
 if __name__ == "__main__":
     kwargs = dict(call="{call}", seconds=120)
-    envs = make_envs("tests.support.counting_env.Hanging", 4, backend="{backend}", env_kwargs=kwargs, num_workers=2)
+    hanging = "tests.support.counting_env.Hanging"
+    envs = make_vector_env(hanging, 4, backend="{backend}", env_kwargs=kwargs, num_workers=2)
     envs.reset(0)
     for count in itertools.count():
         if count == 1:

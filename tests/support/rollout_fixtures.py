@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from datamodules.core.types import Rollout, Scalars
+from datamodules.core.types import MetricVector, Rollout
 
 
 class Writer:
@@ -45,7 +45,7 @@ class Writer:
         terminated, truncated, invalid = (self.rows([float(t in ends) for t in times]) > 0 for ends in flags)
         finals = [t for t in times if t in self.truncated and t not in self.terminated]
         final_obs = torch.stack([self.obs(1000 + t) for t in finals]) if finals else self.obs(0).unsqueeze(0)
-        final_index = [t - times[0] for t in finals] or [-1]
+        final_step = [t - times[0] for t in finals] or [-1]
         rollout = Rollout(
             obs=torch.stack([self.obs(t) for t in [*times, self.t]]),
             action=self.rows([float(t % 3) for t in times]).long(),
@@ -53,17 +53,17 @@ class Writer:
             terminated=terminated,
             truncated=truncated,
             valid=~invalid,
-            reset=self.rows([float(self.begins(t)) for t in times]) > 0,
+            episode_start=self.rows([float(self.begins(t)) for t in times]) > 0,
             final_obs=final_obs,
-            final_index=self.rows([float(index) for index in final_index]).long(),
+            final_step=self.rows([float(index) for index in final_step]).long(),
             state={},
             extras={
                 "option": self.rows([float(t) for t in times]),
                 "action_mask": torch.stack([self.masks(t)["action_mask"] for t in times]),
             },
-            episodes=Scalars(("count",), torch.zeros(1)),
+            episodes=MetricVector(("count",), torch.zeros(1)),
             env_steps=int((~invalid).sum()),
-            phantoms=bool(self.invalid),
+            has_autoreset_steps=bool(self.invalid),
         )
         return rollout, self.masks(self.t)
 

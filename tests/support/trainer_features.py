@@ -1,6 +1,6 @@
-"""Lightning's callbacks and loggers, each tried in short runs; `python -m tests.support.trainer_features` writes the table.
+"""Try Lightning's callbacks and loggers in short runs.
 
-The table is docs/trainer_features.md.
+`python -m tests.support.trainer_features` writes the table. The table is docs/trainer_features.md.
 """
 
 import json
@@ -22,9 +22,9 @@ from app.__main__ import main
 TABLE = Path(__file__).resolve().parents[2] / "docs" / "trainer_features.md"
 CALLBACKS, LOGGERS = "lightning.pytorch.callbacks", "lightning.pytorch.loggers"
 RUNS = {
-    "ppo_cartpole": "num_envs=4 horizon=16 total_env_steps=256",
-    "dqn_cartpole": "horizon=16 batch_size=16 replay_ratio=1 capacity=400 learning_starts=16 total_env_steps=64",
-    "sac_pendulum": "horizon=4 batch_size=16 replay_ratio=1 capacity=400 learning_starts=16 total_env_steps=64",
+    "ppo_cartpole": "num_envs=4 rollout_length=16 total_env_steps=256",
+    "dqn_cartpole": "train_freq=16 batch_size=16 replay_ratio=1 capacity=400 learning_starts=16 total_env_steps=64",
+    "sac_pendulum": "train_freq=4 batch_size=16 replay_ratio=1 capacity=400 learning_starts=16 total_env_steps=64",
 }
 """Configs, and settings of their data that make runs of four iterations of them."""
 
@@ -150,7 +150,7 @@ def tried(feature: str, config: str) -> Tried:
 def words(feature: str, config: str) -> list[str]:
     """The command line of a short run."""
     logger = feature if feature in KEEPING else "CSVLogger"
-    callbacks = [{"class_path": "callbacks.run_control.checkpoint.Checkpoint"}]
+    callbacks = [{"class_path": "callbacks.RunCheckpoint"}]
     if feature not in KEEPING:
         arguments = WORKING[feature][0] if feature in WORKING else REFUSED[feature]
         callbacks.append({"class_path": f"{CALLBACKS}.{feature}", "init_args": arguments})

@@ -1,1 +1,1 @@
-"""Read and write files: paths as users write them, tensors with checksums, printable text."""
+"""Expand paths, read and write tensor files with checksums, and make text printable."""

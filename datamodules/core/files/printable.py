@@ -1,10 +1,10 @@
-"""Text of other people's files, made safe for a terminal."""
+"""Make text from untrusted files safe to print on a terminal."""
 
 
 def printable(text: str) -> str:
-    """Remove characters that a terminal acts on (escapes, controls, direction marks); line ends and spaces stay.
+    """Remove characters that control a terminal (escapes, controls, direction marks); keep line ends and spaces.
 
-    An event file, a checkpoint or the name of a folder could else recolour, rename or overwrite what a terminal shows.
+    Otherwise an event file, a checkpoint or a folder name could recolour, rename or overwrite the terminal.
     """
     if text.isprintable():
         return text
@@ -13,5 +13,5 @@ def printable(text: str) -> str:
 
 
 def printable_line(text: str) -> str:
-    """Return what `printable` leaves, on one line and with single spaces."""
+    """Return the `printable` text on one line with single spaces."""
     return " ".join(printable(text).split())

@@ -1,4 +1,4 @@
-"""Dynamical systems to explore: a vector field, pushed by the action, seen through an observation model."""
+"""DynamicalSystemEnv: a controlled vector field with an observation model, for learning its dynamics."""
 
 import math
 from itertools import pairwise
@@ -7,52 +7,52 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from datamodules.core.errors import UsageError
-from datamodules.core.types import Spaces, State
+from datamodules.core.errors import ConfigurationError
+from datamodules.core.types import SpaceSpec, State
 from datamodules.envs.dynamical_systems.vector_fields import SYSTEMS, Constants
 
-FEW = 6.0
-"""Rate of counts up to which their distribution function is summed; above it, the quantile is expanded."""
+POISSON_SUM_MAX_RATE = 6.0
+"""Largest Poisson rate for which the distribution function is summed; above it, the quantile is expanded."""
 
-TERMS = 24
-"""Of that sum: at a rate of `FEW` a larger count is rarer than the smallest uniform above 0."""
+POISSON_SUM_TERMS = 24
+"""Terms of that sum: at `POISSON_SUM_MAX_RATE` a larger count is less likely than the smallest positive uniform."""
 
 SMALLEST_UNIFORM = 2.0**-25
-"""Stands for a uniform of zero, whose normal would be infinite."""
+"""Replaces a uniform of zero, for which the normal quantile is infinite."""
 
-REACH = 4.0
-"""Width, in boxes, of what a state cannot leave."""
+STATE_LIMIT = 4.0
+"""Bound of the states, relative to the box of interest."""
 
 HIDDEN = 32
 """Units of the `mlp` observation."""
 
 
-class Dynamical:
-    """A system of `datamodules.envs.dynamical_systems.vector_fields` as a `TensorEnv`; it pays nothing and never terminates.
+class DynamicalSystemEnv:
+    """Dynamical system as a `TorchFuncEnv`; rewards are zero and episodes never terminate (fields: `vector_fields`).
 
     x_{t+1} = x_t + int_0^dt (f(x) + B u) + process_noise sqrt(dt) e,   y_t = h(x_t) + noise
 
-    The integral is by Runge-Kutta's fourth-order method in `substeps`, the action u held. An action has one part for
-    each axis that can be pushed (B is made of columns of the identity), bounded by the system's control. States are
-    float32 and stay within a box four times as wide.
+    The integral uses the fourth-order Runge-Kutta method with `substeps`, the action u held constant. An action has one
+    part for each controlled axis (B consists of columns of the identity), bounded by the system's control. States are
+    float32 and stay within a box four times as wide as the box of interest.
 
     Args:
         system: a name in `SYSTEMS`.
-        dt: seconds a step; None takes the system's.
-        process_noise: standard deviation gained in a second.
-        substeps: of the integration, a step.
+        dt: seconds per step; None uses the system's.
+        process_noise: standard deviation after one second.
+        substeps: integration steps per step.
         observation: identity (y is x), linear (C x, C from N(0, 1/D)), mlp (a random network of 32 tanh units).
-        observation_dim: Dy; identity needs none.
+        observation_dim: Dy; not used by identity.
         noise: gaussian, or poisson counts at rate `count` exp(0.6 h(x)).
         observation_noise: standard deviation of the gaussian noise.
-        count: expected count where h(x) is 0.
-        length: steps of an episode, truncated then; None never ends it.
-        seed: of the observation model and of random fields.
+        count: expected count if h(x) is 0.
+        length: steps after which an episode is truncated; None never truncates.
+        seed: seed of the observation model and of random fields.
 
-    Raises: UsageError if an argument is out of range.
+    Raises: ConfigurationError if an argument is out of range.
     """
 
-    episode_keys = ()
+    episode_stat_keys = ()
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Dynamical:
         seed: int = 0,
     ):
         if system not in SYSTEMS:
-            raise UsageError(f"There is no dynamical system {system!r}; choose one of {', '.join(SYSTEMS)}.")
+            raise ConfigurationError(f"There is no dynamical system {system!r}; choose one of {', '.join(SYSTEMS)}.")
         found = SYSTEMS[system]
         self.low, self.high = torch.tensor(found.low), torch.tensor(found.high)
         self.dimensions = len(found.low)
@@ -77,10 +77,12 @@ class Dynamical:
         shown = self.dimensions if observation == "identity" else observation_dim
         _check(self.dt, process_noise, substeps, observation, shown, self.dimensions, noise, observation_noise, count)
         if length is not None and length < 1:
-            raise UsageError(f"The system's length is {length}; it must be at least 1 step, or null for no end.")
+            raise ConfigurationError(
+                f"The system's length is {length}; it must be at least 1 step, or null for no end."
+            )
         self.field, self.process_noise, self.substeps = found.make(seed), process_noise, substeps
         self.observation_noise, self.count, self.poisson = observation_noise, count, noise == "poisson"
-        self.length = self.shortest_truncation = length
+        self.length = self.min_truncation_step = length
         self.axes = [axis for axis, bound in enumerate(found.control) if bound > 0]
         self.shown = int(shown or 0)
         self._layers = Constants(*_observation_model(observation, self.dimensions, self.shown, seed))
@@ -88,22 +90,22 @@ class Dynamical:
         self._limits = self._corners([found.control[axis] for axis in self.axes])
 
     def _corners(self, bounds: list[float]) -> Constants:
-        """Declare the spaces; the box of interest, what no state leaves, and the largest action."""
-        self.spaces = Spaces(
+        """Set the spaces; return the box of interest, the bounds of the state, and the largest action."""
+        self.spaces = SpaceSpec(
             obs_shape=(self.shown,),
             obs_dtype="float32",
-            action_kind="continuous",
+            action_type="continuous",
             action_sizes=[],
             action_low=[-bound for bound in bounds],
             action_high=bounds,
             action_start=[],
-            agents=1,
+            num_agents=1,
         )
-        centre, reach = (self.low + self.high) / 2, REACH * (self.high - self.low) / 2
+        centre, reach = (self.low + self.high) / 2, STATE_LIMIT * (self.high - self.low) / 2
         return Constants(self.low, self.high, centre - reach, centre + reach, torch.tensor(bounds))
 
     def initial(self, noise: Tensor) -> State:
-        """First states, uniform in the box."""
+        """Return initial states, uniform in the box."""
         low, high, *_ = self._limits.on(noise.device)
         x = torch.lerp(low, high, noise[:, : self.dimensions])
         return {"x": x, "draw": noise[:, self.dimensions :], "age": torch.zeros_like(noise[:, 0], dtype=torch.int64)}
@@ -123,18 +125,18 @@ class Dynamical:
         return following, torch.zeros_like(x[:, 0]), terminated, truncated
 
     def observation(self, state: State) -> Tensor:
-        """What is seen of a state, noise included."""
+        """Return the observation of a state, with noise."""
         mean, draw = self.mean(state), state["draw"]
         if self.poisson:
             return poisson(mean, draw)
         return torch.add(mean, normal(draw), alpha=self.observation_noise) if self.observation_noise else mean
 
     def info(self, state: State) -> dict[str, Tensor]:
-        """Nothing to report."""
+        """Return an empty info."""
         return {}
 
     def control(self, action: Tensor) -> Tensor:
-        """B u, `[..., D]`, of actions `[..., axes]`."""
+        """Return B u, `[..., D]`, for actions `[..., axes]`."""
         *_, bound = self._limits.on(action.device)
         clipped = action.clamp(-bound, bound)
         parts = dict(zip(self.axes, clipped.unbind(-1), strict=True))
@@ -142,18 +144,18 @@ class Dynamical:
         return torch.stack([parts.get(axis, nothing) for axis in range(self.dimensions)], -1)
 
     def latent(self, state: State) -> Tensor:
-        """The true state x, `[B, D]`."""
+        """Return the true state x, `[B, D]`."""
         return state["x"]
 
     def mean(self, state: State) -> Tensor:
-        """The observation that is to be expected, `[B, Dy]`."""
+        """Return the expected observation, `[B, Dy]`."""
         shown = state["x"]
         for index, weight in enumerate(self._layers.on(shown.device)):
             shown = (shown if index == 0 else shown.tanh()) @ weight
         return self.count * torch.exp(0.6 * shown) if self.poisson else shown
 
     def grid(self, points: int = 30) -> Tensor:
-        """States that cover the box, `[points^D, D]`; a third of the points an axis in three dimensions."""
+        """Return states that cover the box, `[points^D, D]`; a third of the points per axis in three dimensions."""
         points = points if self.dimensions < 3 else points // 3
         axes = [torch.linspace(float(a), float(b), points) for a, b in zip(self.low, self.high, strict=True)]
         return torch.cartesian_prod(*axes)
@@ -167,33 +169,33 @@ class Dynamical:
 
 
 def normal(uniform: Tensor) -> Tensor:
-    """Standard normal draws from uniforms in [0, 1)."""
+    """Return standard normal draws from uniforms in [0, 1)."""
     return math.sqrt(2) * torch.erfinv(2 * uniform.clamp(SMALLEST_UNIFORM, 1 - SMALLEST_UNIFORM) - 1)
 
 
 def poisson(rate: Tensor, uniform: Tensor) -> Tensor:
-    """Counts at rates `[...]` from uniforms `[...]`: the smallest count whose distribution function reaches them.
+    """Return counts at rates `[...]` from uniforms `[...]`: the smallest count whose CDF reaches them.
 
-    Exact, but for the dtype's rounding, up to a rate of `FEW`. Above, at most one count in a thousand is one off, ever
-    fewer as the rate grows; there is no largest count.
+    Exact, except for rounding, up to a rate of `POISSON_SUM_MAX_RATE`. Above, at most one count in a thousand is off by
+    one, fewer at larger rates; counts are unbounded.
     """
-    return torch.where(rate <= FEW, _summed(rate, uniform), _expanded(rate, uniform))
+    return torch.where(rate <= POISSON_SUM_MAX_RATE, _poisson_by_sum(rate, uniform), _by_expansion(rate, uniform))
 
 
-def _summed(rate: Tensor, uniform: Tensor) -> Tensor:
-    """Counts at small rates. What rounding keeps the sum from reaching counts as the largest that it tells apart."""
-    rate = rate.clamp(torch.finfo(rate.dtype).tiny, FEW)
-    count = torch.arange(TERMS, device=rate.device, dtype=rate.dtype).view(-1, *[1] * rate.dim())
+def _poisson_by_sum(rate: Tensor, uniform: Tensor) -> Tensor:
+    """Return counts at small rates; uniforms above the rounded sum give the largest distinguishable count."""
+    rate = rate.clamp(torch.finfo(rate.dtype).tiny, POISSON_SUM_MAX_RATE)
+    count = torch.arange(POISSON_SUM_TERMS, device=rate.device, dtype=rate.dtype).view(-1, *[1] * rate.dim())
     reached = torch.exp(count * rate.log() - rate - torch.lgamma(count + 1)).cumsum(0)
     return (reached < torch.minimum(uniform, reached[-1])).sum(0, dtype=rate.dtype)
 
 
-def _expanded(rate: Tensor, uniform: Tensor) -> Tensor:
-    """Counts at large rates, by the expansion of the quantile around the normal one.
+def _by_expansion(rate: Tensor, uniform: Tensor) -> Tensor:
+    """Return counts at large rates, by the expansion of the quantile around the normal quantile.
 
     Source: Giles 2016, "Algorithm 955: approximation of the inverse Poisson cumulative distribution function".
     """
-    rate = rate.clamp(min=FEW)
+    rate = rate.clamp(min=POISSON_SUM_MAX_RATE)
     w, root = normal(uniform), rate.sqrt()
     square = w.square()
     first = w * (1 + square / 2) / (36 * root)
@@ -202,7 +204,7 @@ def _expanded(rate: Tensor, uniform: Tensor) -> Tensor:
 
 
 def _observation_model(kind: str, dimensions: int, shown: int, seed: int) -> list[Tensor]:
-    """Weights of the layers, with tanh in between; none for the identity."""
+    """Return the weights of the layers, with tanh in between; none for the identity."""
     generator = torch.Generator().manual_seed(seed)
     widths = {"identity": [], "linear": [dimensions, shown], "mlp": [dimensions, HIDDEN, shown]}[kind]
     return [torch.randn(a, b, generator=generator) / math.sqrt(a) for a, b in pairwise(widths)]
@@ -219,15 +221,15 @@ def _check(
     std: float,
     count: float,
 ) -> None:
-    """Raises: UsageError for the first argument that is out of range."""
+    """Raise ConfigurationError for the first argument that is out of range."""
     if kind not in ("identity", "linear", "mlp"):
-        raise UsageError(f"There is no observation {kind!r} of a system; choose identity, linear or mlp.")
+        raise ConfigurationError(f"There is no observation {kind!r} of a system; choose identity, linear or mlp.")
     if noise not in ("gaussian", "poisson"):
-        raise UsageError(f"There is no observation noise {noise!r}; choose gaussian or poisson.")
+        raise ConfigurationError(f"There is no observation noise {noise!r}; choose gaussian or poisson.")
     if shown is None or shown < least:
-        raise UsageError(f"observation_dim is {shown}; a system of {least} dimensions needs at least as many.")
+        raise ConfigurationError(f"observation_dim is {shown}; a system of {least} dimensions needs at least as many.")
     if dt <= 0 or substeps < 1 or min(process, std) < 0 or count <= 0:
-        raise UsageError(
+        raise ConfigurationError(
             f"A system cannot have dt {dt}, substeps {substeps}, process_noise {process}, observation_noise {std} and"
             f" count {count}: dt and count must be positive, substeps at least 1, noises at least 0."
         )

@@ -1,6 +1,6 @@
-"""Vector fields that dynamical systems are made of: dx/dt = f(x), in the plane unless said otherwise.
+"""Vector fields of dynamical systems: dx/dt = f(x), two-dimensional unless stated otherwise.
 
-A field is batched and pure, `[..., D]` to `[..., D]`. To add one: its function, and a line in `SYSTEMS`.
+A field is batched and pure, `[..., D]` to `[..., D]`. To add one, write its function and an entry in `SYSTEMS`.
 """
 
 import math
@@ -13,16 +13,16 @@ from torch import Tensor
 Field = Callable[[Tensor], Tensor]
 
 FOURIER_FEATURES = 128
-"""Cosines that a random field is the sum of."""
+"""Number of cosines in a random field."""
 
 
 class System(NamedTuple):
-    """A field, where it is worth knowing, and how it is pushed.
+    """Vector field with its region of interest and its control.
 
-    make: the field, from a seed that matters to random ones only.
-    low, high: corners of the box of interest, `D` each; episodes begin in it.
-    control: largest input along each axis, in units of the field; 0 where none acts.
-    dt: seconds a step.
+    make: creates the field, from a seed that only random fields use.
+    low, high: corners of the box of interest, `D` each; episodes start in it.
+    control: largest input along each axis, in units of the field; 0 for axes without input.
+    dt: seconds per step.
     """
 
     make: Callable[[int], Field]
@@ -33,45 +33,45 @@ class System(NamedTuple):
 
 
 class Constants:
-    """Tensors that are copied to a device once, so that a captured step finds them there."""
+    """Tensors that are copied to a device once, so that their addresses are fixed for a CUDA graph."""
 
     def __init__(self, *tensors: Tensor):
         self._copies = {torch.device("cpu"): tensors}
 
     def on(self, device: torch.device) -> tuple[Tensor, ...]:
-        """The tensors on a device."""
+        """Return the tensors on a device."""
         if device not in self._copies:
             self._copies[device] = tuple(tensor.to(device) for tensor in self._copies[torch.device("cpu")])
         return self._copies[device]
 
 
 def duffing(x: Tensor) -> Tensor:
-    """Two wells and friction: x'' = x - x^3 - 0.3 x'. Source: Guckenheimer and Holmes 1983, section 2.2."""
+    """Return the Duffing field: x'' = x - x^3 - 0.3 x'. Source: Guckenheimer and Holmes 1983, section 2.2."""
     position, velocity = x.unbind(-1)
     return torch.stack([velocity, position - position**3 - 0.3 * velocity], -1)
 
 
 def van_der_pol(x: Tensor) -> Tensor:
-    """A relaxation oscillator: x'' = (1 - x^2) x' - x. Source: van der Pol 1926, doi:10.1080/14786442608564127."""
+    """Return the Van der Pol field: x'' = (1 - x^2) x' - x. Source: van der Pol 1926, doi:10.1080/14786442608564127."""
     position, velocity = x.unbind(-1)
     return torch.stack([velocity, (1 - position.square()) * velocity - position], -1)
 
 
 def double_well(x: Tensor) -> Tensor:
-    """Down the gradient of a potential with minima at (-1, 0) and (1, 0): (x - x^3, -y)."""
+    """Return the negative gradient of a potential with minima at (-1, 0) and (1, 0): (x - x^3, -y)."""
     first, second = x.unbind(-1)
     return torch.stack([first - first**3, -second], -1)
 
 
 def limit_cycle(x: Tensor) -> Tensor:
-    """Round the unit circle once in 2 pi, which attracts: r' = r (1 - r^2). The Hopf normal form."""
+    """Return a field with the unit circle as limit cycle, period 2 pi: r' = r (1 - r^2). The Hopf normal form."""
     first, second = x.unbind(-1)
     grow = 1 - x.square().sum(-1)
     return torch.stack([first * grow - second, second * grow + first], -1)
 
 
 def double_limit_cycle(x: Tensor) -> Tensor:
-    """An attracting unit circle, and a sense of rotation that turns round at twice its radius: r' = r (1 - r)."""
+    """Return an attracting unit circle whose rotation reverses at twice its radius: r' = r (1 - r)."""
     first, second = x.unbind(-1)
     radius = x.norm(dim=-1)
     grow, turn = 1 - radius, 2 - radius
@@ -79,13 +79,13 @@ def double_limit_cycle(x: Tensor) -> Tensor:
 
 
 def ring_attractor(x: Tensor) -> Tensor:
-    """Every point of the unit circle is at rest and attracts along its radius: r' = 2 (1 - r)."""
+    """Return a field whose unit circle consists of fixed points that attract along the radius: r' = 2 (1 - r)."""
     radius = x.norm(dim=-1, keepdim=True).clamp(min=1e-3)
     return 2 * (1 - radius) * x / radius
 
 
 def snowman(x: Tensor) -> Tensor:
-    """Two limit cycles one above the other, of radius 1 and 0.6, that turn against each other and blend in between."""
+    """Return two limit cycles, one above the other, of radius 1 and 0.6, counter-rotating and blended in between."""
     first, second = x.unbind(-1)
     below = limit_cycle(torch.stack([first, second + 0.8], -1))
     above = limit_cycle(torch.stack([-first, second - 0.8], -1) / 0.6) * 0.6
@@ -94,14 +94,14 @@ def snowman(x: Tensor) -> Tensor:
 
 
 def lorenz(x: Tensor) -> Tensor:
-    """Chaos in three dimensions, a tenth of the usual size. Source: Lorenz 1963, eq. 25-27: sigma 10, rho 28, b 8/3."""
+    """Return the Lorenz field at a tenth of its scale. Source: Lorenz 1963, eq. 25-27: sigma 10, rho 28, b 8/3."""
     first, second, third = x.unbind(-1)
     rates = (10 * (second - first), first * (28 - 10 * third) - second, 10 * first * second - 8 / 3 * third)
     return torch.stack(rates, -1)
 
 
 def multi_attractor(seed: int) -> Field:
-    """A smooth random field with many points of rest, held together by an inward pull.
+    """Return a smooth random field with several fixed points, bounded by an inward pull.
 
     Each component is a draw of a Gaussian process with kernel exp(-|d|^2 / (2 0.5^2)), by random Fourier features.
 
@@ -132,4 +132,4 @@ SYSTEMS: dict[str, System] = {
     "multi_attractor": System(multi_attractor, (-2.0, -2.0), (2.0, 2.0), (1.0, 1.0)),
     "lorenz": System(lambda _: lorenz, (-2.5, -3.0, 0.0), (2.5, 3.0, 5.0), (2.0, 2.0, 2.0), dt=0.01),
 }
-"""Systems by name. Van der Pol's is pushed along its velocity only: pushed along its position it runs away."""
+"""Systems by name. Van der Pol's control acts on its velocity only; control of its position makes it diverge."""

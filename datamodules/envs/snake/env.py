@@ -1,12 +1,11 @@
-"""Snake on a square board: eat, grow, touch neither a wall nor yourself.
+"""Snake on a square board: eat food, grow, and avoid the walls and the own body.
 
-How the state makes a step cheap. Cells count row by row; beyond them come one place that is the wall, where every move
-out of the board leads, and one that is nowhere, for the food that finds no free cell. A body cell holds
-`4 * expiry + exit`: when it becomes free, on a clock of its own row, and the direction in which the head left it. The
-clock stands still on a step that eats, and that is how the snake grows; so no step passes over the board to age it,
-and the tail follows the exits. Time counts in quarters of a clock tick, the unit of the cells: a cell is occupied
-exactly if it holds at least `now`. The wall and the head hold `WALL`, which never expires; the head's cell learns its
-expiry and exit when the head leaves it.
+The state makes a step cheap. Cells are numbered row by row; two more places are the wall, to which every move out of
+the board leads, and a place for the food if no cell is free. A body cell holds `4 * expiry + exit`: the time when it
+becomes free, on a clock per row, and the direction in which the head left it. The clock stops on a step that eats,
+which is how the snake grows; so no step passes over the whole board, and the tail follows the exits. Time is counted in
+quarters of a clock tick, the unit of the cells: a cell is occupied exactly if it holds at least `now`. The wall and the
+head hold `WALL`, which never expires; the head's cell gets its expiry and exit when the head leaves it.
 """
 
 from typing import Literal
@@ -14,85 +13,85 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from datamodules.core.errors import UsageError
-from datamodules.core.types import Spaces, State
+from datamodules.core.errors import ConfigurationError
+from datamodules.core.types import SpaceSpec, State
 from datamodules.envs.snake.observations import (
     RIGHT,
     WALL,
-    Tables,
+    BoardTables,
     ansi,
     features,
     grid,
-    patience,
     planes,
     rgb_array,
+    starvation_limit,
     tables,
 )
-from datamodules.envs.snake.rewards import amounts, reward
+from datamodules.envs.snake.rewards import resolve_reward_table, reward
 
 LONGEST_EPISODE = 2**29 - 2**16
 
 
 def check_arguments(dim: int, start_length: int, near: int, observation: str, starvation: str | int) -> None:
-    """Raise a UsageError of one sentence for the first argument that is out of range."""
+    """Raise ConfigurationError for the first argument that is out of range."""
     if near < 0 or dim <= 2 * near + 1:
-        raise UsageError(
+        raise ConfigurationError(
             f"Snake's head cannot start {near} cells from the border of a board of dim {dim}; "
             f"choose distance_to_border from 0 to {max((dim - 2) // 2, 0)}, and dim at least 2."
         )
     if not 1 <= start_length <= near + 1:
-        raise UsageError(
+        raise ConfigurationError(
             f"Snake of start_length {start_length} does not fit between its first head and the border; "
             f"choose start_length from 1 to distance_to_border + 1 = {near + 1}."
         )
     if observation not in ("planes", "grid", "features"):
-        raise UsageError(f"Snake has no observation {observation!r}; choose planes, grid or features.")
+        raise ConfigurationError(f"Snake has no observation {observation!r}; choose planes, grid or features.")
     if isinstance(starvation, bool) or (starvation not in ("length", "board") and not isinstance(starvation, int)):
-        raise UsageError(f"Snake has no starvation {starvation!r}; choose length, board or a number of steps.")
-    if patience(starvation, dim, 1) < 1:
-        raise UsageError(f"Snake's starvation is {starvation} steps; choose at least 1.")
-    if dim**2 * patience(starvation, dim, dim**2) >= LONGEST_EPISODE:
-        raise UsageError(
+        raise ConfigurationError(f"Snake has no starvation {starvation!r}; choose length, board or a number of steps.")
+    if starvation_limit(starvation, dim, 1) < 1:
+        raise ConfigurationError(f"Snake's starvation is {starvation} steps; choose at least 1.")
+    if dim**2 * starvation_limit(starvation, dim, dim**2) >= LONGEST_EPISODE:
+        raise ConfigurationError(
             f"Snake with dim {dim} and starvation {starvation!r} allows episodes of more than {LONGEST_EPISODE} steps, "
             "the most its clock counts; choose a smaller dim or starvation."
         )
 
 
 class Snake:
-    """Snake as a `TensorEnv`: every row a game of its own.
+    """Snake as a `TorchFuncEnv`; every row is a separate game.
 
-    Actions: 0 up, 1 right, 2 down, 3 left; turning back on itself is replaced by going straight on. With
-    `relative_actions`: 0 left, 1 straight on, 2 right of the current direction. The snake starts heading right, its
-    head uniform in `range(distance_to_border, dim - 1 - distance_to_border)` on both axes, its body to the left. One
-    food lies on a uniformly drawn free cell. Eating it adds a cell at the tail and draws the next. Hitting a wall or
-    the body ends the episode (terminated), as does filling the board; the tail's cell counts as body although the tail
-    would leave it. A snake that dies stays where it is, and steps after an end move nothing.
+    Actions: 0 up, 1 right, 2 down, 3 left; reversing is replaced by going straight on. With `relative_actions`: 0 left,
+    1 straight on, 2 right of the current direction. The snake starts heading right, its head uniform in
+    `range(distance_to_border, dim - 1 - distance_to_border)` on both axes, its body to the left. One food is on a
+    uniformly drawn free cell. Eating it adds a cell at the tail and draws the next. Hitting a wall or the body
+    terminates the episode, as does filling the board; the tail's cell counts as body although the tail would leave it.
+    A snake that dies stays in place, and steps after an episode's end change nothing.
 
-    Observations: `planes` `[3, dim, dim]` in bytes, 255 for one, so that a network wants `scale: 1/255` (head; body,
-    each cell by the share of the length after which it becomes free; food); float32 `grid` `[dim * dim]` (0 free,
-    1 body, 2 head, 3 food) or `features` `[19]`: direction one-hot, blocked neighbours and side of the food (4 flags
+    Observations: `planes` `[3, dim, dim]` in bytes, 255 for one, so that a network needs `scale: 1/255` (head; body,
+    each cell by the fraction of the length after which it becomes free; food); float32 `grid` `[dim * dim]` (0 free, 1
+    body, 2 head, 3 food) or `features` `[19]`: direction one-hot, blocked neighbours and side of the food (4 flags
     each: up, right, down, left), food minus head x and y over dim, length over dim^2, then x and y over dim of head and
     tail.
 
     Args:
         dim: cells along one side.
-        start_length: cells of the snake at the start, head included.
-        distance_to_border: fewest cells between the first head and the left or upper border.
-        rewards: a table by name (`plain`: food 1, death -1; `classic`, `shaped` and `engine`: see
-            `datamodules.envs.snake.rewards`) or amounts by term; what is missing costs nothing. `food` and `death` on
-            those steps, `step` on every step, `survive` on all but the fatal one; on steps survived also `closer` or
-            `farther` (distance to the food that lay there before the step, so eating is closer), `length` (times the
-            cells of the snake), `danger` (if three or more neighbours are blocked), `near` (over the steps to that
-            food, unless eaten) and `inside` (times the logistic function of the cells between head and border).
-        starvation: when an episode is truncated: "length", after 100 + 10 * length steps without food; a number, after
-            so many; "board", 2 * dim^2 steps after its start, whatever it ate.
+        start_length: initial length of the snake in cells, head included.
+        distance_to_border: fewest cells between the initial head and the left or upper border.
+        rewards: name of a table (`plain`: food 1, death -1; `classic`, `shaped` and `engine`: see
+            `datamodules.envs.snake.rewards`) or amounts by term; missing terms are 0. `food` and `death` on those
+            steps, `step` on every step, `survive` on all but the fatal one; on steps survived also `closer` or
+            `farther` (distance to the food before the step, so that eating is closer), `length` (times the cells of the
+            snake), `danger` (if three or more neighbours are blocked), `near` (divided by the steps to that food,
+            unless eaten) and `inside` (times the logistic function of the cells between head and border).
+        starvation: truncation of an episode: "length", after 100 + 10 * length steps without food; a number, after that
+            many; "board", 2 * dim^2 steps after its start, whatever was eaten.
 
     Raises:
-        UsageError: if an argument is out of range.
+        ConfigurationError: if an argument is out of range.
     """
 
     noise_size = 3
-    episode_keys = ("food", "snake_length")
+    episode_stat_keys = ("food", "snake_length")
 
     def __init__(
         self,
@@ -107,26 +106,26 @@ class Snake:
         check_arguments(dim, start_length, distance_to_border, observation, starvation)
         self.dim, self.start_length, self.distance_to_border = dim, start_length, distance_to_border
         self.layout, self.relative_actions = observation, relative_actions
-        self.rewards = amounts(rewards)
+        self.rewards = resolve_reward_table(rewards)
         self.fixed_deadline = starvation == "board"
-        self.shortest_truncation = patience(starvation, dim, start_length)
+        self.min_truncation_step = starvation_limit(starvation, dim, start_length)
         shapes = {"planes": (3, dim, dim), "grid": (dim * dim,), "features": (19,)}
         self.obs_bounds = {"planes": (0, 255), "grid": (0.0, 3.0), "features": (-1.0, 1.0)}[observation]
-        self.spaces = Spaces(
+        self.spaces = SpaceSpec(
             obs_shape=shapes[observation],
             obs_dtype="uint8" if observation == "planes" else "float32",
-            action_kind="discrete",
+            action_type="discrete",
             action_sizes=[3 if relative_actions else 4],
             action_low=[],
             action_high=[],
             action_start=[0],
-            agents=1,
+            num_agents=1,
         )
         host = tables(dim, start_length, distance_to_border, self.rewards, starvation, relative_actions)
         self._tables = {torch.device("cpu"): host}
 
     def initial(self, noise: Tensor) -> State:
-        """First states from uniforms `[B, 3]`: head x, head y, food."""
+        """Return initial states from uniforms `[B, 3]`: head x, head y, food."""
         constants, cells, length = self._constants(noise.device), self.dim**2, self.start_length
         x, y, rank = (noise * constants.choices).long().unbind(1)
         head = torch.add(x + self.distance_to_border * (self.dim + 1), y, alpha=self.dim)
@@ -140,11 +139,11 @@ class Snake:
             "direction": torch.full_like(head, RIGHT),
             "length": torch.full_like(head, length),
             "now": torch.full_like(head, 4),
-            "deadline": torch.full_like(head, 4 * (length + self.shortest_truncation)),
+            "deadline": torch.full_like(head, 4 * (length + self.min_truncation_step)),
         }
 
     def transition(self, state: State, action: Tensor, noise: Tensor) -> tuple[State, Tensor, Tensor, Tensor]:
-        """One step for actions `[B]`; of the uniforms `[B, 3]` the last places the next food."""
+        """Step with actions `[B]`; the last of the uniforms `[B, 3]` places the next food."""
         constants, board = self._constants(action.device), state["board"]
         head, tail, length, now = (state[name] for name in ("head", "tail", "length", "now"))
         direction = constants.turn.index_select(0, torch.add(action, state["direction"], alpha=4))
@@ -172,7 +171,7 @@ class Snake:
         return after, paid, terminated, stamp >= after["deadline"]
 
     def observation(self, state: State) -> Tensor:
-        """Observation `[B, *obs_shape]` in the chosen layout."""
+        """Return the observation `[B, *obs_shape]` in the chosen layout."""
         constants = self._constants(state["board"].device)
         match self.layout:
             case "planes":
@@ -183,22 +182,22 @@ class Snake:
                 return features(state, constants)
 
     def info(self, state: State) -> dict[str, Tensor]:
-        """Food eaten and cells of the snake, `[B]` each."""
+        """Return the food eaten and the cells of the snake, `[B]` each."""
         return {"food": state["length"] - self.start_length, "snake_length": state["length"]}
 
     def render(self, state: State, row: int, mode: str) -> Tensor | str:
-        """Picture of one row: `rgb_array`, uint8 `[16 dim, 16 dim, 3]`, or `ansi`, one line of text a board row."""
+        """Render one row: `rgb_array`, uint8 `[16 dim, 16 dim, 3]`, or `ansi`, one line of text per board row."""
         alone = {name: leaf[row : row + 1].cpu() for name, leaf in state.items()}
         board = grid(alone, self._constants(torch.device("cpu"))).view(self.dim, self.dim).long()
         return ansi(board, int(alone["direction"])) if mode == "ansi" else rgb_array(board)
 
-    def _constants(self, device: torch.device) -> Tables:
+    def _constants(self, device: torch.device) -> BoardTables:
         if device not in self._tables:
             self._tables[device] = self._tables[torch.device("cpu")].to(device)
         return self._tables[device]
 
     def _marked(self, board: Tensor, head: Tensor, mark: Tensor, moved: Tensor) -> Tensor:
-        """The board after a move: the cell that the head leaves is marked, then the head's. One pass if compiled."""
+        """Return the board after a move: mark the cell that the head leaves, then the head's. One pass if compiled."""
         if torch.compiler.is_compiling():
             place = self._constants(board.device).place
             board = torch.where(place == head[:, None], mark[:, None], board)
@@ -206,7 +205,7 @@ class Snake:
         return board.scatter(1, head[:, None], mark[:, None]).scatter_(1, moved[:, None], WALL)
 
     def _next_food(self, food: Tensor, eaten: Tensor, after: State, uniform: Tensor) -> Tensor:
-        """Move the food where it was eaten. Eager on a CPU only those rows are searched, with the same result."""
+        """Move the food of rows that ate it. On a CPU, eager execution searches only those rows."""
         board, now, length = after["board"], after["now"], after["length"]
         if torch.compiler.is_compiling() or food.device.type != "cpu":
             return torch.where(eaten, self._free_cell(board, now, length, uniform), food)
@@ -217,7 +216,7 @@ class Snake:
         return food.index_copy(0, rows, self._free_cell(*few))
 
     def _free_cell(self, board: Tensor, now: Tensor, length: Tensor, uniform: Tensor) -> Tensor:
-        """Uniform free cell `[B]`: the k-th of n with k = floor(n u); the last place if none is left."""
+        """Return a uniform free cell `[B]`: the k-th of n with k = floor(n u); the last place if none is free."""
         rank = (uniform * self._constants(board.device).free.index_select(0, length)).int()
         free = (board < now.int()[:, None]).cumsum(1, dtype=torch.int32)
         return (free <= rank[:, None]).sum(1)
@@ -225,5 +224,5 @@ class Snake:
     def _next_deadline(self, deadline: Tensor, eaten: Tensor, stamp: Tensor, length: Tensor) -> Tensor:
         if self.fixed_deadline:
             return deadline
-        postponed = stamp + self._constants(deadline.device).patience.index_select(0, length)
+        postponed = stamp + self._constants(deadline.device).starvation_limit.index_select(0, length)
         return torch.where(eaten, postponed, deadline)

@@ -1,7 +1,7 @@
-"""The board of Snake: its constants, and how a state is shown to a network and to people.
+"""Tables, observations and rendering of Snake.
 
-The state is described in `datamodules.envs.snake.env`. Constants come from tables rather than divisions, so that every
-device and compiler shows the same bits.
+The state is described in `datamodules.envs.snake.env`. Constants are looked up in tables instead of computed by
+division, so that every device and compiler gives the same bits.
 """
 
 from typing import NamedTuple
@@ -18,21 +18,21 @@ CELL_PIXELS = 16
 FEATURES = 19
 
 
-class Tables(NamedTuple):
-    """Constants on one device; directions are ordered up, right, down, left, P is dim^2 + 2.
+class BoardTables(NamedTuple):
+    """Constants of a game on one device; directions are ordered up, right, down, left, P is dim^2 + 2.
 
-    onward: `[4 * P]`, the place after 4 * place + direction.   turn: `[16]`, the one after 4 * direction + action.
-    column_row: `[P, 2]` of a place.   compass: `[P, 4]`, its (-y, x, y, -x) / dim.
-    choices: `[3]`, how many columns, rows and cells for the food a start has.
-    strip: `[dim^2 + P - 1]`, a young snake in an endless row with its head at dim^2 - 1; a window is a first board.
-    edge: `[P]`, what a board holds beyond its cells.   place: `[P]`, 0, 1, 2, and so on.
-    spot: `[2 * P - 1]` bytes, 255 in the middle; a window of it is a plane that shows one place.
+    onward: `[4 * P]`, the place after 4 * place + direction.   turn: `[16]`, the direction after 4 * direction +
+    action. column_row: `[P, 2]` of a place.   compass: `[P, 4]`, its (-y, x, y, -x) / dim.
+    choices: `[3]`, number of columns, rows and cells for the food at a start.
+    strip: `[dim^2 + P - 1]`, initial snake in an endless row with its head at dim^2 - 1; a window is an initial board.
+    edge: `[P]`, content of a board beyond its cells.   place: `[P]`, 0, 1, 2, and so on.
+    one_hot_plane: `[2 * P - 1]` bytes, 255 in the middle; a window of it is a one-hot plane of one place.
     feature: `[3 * P + 4 + dim^2 + 1, 19]`, features by place of head, of tail and of food, by direction and by length,
-        which add up.   feature_start: `[5]`, the first row of each.
-    feature_least, feature_most: `[19]` and a scalar, the bounds of what adds up.
-    per_tick, free, patience, on_length: `[dim^2 + 1]`, by length: 255 / length in units of 2^-16, free cells, steps
-        without food until truncation (on the clock, in quarter ticks), the reward's length term.
-    up: scalar, what rounds such units up.   on_food, on_death, on_step, on_closer, on_farther: scalars, rewards.
+        which are summed.   feature_start: `[5]`, the first row of each.
+    feature_least, feature_most: `[19]` and a scalar, bounds of the sum.
+    per_tick, free, starvation_limit, on_length: `[dim^2 + 1]`, by length: 255 / length in units of 2^-16, free cells,
+        steps without food until truncation (in quarter ticks of the clock), length term of the reward.
+    up: scalar, rounds such units up.   on_food, on_death, on_step, on_closer, on_farther: scalars, rewards.
     on_near: `[2 * dim + 1]`, by steps to the food.   on_inside: `[P]`, by place of the head.
     """
 
@@ -44,7 +44,7 @@ class Tables(NamedTuple):
     strip: Tensor
     edge: Tensor
     place: Tensor
-    spot: Tensor
+    one_hot_plane: Tensor
     feature: Tensor
     feature_start: Tensor
     feature_least: Tensor
@@ -52,7 +52,7 @@ class Tables(NamedTuple):
     per_tick: Tensor
     up: Tensor
     free: Tensor
-    patience: Tensor
+    starvation_limit: Tensor
     on_length: Tensor
     on_food: Tensor
     on_death: Tensor
@@ -62,13 +62,13 @@ class Tables(NamedTuple):
     on_near: Tensor
     on_inside: Tensor
 
-    def to(self, device: torch.device) -> "Tables":
-        """The same constants on another device."""
-        return Tables(*(table.to(device) for table in self))
+    def to(self, device: torch.device) -> "BoardTables":
+        """Return the same constants on another device."""
+        return BoardTables(*(table.to(device) for table in self))
 
 
-def patience(starvation: str | int, dim: int, length: int) -> int:
-    """Steps until truncation for a snake of this length; "board" counts them from the episode's start."""
+def starvation_limit(starvation: str | int, dim: int, length: int) -> int:
+    """Return the steps until truncation for a snake of this length; "board" counts them from the episode's start."""
     if starvation == "length":
         return 100 + 10 * length
     return 2 * dim**2 if starvation == "board" else int(starvation)
@@ -76,15 +76,15 @@ def patience(starvation: str | int, dim: int, length: int) -> int:
 
 def tables(
     dim: int, start_length: int, near: int, rewards: dict[str, float], starvation: str | int, relative_actions: bool
-) -> Tables:
-    """Constants of a game, on the host."""
+) -> BoardTables:
+    """Compute the constants of a game, on the host."""
     with torch.device("cpu"):
         cells, starts, lengths = dim**2, dim - 1 - 2 * near, torch.arange(dim**2 + 1)
         strip, edge, spot = strips(cells, start_length)
         column_row = columns_rows(dim)
         x, y = (column_row / dim).unbind(1)
         compass = torch.stack((-y, x, y, -x), 1)
-        return Tables(
+        return BoardTables(
             onward=moves(dim),
             turn=turns(relative_actions),
             column_row=column_row,
@@ -93,7 +93,7 @@ def tables(
             strip=strip,
             edge=edge,
             place=torch.arange(cells + 2),
-            spot=spot,
+            one_hot_plane=spot,
             feature=features_by_index(dim, compass, lengths / cells),
             feature_start=torch.tensor([0, cells + 2, 2 * cells + 4, 3 * cells + 6, 3 * cells + 10]),
             feature_least=torch.tensor([-1.0] * 4 + [0.0] * 8 + [-1.0] * 7),
@@ -101,7 +101,7 @@ def tables(
             per_tick=(255 * 2**16 // lengths.clamp(min=1)).int(),
             up=torch.tensor(2**16 - 1, dtype=torch.int32),
             free=(cells - lengths).float(),
-            patience=torch.tensor([4 * patience(starvation, dim, int(length)) for length in lengths]),
+            starvation_limit=torch.tensor([4 * starvation_limit(starvation, dim, int(length)) for length in lengths]),
             on_length=lengths * rewards["length"],
             on_food=torch.tensor(rewards["food"] + rewards["step"] + rewards["survive"]),
             on_death=torch.tensor(rewards["death"] + rewards["step"]),
@@ -114,7 +114,7 @@ def tables(
 
 
 def strips(cells: int, start_length: int) -> tuple[Tensor, Tensor, Tensor]:
-    """`strip`, `edge` and `spot` of a board."""
+    """Return `strip`, `edge` and `one_hot_plane` of a board."""
     strip = torch.zeros(2 * cells + 1, dtype=torch.int32)
     strip[cells - start_length : cells - 1] = 4 * torch.arange(1, start_length) + RIGHT
     strip[cells - 1] = WALL
@@ -126,7 +126,7 @@ def strips(cells: int, start_length: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def moves(dim: int) -> Tensor:
-    """The place after each of 4 * place + direction, `[4 * P]`: from the edge, and beyond it, that is the wall."""
+    """Return the place after each of 4 * place + direction, `[4 * P]`; moves out of the board lead to the wall."""
     place = torch.full((dim + 2, dim + 2), dim**2)
     place[1:-1, 1:-1] = torch.arange(dim**2).view(dim, dim)
     inside = slice(1, -1)
@@ -135,7 +135,7 @@ def moves(dim: int) -> Tensor:
 
 
 def turns(relative_actions: bool) -> Tensor:
-    """The direction after each of 4 * direction + action, `[16]`."""
+    """Return the direction after each of 4 * direction + action, `[16]`."""
     direction, action = torch.arange(16) // 4, torch.arange(16) % 4
     if relative_actions:
         return (direction + action - 1) % 4
@@ -143,14 +143,14 @@ def turns(relative_actions: bool) -> Tensor:
 
 
 def columns_rows(dim: int) -> Tensor:
-    """Column and row of every place, `[P, 2]`; the two beyond the board lie past its last corner."""
+    """Return column and row of every place, `[P, 2]`; the two beyond the board lie past its last corner."""
     along = torch.arange(dim)
     cells = torch.stack((along.repeat(dim), along.repeat_interleave(dim)), 1)
     return torch.cat((cells, torch.full((2, 2), dim)))
 
 
 def features_by_index(dim: int, compass: Tensor, share: Tensor) -> Tensor:
-    """Rows that add up to the features: of the head, the tail, the food, the direction and the length."""
+    """Return the rows whose sum is the features: of the head, the tail, the food, the direction and the length."""
     places = len(compass)
     head, tail, food = (torch.zeros(places, FEATURES) for _ in range(3))
     direction, length = torch.zeros(4, FEATURES), torch.zeros(len(share), FEATURES)
@@ -162,52 +162,52 @@ def features_by_index(dim: int, compass: Tensor, share: Tensor) -> Tensor:
     return torch.cat((head, tail, food, direction, length))
 
 
-def around(state: State, constants: Tables) -> Tensor:
-    """What the places above, right, below and left of the head hold, int32 `[B, 4]`; at least `now` is wall or body."""
+def neighbour_cells(state: State, constants: BoardTables) -> Tensor:
+    """Return the content above, right, below and left of the head, int32 `[B, 4]`; `now` or more is wall or body."""
     return state["board"].gather(1, constants.onward.view(-1, 4).index_select(0, state["head"]))
 
 
 def ticks(state: State) -> Tensor:
-    """Clock ticks until each place becomes free, 0 or less where it is, int32 `[B, P]`."""
+    """Return the clock ticks until each place becomes free, 0 or less for free places, int32 `[B, P]`."""
     return (state["board"] - (state["now"] - 4).int()[:, None]) >> 2
 
 
-def planes(state: State, constants: Tables) -> Tensor:
-    """Head, body by remaining life over length, and food, bytes `[B, 3, dim, dim]`: 255 is one, parts round up."""
+def planes(state: State, constants: BoardTables) -> Tensor:
+    """Return head, body by remaining lifetime over length, food: bytes `[B, 3, dim, dim]`, 255 is one, rounded up."""
     length, cells = state["length"], len(constants.place) - 2
     life = ticks(state).minimum(length.int()[:, None]).clamp_(min=0)
     life = torch.addcmul(constants.up, life, constants.per_tick.index_select(0, length)[:, None]) >> 16
-    spots = constants.spot.unfold(0, cells, 1)
+    spots = constants.one_hot_plane.unfold(0, cells, 1)
     head, food = (spots.index_select(0, cells + 1 - state[name]) for name in ("head", "food"))
     side = round(cells**0.5)
     return torch.stack((head, life[:, :cells].to(torch.uint8), food), 1).view(-1, 3, side, side)
 
 
-def grid(state: State, constants: Tables) -> Tensor:
-    """0 free, 1 body, 2 head, 3 food, float32 `[B, dim * dim]`."""
+def grid(state: State, constants: BoardTables) -> Tensor:
+    """Return 0 free, 1 body, 2 head, 3 food, float32 `[B, dim * dim]`."""
     place, body = constants.place[:-2], ticks(state)[:, :-2] > 0
     return body.float() + (place == state["head"][:, None]) + (place == state["food"][:, None]) * 3.0
 
 
-def features(state: State, constants: Tables) -> Tensor:
-    """The nineteen numbers of the `features` observation, float32 `[B, 19]`; flags are clamped whole numbers."""
+def features(state: State, constants: BoardTables) -> Tensor:
+    """Return the nineteen numbers of the `features` observation, float32 `[B, 19]`; flags are clamped integers."""
     index = torch.stack([state[name] for name in ("head", "tail", "food", "direction", "length")], 1)
     if torch.compiler.is_compiling():
         shown = constants.feature[index + constants.feature_start].sum(1)
     else:
         shown = embedding_bag(index + constants.feature_start, constants.feature, mode="sum")
-    shown[:, 4:8] = around(state, constants) - (state["now"] - 1)[:, None]
+    shown[:, 4:8] = neighbour_cells(state, constants) - (state["now"] - 1)[:, None]
     return torch.clamp(shown, constants.feature_least, constants.feature_most)
 
 
 def ansi(board: Tensor, direction: int) -> str:
-    """Text of a grid `[dim, dim]`: `.` free, `o` body, `*` food, the head an arrow; one line a board row."""
+    """Render a grid `[dim, dim]` as text: `.` free, `o` body, `*` food, the head an arrow; one line per board row."""
     signs = (".", "o", "^>v<"[direction], "*")
     return "\n".join("".join(signs[cell] for cell in row) for row in board.tolist())
 
 
 def rgb_array(board: Tensor) -> Tensor:
-    """Picture of a grid `[dim, dim]`: uint8 `[16 dim, 16 dim, 3]`."""
+    """Render a grid `[dim, dim]` as an image: uint8 `[16 dim, 16 dim, 3]`."""
     palette = torch.tensor([[24, 26, 32], [76, 160, 92], [170, 230, 120], [226, 84, 72]], dtype=torch.uint8)
     picture = palette[board]
     return picture.repeat_interleave(CELL_PIXELS, 0).repeat_interleave(CELL_PIXELS, 1)

@@ -1,4 +1,4 @@
-"""What Snake pays: terms by name, tables of them by name, and their sum over a step."""
+"""Rewards of Snake: terms by name, tables of them by name, and their sum for a step."""
 
 import math
 from collections.abc import Mapping
@@ -6,9 +6,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from datamodules.core.types import State
-from datamodules.envs.snake.observations import Tables, around
+from datamodules.envs.snake.observations import BoardTables, neighbour_cells
 
 TERMS = ("food", "death", "step", "survive", "closer", "farther", "length", "danger", "near", "inside")
 REWARDS: dict[str, dict[str, float]] = {
@@ -25,35 +25,35 @@ REWARDS: dict[str, dict[str, float]] = {
     },
     "engine": {"food": 70.0, "death": -1000.0, "step": -0.001, "near": 3.0, "inside": 1.0},
 }
-"""Tables by name: `plain` is the default here, the others are those of an older Snake and of its successors."""
+"""Tables by name: `plain` is the default; the others are those of an earlier Snake and of its successors."""
 
 
-def amounts(rewards: str | Mapping[str, float]) -> dict[str, float]:
-    """Every term's amount, from a table's name or from amounts by name; what is missing costs nothing.
+def resolve_reward_table(rewards: str | Mapping[str, float]) -> dict[str, float]:
+    """Return every term's amount, from a table's name or from amounts by name; missing terms are 0.
 
     Raises:
-        UsageError: if there is no such table or term, or an amount is no finite number.
+        ConfigurationError: if there is no such table or term, or an amount is not a finite number.
     """
     if isinstance(rewards, str) and rewards not in REWARDS:
-        raise UsageError(f"Snake has no rewards {rewards!r}; choose {', '.join(REWARDS)}, or amounts by term.")
+        raise ConfigurationError(f"Snake has no rewards {rewards!r}; choose {', '.join(REWARDS)}, or amounts by term.")
     table = REWARDS[rewards] if isinstance(rewards, str) else rewards
     for name, amount in table.items():
         if name not in TERMS:
-            raise UsageError(f"Snake has no reward term {name!r}; choose from {', '.join(TERMS)}.")
+            raise ConfigurationError(f"Snake has no reward term {name!r}; choose from {', '.join(TERMS)}.")
         if isinstance(amount, bool) or not isinstance(amount, int | float) or not math.isfinite(amount):
-            raise UsageError(f"Snake's reward {name} is {amount!r}; give it a finite number.")
+            raise ConfigurationError(f"Snake's reward {name} is {amount!r}; give it a finite number.")
     return {name: float(table.get(name, 0.0)) for name in TERMS}
 
 
 def reward(
-    amount: dict[str, float], constants: Tables, before: State, after: State, eaten: Tensor, died: Tensor
+    amount: dict[str, float], constants: BoardTables, before: State, after: State, eaten: Tensor, died: Tensor
 ) -> Tensor:
-    """Sum of the terms, float32 `[B]`; each summand is exact in float32, with or without fused multiply-add."""
+    """Return the sum of the terms, float32 `[B]`; each term is exact in float32, with or without fused multiply-add."""
     total = torch.where(eaten, constants.on_food, torch.where(died, constants.on_death, constants.on_step))
     if amount["length"]:
         total = total + constants.on_length.index_select(0, after["length"]) * ~died
     if amount["danger"]:
-        surrounded = (around(after, constants) >= after["now"][:, None]).sum(1) >= 3
+        surrounded = (neighbour_cells(after, constants) >= after["now"][:, None]).sum(1) >= 3
         total = torch.add(total, surrounded & ~died, alpha=amount["danger"])
     if amount["closer"] or amount["farther"]:
         compass = constants.compass

@@ -1,7 +1,7 @@
-"""What a trader may know at the close of each bar: nothing of the bars after it, nothing of the level of prices.
+"""Features known at the close of each bar: without information on later bars or the level of prices.
 
-Every feature of bar t is a function of a fixed number of bars up to t, `WARMUP` at most; there is no scaler fitted to
-the whole series. Changing later bars leaves earlier features as they are, bit for bit.
+Every feature of bar t is a function of a fixed number of bars up to t, `WARMUP` at most; no scaler is fitted to the
+whole series. Changing later bars leaves earlier features bit-equal.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ WARMUP = 200
 """Bars before the first one whose features are complete."""
 
 LIMIT = 5.0
-"""Features are clipped to this many of their own units, on either side."""
+"""Features are clipped to plus and minus this value."""
 
 NAMES = (
     "return_1",
@@ -35,9 +35,9 @@ NAMES = (
 
 
 def market_features(prices: Prices) -> NDArray[np.float32]:
-    """Features `[bars, len(NAMES)]`, in the order of `NAMES`; rows before `WARMUP` are zero.
+    """Return features `[bars, len(NAMES)]`, in the order of `NAMES`; rows before `WARMUP` are zero.
 
-    return_1, return_5, return_20: log returns in standard deviations, as volatility over 60 bars has them.
+    return_1, return_5, return_20: log returns in standard deviations over 60 bars.
     gap, intraday, range: log of open over the last close, close over open, high over low, in the same unit.
     volume: deviations of log volume from its mean over 60 bars.
     volatility_20: log of volatility over 20 bars relative to that over 60.   volatility_60: log of it, 0 at 1 % a bar.
@@ -77,6 +77,6 @@ def market_features(prices: Prices) -> NDArray[np.float32]:
 
 
 def _strength(returns: Numbers) -> Numbers:
-    """(up - down) / (up + down), of the sums of rises and falls over 14 bars."""
+    """Return (up - down) / (up + down), with the sums of rises and falls over 14 bars."""
     window = trailing(returns, 14)
     return window.sum(-1) / np.maximum(np.abs(window).sum(-1), 1e-9)

@@ -1,4 +1,4 @@
-"""Every symbol's market as tensors that an environment looks up, on whatever device it runs."""
+"""Market data of all symbols as tensors for lookup on the environment's device."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,9 +12,9 @@ from datamodules.trading.prices.price_files import Prices
 
 
 class Tables(NamedTuple):
-    """Entries `[symbols, bars, ...]`; where a bar has no predecessor or successor, they mean nothing.
+    """Tensors `[symbols, bars, ...]`; entries without a preceding or following bar are undefined.
 
-    features: float32, of the last `window` bars, latest first.   price: log of the price that a decision trades at.
+    features: float32, of the last `window` bars, latest first.   price: log of the price at which a decision trades.
     gain: relative change from that price to the next decision's.   close: log of the close.
     marked: relative change from the last decision's price to this close.
     """
@@ -26,12 +26,12 @@ class Tables(NamedTuple):
     marked: Tensor
 
     def to(self, device: torch.device) -> "Tables":
-        """The same on another device."""
+        """Return the tables on another device."""
         return Tables(*(table.to(device) for table in self))
 
 
 def tables(prices: Sequence[Prices], *, window: int, lag: int) -> Tables:
-    """Tables on the host, float64 but for the features.
+    """Create tables on the host, float64 except for the features.
 
     Args:
         lag: 1 if a decision at a close trades at the next open, 0 if at the close itself.

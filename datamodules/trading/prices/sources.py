@@ -1,11 +1,11 @@
-"""The bars behind a symbol's name: a file, a folder, the packaged index, or a synthetic market."""
+"""Load the bars of symbols by name: from a file, a folder, the packaged index, or a synthetic market."""
 
 import importlib.util
 from pathlib import Path
 
 import numpy as np
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from datamodules.trading.prices.price_files import SUFFIXES, Dated, Prices, RealJumps, read_dated, symbol_of
 from datamodules.trading.prices.synthetic import MARKETS, synthetic_prices
 
@@ -13,58 +13,62 @@ INDEX_NAMES = ("SPX", "SPY", "^GSPC")
 INDEX = "the S&P 500 index 1999-2018 that the package arch ships; it pays no dividends and cannot be bought"
 
 
-def markets(
+def load_prices(
     symbol: str,
     prices: str | None = None,
     synthetic: dict[str, object] | None = None,
     real_jumps: RealJumps = (),
 ) -> list[Prices]:
-    """Return the bars of every symbol, cut to the instants that all of them have.
+    """Return the bars of every symbol, restricted to the instants that all of them have.
 
     Args:
-        symbol: one name, several with commas between, or `all` for every file of a folder.
+        symbol: one name, several separated by commas, or `all` for every file of a folder.
         prices: a file or a folder of files named after symbols; without it a symbol is a synthetic market (`WALK`,
             `AR1`, `REGIMES`) or the packaged index (`SPX`, also called `SPY`).
         synthetic: settings of the synthetic market.
-        real_jumps: days whose jumps are no splits (`datamodules.trading.prices.price_files.read_dated`).
+        real_jumps: days whose jumps are not splits (`datamodules.trading.prices.price_files.read_dated`).
 
-    Raises: UsageError for what cannot be found or read, and for symbols with too few bars in common.
+    Raises: ConfigurationError for sources that cannot be found or read, and for symbols with too few common bars.
     """
     names = _names(symbol)
     if prices is None:
         return _aligned([_by_name(name, synthetic or {}) for name in names])
     if synthetic:
-        raise UsageError("synthetic and prices are two sources for one market: give one of them.")
+        raise ConfigurationError("synthetic and prices are two sources for the same market: give one of them.")
     path = Path(prices)
     if not path.is_dir():
         if len(names) > 1:
-            raise UsageError(f"prices is one file, {path}, for {len(names)} symbols, {symbol}: give a folder of files.")
+            raise ConfigurationError(
+                f"prices is one file, {path}, for {len(names)} symbols, {symbol}: give a folder of files."
+            )
         return [read_dated(path, None if symbol == "all" else symbol, real_jumps).prices]
     files = _files(path)
     names = sorted(files) if symbol == "all" else names
     missing = [name for name in names if name not in files]
     if missing or not names:  # no names: an empty folder
-        raise UsageError(
+        raise ConfigurationError(
             f"{path} holds no prices of {', '.join(missing) or symbol}, only {', '.join(files) or 'none'}."
         )
     return _aligned([read_dated(files[name], name, real_jumps) for name in names])
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    """The price files of a folder by symbol."""
+    """Return the price files of a folder by symbol."""
     files: dict[str, Path] = {}
     for file in sorted(folder.iterdir()):
         if file.name.startswith(".") or not file.name.lower().endswith(SUFFIXES) or not file.is_file():
             continue
         name = symbol_of(file)
         if name in files:
-            raise UsageError(f"{folder} holds two files of {name}, {files[name].name} and {file.name}: remove one.")
+            raise ConfigurationError(
+                f"{folder} holds two files of {name}, {files[name].name} and {file.name}: remove one."
+            )
         files[name] = file
     return files
 
 
-def described(symbol: str, prices: str | None = None) -> str:
-    """Where the prices come from, for a reader of a report."""
+def describe_source(symbol: str, prices: str | None = None) -> str:
+    """Describe the source of the prices for a report."""
     if prices is not None:
         return f"{symbol} from {prices}"
     return ". ".join(f"{name}: {INDEX if name in INDEX_NAMES else 'synthetic'}" for name in _names(symbol))
@@ -73,9 +77,9 @@ def described(symbol: str, prices: str | None = None) -> str:
 def _names(symbol: str) -> list[str]:
     names = [name.strip() for name in symbol.split(",") if name.strip()]
     if not names:
-        raise UsageError("symbol is empty: name one, several with commas between, or all.")
+        raise ConfigurationError("symbol is empty: name one, several with commas between, or all.")
     if len(set(names)) < len(names):
-        raise UsageError(f"symbol is {symbol!r}, which names one twice.")
+        raise ConfigurationError(f"symbol is {symbol!r}, which names one twice.")
     return names
 
 
@@ -83,32 +87,34 @@ def _by_name(name: str, synthetic: dict[str, object]) -> Dated:
     if name in MARKETS:
         return Dated(synthetic_prices(name, **synthetic), None)
     if name not in INDEX_NAMES:
-        raise UsageError(
-            f"There are no prices of {name} here: give prices, a CSV or Parquet file or a folder of them, or choose"
+        raise ConfigurationError(
+            f"There are no prices of {name}: give prices, a CSV or Parquet file or a folder of them, or choose"
             f" from {', '.join((*MARKETS, *INDEX_NAMES))}."
         )
     if synthetic:
-        raise UsageError(f"{name} is no synthetic market: leave synthetic out, or choose from {', '.join(MARKETS)}.")
-    package = importlib.util.find_spec("arch")  # found, not imported: that takes seconds
+        raise ConfigurationError(
+            f"{name} is not a synthetic market: leave synthetic out, or choose from {', '.join(MARKETS)}."
+        )
+    package = importlib.util.find_spec("arch")  # located without importing it, which takes seconds
     if package is None or package.origin is None:
-        raise UsageError(f"The prices of {name} come with the package arch: pip install -e '.[trading]'.")
+        raise ConfigurationError(f"The prices of {name} come with the package arch: pip install -e '.[trading]'.")
     return read_dated(Path(package.origin).parent / "data" / "sp500" / "sp500.csv.gz", name)
 
 
 def _aligned(found: list[Dated]) -> list[Prices]:
-    """Only the bars that all symbols have, by instant."""
+    """Return the bars that all symbols have, by instant."""
     symbols = [each.prices.symbol for each in found]
     zoned = [each.instant is not None for each in found]
     if any(zoned) and not all(zoned):
         aware, naive = symbols[zoned.index(True)], symbols[zoned.index(False)]
-        raise UsageError(
+        raise ConfigurationError(
             f"The times of {aware} have a time zone and those of {naive} have none: give them all one, as"
             " 2020-12-31T16:00-05:00, or none."
         )
     times = [(each.prices.time if each.instant is None else each.instant).tolist() for each in found]
     common = set.intersection(*map(set, times))
     if len(common) < 0.9 * min(map(len, times)):
-        raise UsageError(
+        raise ConfigurationError(
             f"{', '.join(symbols)} have only {len(common)} bars in common, of {min(map(len, times))} at most: cut the"
             " files to the same years, and give bars of one moment one time stamp."
         )

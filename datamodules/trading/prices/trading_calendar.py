@@ -1,4 +1,4 @@
-"""How many bars a year has, from their time stamps: what is reported or charged a year depends on it.
+"""Number of bars per year from time stamps, for annualised measures and costs.
 
 A market that trades on five dates a week has 252 days a year, by convention; one that also trades at the weekend,
 around the clock or from Sunday evening on, has 365/7 weeks a year.
@@ -8,7 +8,7 @@ import numpy as np
 from lightning.pytorch.utilities import rank_zero_warn
 from numpy.typing import NDArray
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 
 EXCHANGE_DAYS = 252
 WEEKS = 365 / 7
@@ -17,20 +17,20 @@ YEAR = np.timedelta64(31_556_952, "s")
 
 DAY = np.timedelta64(1, "D")
 LEAST_DAYS = 14
-"""Full dates that show every day of the week twice, so that one holiday does not hide one."""
+"""Full dates that contain every day of the week twice, so that one holiday does not hide one."""
 
 WARNED, REFUSED = 1.1, 2.0
-"""Factors between the bars a year that were given and those of the time stamps."""
+"""Factors between given and detected bars per year above which to warn and to refuse."""
 
 
 def bars_per_year(time: NDArray[np.datetime64]) -> int | None:
-    """Return the usual number of bars a year; None where fewer than 14 full days, or spacings that change, show none.
+    """Return the usual number of bars per year; None with fewer than 14 full days, or irregular intervals.
 
     Bars longer than a day and a half are counted: 52 weeks, 12 months. For shorter ones, the median number of bars on
-    each day of the week gives a week, and the week a year. So holidays and a few missing bars change nothing.
+    each day of the week gives a week, and the week a year, so that holidays and missing bars have no effect.
 
     Args:
-        time: of the bars in order, `[bars]`, on the market's own clock.
+        time: time of the bars in order, `[bars]`, in the market's local time.
     """
     if len(time) < 3:
         return None
@@ -53,17 +53,18 @@ def bars_per_year(time: NDArray[np.datetime64]) -> int | None:
 
 
 def checked_bars_per_year(given: int | None, time: NDArray[np.datetime64], source: str) -> int:
-    """Return the bars a year that were given, else those of the time stamps; warn if both differ by more than 10 %.
+    """Return the given bars per year, else those of the time stamps; warn if both differ by more than 10 %.
 
     Args:
-        source: what the time stamps are of, for a reader of the message.
+        source: name of the source of the time stamps, for the message.
 
     Raises:
-        UsageError: if none are given and the time stamps show none, or if both differ by more than a factor of 2.
+        ConfigurationError: if none are given and the time stamps are inconclusive, or if both differ by more than a
+            factor of 2.
     """
     inferred = bars_per_year(time)
     if given is None and inferred is None:
-        raise UsageError(
+        raise ConfigurationError(
             f"The time stamps of {source} do not show how many bars a year has: give bars_per_year (252 for days of a"
             " stock exchange, 365 for days of a market that never closes, times the bars of a day)."
         )
@@ -72,7 +73,7 @@ def checked_bars_per_year(given: int | None, time: NDArray[np.datetime64], sourc
     factor = max(given / inferred, inferred / given)
     conflict = f"bars_per_year is {given}, but the time stamps of {source} make {inferred} bars a year"
     if factor > REFUSED:
-        raise UsageError(f"{conflict}: leave bars_per_year out (null), or give one that fits.")
+        raise ConfigurationError(f"{conflict}: leave bars_per_year out (null), or give one that fits.")
     if factor > WARNED:
-        rank_zero_warn(f"{conflict}; what is reported or charged a year is by {given}.")
+        rank_zero_warn(f"{conflict}; annualised values use {given}.")
     return given

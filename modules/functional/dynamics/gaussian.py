@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 def sample(mean: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
-    """Draws made of standard normal `noise`, differentiable in mean and variance.
+    """Draw samples from standard normal `noise`, differentiable in mean and variance.
 
     mean + sqrt(variance) noise
 
@@ -20,7 +20,7 @@ def sample(mean: Tensor, variance: Tensor, noise: Tensor) -> Tensor:
 
 
 def log_density(x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-    """Logarithm of N(x; mean, variance) in nats, of every dimension by itself.
+    """Compute the logarithm of N(x; mean, variance) in nats, of every dimension separately.
 
     -1/2 ((x - mean)^2 / variance + log variance + log 2 pi)
 
@@ -30,12 +30,12 @@ def log_density(x: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
 
 
 def divergence(mean_q: Tensor, variance_q: Tensor, mean_p: Tensor, variance_p: Tensor) -> Tensor:
-    """Kullback-Leibler divergence KL(q || p) in nats, of every dimension by itself.
+    """Compute the Kullback-Leibler divergence KL(q || p) in nats, of every dimension separately.
 
     1/2 ((m_q - m_p)^2 / v_p + r - 1 - log r),   r = v_q / v_p
 
-    Near r = 1 the difference r - 1 is exact, and log r is taken from it before anything else is added, so that what
-    remains of the two is more than float32's rounding.
+    Near r = 1 the difference r - 1 is exact, and log r is subtracted first, so that their small difference is not lost
+    to float32's rounding.
 
     Source: Kingma and Welling 2014, arXiv:1312.6114, appendix B, has N(0, 1) for p.
     """

@@ -1,1 +1,1 @@
-"""Heads: policies, action values and critics from features."""
+"""Heads: policies, Q-values and twin critics from features."""

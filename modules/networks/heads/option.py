@@ -1,18 +1,18 @@
-"""Networks with outputs an option: a torso of their own, and a head for all K options at once."""
+"""Networks with outputs per option: a torso and one head for all K options."""
 
 from collections.abc import Callable
 from typing import Any, cast
 
 from torch import Tensor, nn
 
-from modules.networks.base import Network, at_least_float32, features_of, orthogonal
+from modules.networks.base import Network, at_least_float32, extract_features, orthogonal
 
 Torso = Callable[[tuple[int, ...]], nn.Module]
-"""Makes a network from the shape of an observation."""
+"""Factory of a network, given the shape of an observation."""
 
 
-class OnTorso(nn.Module):
-    """A memoryless torso and a head on its features.
+class TorsoWithHead(nn.Module):
+    """Memoryless torso with a head on its features.
 
     Args:
         network: makes the torso from `obs_shape`.
@@ -20,28 +20,31 @@ class OnTorso(nn.Module):
         head: makes the head from the number of features.
 
     Raises:
-        ValueError: If the torso remembers.
+        ValueError: If the torso is recurrent.
     """
 
     def __init__(self, network: Torso, obs_shape: tuple[int, ...], head: Callable[[int], nn.Module]) -> None:
         super().__init__()
         self.torso = network(obs_shape)
         if hasattr(self.torso, "unroll"):
-            raise ValueError(f"Options cannot use {type(self.torso).__name__}, which remembers; use an MLP or a CNN.")
+            raise ValueError(
+                f"Options cannot use {type(self.torso).__name__}, which is recurrent; use an MLP or a CNN."
+            )
         self.head = head(cast(Network, self.torso).features)
 
     def forward(self, obs: Tensor) -> Any:
-        """What the head makes of observations `[N, *obs_shape]`."""
-        return self.head(features_of(self.torso, obs))
+        """Return the head's output for observations `[N, *obs_shape]`."""
+        return self.head(extract_features(self.torso, obs))
 
 
 class OptionHead(nn.Module):
-    """A linear layer with `outputs` numbers for each of K options; orthogonal with gain 0.01.
+    """Linear layer with `outputs` values for each of K options; orthogonal with gain 0.01.
 
     Args:
-        features: what the torso returns.   options: K.
-        outputs: of each option; None for one number, without a dimension of its own.
-        bias: of all outputs at the start, which are nearly equal to it.
+        features: number of input features.
+        options: K.
+        outputs: number of outputs per option; None for one, without its own dimension.
+        bias: initial bias of all outputs, and nearly their initial value.
     """
 
     def __init__(self, features: int, options: int, outputs: int | None = None, bias: float = 0.0) -> None:
@@ -51,6 +54,6 @@ class OptionHead(nn.Module):
         nn.init.constant_(self.linear.bias, bias)
 
     def forward(self, features: Tensor) -> Tensor:
-        """Numbers `[N, K]` or `[N, K, outputs]`, float32 at least, whatever the precision."""
+        """Return outputs `[N, K]` or `[N, K, outputs]`, at least float32 under any precision."""
         output = self.linear(features)
         return at_least_float32(output).unflatten(-1, self.shape)

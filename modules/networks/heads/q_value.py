@@ -1,26 +1,26 @@
-"""Action values from features: as numbers, as categorical distributions, or as quantiles.
+"""Q heads: action values as scalars, categorical distributions (C51) or quantiles (QR-DQN).
 
-A Q head makes K numbers an action, `[..., actions, K]`, and knows what they mean: their `mean` is the action's value,
-`target` says what one action's numbers should have been, and `loss` how far they are from it. Bring your own: any
-`nn.Module` with these methods, built as `MyHead(features, actions, **your_arguments)`.
+A Q head outputs K values per action, `[..., actions, K]`, and defines their meaning: `mean` gives the action value,
+`target` the regression target of one action's outputs, and `loss` their error. Bring your own: any `nn.Module` with
+these methods, built as `MyHead(features, actions, **your_arguments)`.
 """
 
 import torch
 from torch import Tensor, nn
 
-from modules.functional.q_learning import huber, projected, quantile_huber
+from modules.functional.q_learning import huber, project_distribution, quantile_huber
 from modules.functional.returns import td_target
-from modules.networks.base import applied, exactly, features_of, orthogonal
+from modules.networks.base import call_without_hooks, extract_features, linear_fp32, orthogonal
 
 
 class QHead(nn.Module):
-    """One number an action: its value. The loss is Huber's.
+    """Scalar action values, trained with the Huber loss.
 
     Args:
-        features: what the network returns.
-        actions: how many there are.
-        dueling: a value and an advantage each, Q = V + A - mean A (Wang et al. 2016, arXiv:1511.06581, eq. 9).
-        numbers: K.
+        features: number of input features.
+        actions: number of actions.
+        dueling: separate value and advantage outputs, Q = V + A - mean A (Wang et al. 2016, arXiv:1511.06581, eq. 9).
+        numbers: K, outputs per action.
     """
 
     def __init__(self, features: int, actions: int, dueling: bool = False, numbers: int = 1) -> None:
@@ -29,11 +29,11 @@ class QHead(nn.Module):
         self.linear = orthogonal(nn.Linear(features, (actions + dueling) * numbers), 1.0)
 
     def forward(self, features: Tensor) -> Tensor:
-        """The numbers `[..., actions, K]` of every action, float32 also under autocast."""
-        return self.numbers_of(exactly(self.linear, features))
+        """Return outputs `[..., actions, K]` of every action, float32 also under autocast."""
+        return self.split_dueling(linear_fp32(self.linear, features))
 
-    def numbers_of(self, output: Tensor) -> Tensor:
-        """What outputs `[..., (actions + dueling) K]` of the layer say of every action, `[..., actions, K]`."""
+    def split_dueling(self, output: Tensor) -> Tensor:
+        """Return outputs per action `[..., actions, K]` from those of the layer, `[..., (actions + dueling) K]`."""
         output = output.view(*output.shape[:-1], self.actions + self.dueling, self.numbers)
         if not self.dueling:
             return output
@@ -41,46 +41,48 @@ class QHead(nn.Module):
         return output[..., :1, :] + advantage - advantage.mean(-2, keepdim=True)
 
     def mean(self, output: Tensor) -> Tensor:
-        """Values `[..., actions]` of the numbers `[..., actions, K]`."""
+        """Return action values `[..., actions]` from outputs `[..., actions, K]`."""
         return output.squeeze(-1)
 
     def target(self, output: Tensor, return_: Tensor, discount: Tensor) -> Tensor:
-        """What an action's numbers `[..., K]` should be.
+        """Return the target of one action's outputs, `[..., K]`.
 
         Args:
-            output: the numbers of the action that follows, `[..., K]`.
-            return_, discount: rewards until then and the factor of what follows, `[...]`.
+            output: outputs of the next action, `[..., K]`.
+            return_, discount: discounted rewards before it and the factor of its value, `[...]`.
         """
         return td_target(return_.unsqueeze(-1), output, discount.unsqueeze(-1))
 
     def loss(self, output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Loss and absolute error `[...]` of an action's numbers `[..., K]` against their target."""
+        """Return loss and absolute error `[...]` of one action's outputs `[..., K]` against their target."""
         error = (target - output).squeeze(-1)
         return huber(error), error.detach().abs()
 
 
 class QNetwork(nn.Module):
-    """A memoryless torso and a Q head on it: `[N, actions, K]` from observations `[N, *obs]`."""
+    """Memoryless torso with a Q head: `[N, actions, K]` from observations `[N, *obs]`."""
 
     def __init__(self, torso: nn.Module, head: QHead) -> None:
         super().__init__()
         self.torso, self.head = torso, head
 
     def forward(self, obs: Tensor) -> Tensor:
-        """What the head says of every action."""
-        return applied(self.head, features_of(self.torso, obs))
+        """Return the head's outputs of every action."""
+        return call_without_hooks(self.head, extract_features(self.torso, obs))
 
 
 class C51Head(QHead):
-    """Probabilities of `atoms` returns, equally spaced between two bounds that must hold every return.
+    """Categorical distribution of the return over `atoms` equally spaced values between two bounds.
 
-    The loss, and the error, is the cross-entropy to the projected target less the target's own entropy.
+    The loss, and the error, is the cross-entropy to the projected target minus the target's entropy.
 
     Args:
-        features, actions, dueling: see `QHead`.
-        low: lower bound of the (discounted) return.
-        high: upper bound of the (discounted) return.
-        atoms: K.
+        features: number of input features.
+        actions: number of actions.
+        dueling: separate value and advantage outputs, Q = V + A - mean A.
+        low: lower bound of the (discounted) return; no return may be below.
+        high: upper bound of the (discounted) return; no return may be above.
+        atoms: K, number of values; 51 in the paper.
 
     Raises:
         ValueError: If the bounds do not ascend or there are fewer than two atoms.
@@ -105,25 +107,27 @@ class C51Head(QHead):
         self.register_buffer("support", torch.linspace(low, high, atoms), persistent=False)
 
     def mean(self, output: Tensor) -> Tensor:
-        """Values `[..., actions]`: sum of p z."""
+        """Return action values `[..., actions]`: sum of p z."""
         return output.softmax(-1) @ self.support
 
     def target(self, output: Tensor, return_: Tensor, discount: Tensor) -> Tensor:
-        """Probabilities of the atoms, `[..., K]`."""
-        return projected(output.softmax(-1), return_, discount, self.support)
+        """Return the probabilities of the atoms, `[..., K]`."""
+        return project_distribution(output.softmax(-1), return_, discount, self.support)
 
     def loss(self, output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Kullback-Leibler divergence of the target from the probabilities, as loss and as error."""
+        """Return the Kullback-Leibler divergence of the target from the prediction, as loss and as error."""
         divergence = (torch.xlogy(target, target) - target * output.log_softmax(-1)).sum(-1)
         return divergence, divergence.detach()
 
 
 class QuantileHead(QHead):
-    """Quantiles of the return, of equal probability.
+    """Quantiles of the return with equal probability, trained by quantile regression.
 
     Args:
-        features, actions, dueling: see `QHead`.
-        quantiles: K.
+        features: number of input features.
+        actions: number of actions.
+        dueling: separate value and advantage outputs, Q = V + A - mean A.
+        quantiles: K, number of quantiles.
 
     Source: Dabney et al. 2018, arXiv:1710.10044.
     """
@@ -132,9 +136,9 @@ class QuantileHead(QHead):
         super().__init__(features, actions, dueling, numbers=quantiles)
 
     def mean(self, output: Tensor) -> Tensor:
-        """Values `[..., actions]`: the mean of the quantiles."""
+        """Return action values `[..., actions]`: the mean of the quantiles."""
         return output.mean(-1)
 
     def loss(self, output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Quantile regression; the error is that of the means."""
+        """Return the quantile regression loss, and the absolute error of the means."""
         return quantile_huber(output, target), (target.mean(-1) - output.mean(-1)).detach().abs()

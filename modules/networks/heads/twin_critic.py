@@ -1,4 +1,4 @@
-"""Twin critics: two networks in one, computed together."""
+"""Twin critics: two Q-networks computed together."""
 
 import math
 from collections.abc import Callable
@@ -13,31 +13,31 @@ from modules.networks.base import (
     Network,
     activation_layer,
     at_least_float32,
-    features_of,
+    extract_features,
     orthogonal,
-    through,
+    run_layers,
 )
 from modules.networks.preprocessing import Preprocessing
 
 
 class Critic(Protocol):
-    """Two independent estimates of the value of doing something somewhere.
+    """Two independent estimates of Q(s, a).
 
     Bring your own: any `nn.Module` built as `MyCritic(obs_shape, action_dims, outputs, **your_arguments)`.
     """
 
     def __call__(self, obs: Tensor, action: Tensor | None = None) -> Tensor:
-        """Estimates `[2, N, outputs]`, float32 at least.
+        """Return estimates `[2, N, outputs]`, at least float32.
 
         Args:
             obs: `[N, *obs_shape]`.
-            action: `[N, action_dims]` in [-1, 1]; None where the outputs are one a choice and `action_dims` is 0.
+            action: `[N, action_dims]` in [-1, 1]; None for discrete actions: one output per action, `action_dims` 0.
         """
         ...
 
 
 class TwinLinear(nn.Module):
-    """Two linear layers as one batched product, each orthogonal with its own draw.
+    """Two linear layers as one batched product, each with its own orthogonal initialisation.
 
     Args:
         inputs, outputs: widths of both.
@@ -51,20 +51,20 @@ class TwinLinear(nn.Module):
         self.bias = nn.Parameter(torch.zeros(2, 1, outputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Outputs `[2, N, outputs]` of `[2, N, inputs]`, or of `[N, inputs]` for both alike."""
+        """Return outputs `[2, N, outputs]` of `[2, N, inputs]`, or of `[N, inputs]` given to both."""
         return torch.baddbmm(self.bias, x.expand(2, *x.shape[-2:]), self.weight)
 
 
 class TwinMLP(Preprocessing):
-    """Two fully connected critics of the flat observation and the action.
+    """Two fully connected critics of the flattened observation and the action.
 
     Args:
         obs_shape: shape of one observation, any number of dimensions.
-        action_dims: of a continuous action; 0 for one output a choice.
-        outputs: of each critic.
+        action_dims: number of dimensions of a continuous action; 0 for discrete actions, with one output each.
+        outputs: number of outputs of each critic.
         hidden: widths of the layers.
-        activation: after every hidden layer.
-        scale: multiplies the observation first; null divides bytes by the largest value of the observation space.
+        activation: activation function after every hidden layer.
+        scale: factor of the observation; null divides bytes by the largest value of the observation space.
 
     Raises:
         ValueError: If `hidden` is empty.
@@ -88,21 +88,21 @@ class TwinMLP(Preprocessing):
         self.layers = nn.Sequential(*layers, TwinLinear(hidden[-1], outputs, 1.0))
 
     def forward(self, obs: Tensor, action: Tensor | None = None) -> Tensor:
-        """Estimates `[2, N, outputs]`."""
+        """Return estimates `[2, N, outputs]`."""
         inputs = self.preprocess(obs).flatten(1).to(cast(TwinLinear, self.layers[-1]).bias.dtype)
         inputs = inputs if action is None else torch.cat([inputs, action], -1)
-        return at_least_float32(through(self.layers, inputs, (TwinLinear,)))
+        return at_least_float32(run_layers(self.layers, inputs, (TwinLinear,)))
 
 
-class TwinNetworks(nn.Module):
+class TwinTorsoCritic(nn.Module):
     """Two critics on torsos of any kind, for images: features and action through one hidden layer each.
 
     Args:
         obs_shape: shape of one observation.
-        action_dims: of a continuous action; 0 for one output a choice.
-        outputs: of each critic.
+        action_dims: number of dimensions of a continuous action; 0 for discrete actions, with one output each.
+        outputs: number of outputs of each critic.
         network: makes a torso from `obs_shape`; it must be memoryless.
-        hidden: width of the layer behind the torso.
+        hidden: width of the layer after the torso.
     """
 
     def __init__(
@@ -121,8 +121,8 @@ class TwinNetworks(nn.Module):
         )
 
     def forward(self, obs: Tensor, action: Tensor | None = None) -> Tensor:
-        """Estimates `[2, N, outputs]`."""
-        features = torch.stack([features_of(torso, obs) for torso in self.torsos])
+        """Return estimates `[2, N, outputs]`."""
+        features = torch.stack([extract_features(torso, obs) for torso in self.torsos])
         if action is not None:
             features = torch.cat([features, action.expand(2, *action.shape)], -1)
         return at_least_float32(self.layers(features))

@@ -1,6 +1,6 @@
-"""What an action does to the latent state: inputs `[..., D]` of actions `[..., A]`, which dynamics add to f.
+"""Action encoders: map actions `[..., A]` to inputs `[..., D]` of the latent state, which dynamics add to f.
 
-No action, no input: what happens by itself is f's to say, which vector fields are compared by.
+The zero action has zero input, so that f is the autonomous dynamics, by which vector fields are compared.
 """
 
 from collections.abc import Sequence
@@ -13,12 +13,12 @@ from torch.func import jacrev, vmap
 from modules.networks.base import silu_layers
 
 
-class Pushed(nn.Module):
-    """Actions as inputs to known axes of the state: B u, where B is made of columns of the identity.
+class AxisActions(nn.Module):
+    """Inputs along known axes of the state: B u, with columns of the identity as B.
 
     Args:
-        axes: that the parts of an action push.
-        dimensions: D, of the latent state.
+        axes: axis of the state that each part of the action acts on.
+        dimensions: D, number of dimensions of the latent state.
 
     Raises: ValueError for an axis that the state does not have.
     """
@@ -32,16 +32,16 @@ class Pushed(nn.Module):
         self.register_buffer("matrix", torch.eye(dimensions)[axes], persistent=False)
 
     def forward(self, action: Tensor) -> Tensor:
-        """`[..., D]` of `[..., A]`."""
+        """Return inputs `[..., D]` of actions `[..., A]`."""
         return action @ self.matrix
 
 
 class LinearActions(nn.Module):
-    """B u with a matrix that is learned.
+    """Linear inputs B u with a learned matrix.
 
     Args:
         actions: A, parts of an action.
-        dimensions: D, of the latent state.
+        dimensions: D, number of dimensions of the latent state.
 
     Raises: ValueError if a number is not positive.
     """
@@ -52,17 +52,17 @@ class LinearActions(nn.Module):
         self.linear = nn.Linear(actions, dimensions, bias=False)
 
     def forward(self, action: Tensor) -> Tensor:
-        """`[..., D]` of `[..., A]`."""
+        """Return inputs `[..., D]` of actions `[..., A]`."""
         return self.linear(action)
 
 
 class MLPActions(nn.Module):
-    """g(u) - g(0), g a network with SiLU units: what an action does need not be in proportion to it.
+    """Nonlinear inputs g(u) - g(0), g an MLP with SiLU units.
 
     Args:
         actions: A, parts of an action.
-        dimensions: D, of the latent state.
-        hidden: widths of the layers; none leaves B u.
+        dimensions: D, number of dimensions of the latent state.
+        hidden: widths of the layers; an empty list leaves B u.
 
     Raises: ValueError if a number is not positive.
     """
@@ -74,27 +74,27 @@ class MLPActions(nn.Module):
         self.body = nn.Sequential(*silu_layers(widths), nn.Linear(widths[-1], dimensions, bias=False))
 
     def forward(self, action: Tensor) -> Tensor:
-        """`[..., D]` of `[..., A]`."""
+        """Return inputs `[..., D]` of actions `[..., A]`."""
         return self.body(action) - self.body(action.new_zeros(action.shape[-1]))
 
 
-class Unchanged(nn.Module):
-    """The action as it is, for dynamics that know what to do with it."""
+class IdentityActions(nn.Module):
+    """Pass the action on unchanged, for dynamics that encode it themselves."""
 
     def forward(self, action: Tensor) -> Tensor:
-        """`[..., A]`."""
+        """Return the action `[..., A]` unchanged."""
         return action
 
 
 class StateDependent(nn.Module):
-    """Dynamics whose input depends on where they are: z' = z + dt (f(z) + B(z) u), B a network; use with `Unchanged`.
+    """Control-affine dynamics z' = z + dt (f(z) + B(z) u), B a network; use with `IdentityActions`.
 
     It is a `modules.networks.latent.dynamics.Dynamics`; its `field` is f, without input.
 
     Args:
         dynamics: f.
         actions: A, parts of an action.
-        hidden: widths of B's layers; none leaves B linear in the state.
+        hidden: widths of B's layers; an empty list leaves B linear in the state.
 
     Raises: ValueError if a number is not positive.
     """
@@ -112,34 +112,34 @@ class StateDependent(nn.Module):
 
     @property
     def variance(self) -> Tensor:
-        """Variance `[D]` of one step's noise."""
+        """Return the variance `[D]` of the noise of one step."""
         return self.dynamics.variance
 
     def input(self, z: Tensor, u: Tensor) -> Tensor:
-        """B(z) u `[..., D]` of actions `[..., A]`."""
+        """Return B(z) u `[..., D]` of actions `[..., A]`."""
         matrix = self.body(z).unflatten(-1, (self.dimensions, self.actions))
         return (matrix @ u.unsqueeze(-1)).squeeze(-1)
 
     def field(self, z: Tensor) -> Tensor:
-        """f(z)."""
+        """Return f(z)."""
         return self.dynamics.field(z)
 
     def step(self, z: Tensor, u: Tensor) -> Tensor:
-        """The mean of the next state, of actions `[..., A]`."""
+        """Return the mean of the next state, given actions `[..., A]`."""
         return self.dynamics.step(z, self.input(z, u))
 
     def features(self, z: Tensor) -> Tensor:
-        """What f is linear in."""
+        """Return the features that f is linear in."""
         return self.dynamics.features(z)
 
     def jacobian(self, z: Tensor, u: Tensor) -> Tensor:
-        """Derivative of `step` by z, `[..., D, D]`: f's, and dt d(B(z) u) / dz."""
+        """Return the derivative of `step` by z, `[..., D, D]`: that of f, and dt d(B(z) u) / dz."""
         rows, drive = z.reshape(-1, self.dimensions), u.expand(*z.shape[:-1], self.actions).reshape(-1, self.actions)
         slope = vmap(jacrev(self.input))(rows, drive).view(*z.shape, self.dimensions)
         return self.dynamics.jacobian(z, self.input(z, u)) + self.dt * slope
 
     def members(self, z: Tensor, u: Tensor) -> Tensor:
-        """Next states of every model."""
+        """Return the next states of every model."""
         return self.dynamics.members(z, self.input(z, u))
 
 

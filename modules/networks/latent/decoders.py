@@ -1,6 +1,6 @@
-"""What a latent state shows: normal observations, or Poisson counts, of whose rate the logarithm is decoded.
+"""Decoders of latent states: normal observations, or Poisson counts by the logarithm of their rate.
 
-Shapes: latent states `[..., D]`, observations `[..., Dy]`, whatever comes before.
+Shapes: latent states `[..., D]`, observations `[..., Dy]`, any leading dimensions.
 """
 
 import math
@@ -15,28 +15,30 @@ from modules.functional.dynamics.gaussian import log_density
 from modules.networks.base import silu_layers
 
 SMALLEST_NOISE = 1e-4
-"""Variance of a normal observation that is always there."""
+"""Lower bound of a normal observation's variance."""
 
 LARGEST_LOG_RATE = 8.0
-"""Of a count; a network that has lost its way would overflow otherwise."""
+"""Upper bound of a count's log rate, against overflow of a diverged network."""
 
 SMALLEST_RATE = 1e-8
-"""Variance of a count that is never expected; information divides by it."""
+"""Lower bound of a count's variance, since information divides by it."""
 
 FIRST_WEIGHT = 0.1
-"""Standard deviation of a linear decoder's first weights, times the root of D: encoders then find all of the state."""
+"""Standard deviation of a linear decoder's initial weights, times sqrt(D): encoders then identify the whole state."""
 
 SMALLEST_COUNT = 1e-3
-"""Mean count that a decoder begins with where nothing was counted."""
+"""Initial mean count of a decoder where no events were counted."""
 
 
 class Decoder(nn.Module):
-    """What decoders share; to add one, give `natural`, and `bias` if it has one.
+    """Base of decoders; to add one, implement `natural_parameter`, and `bias` if it has one.
 
     Args:
-        dimensions: D.   observed: Dy.
-        counts: Poisson counts a step, of which `natural` is the logarithm of the rate; else it is a mean.
-        noise: standard deviation of normal observations, at first; every dimension learns its own.
+        dimensions: D, number of dimensions of the latent state.
+        observed: Dy, number of elements of an observation.
+        counts: Poisson counts per step, `natural_parameter` being the log rate; else normal observations and their
+            mean.
+        noise: initial standard deviation of normal observations, learned per dimension.
 
     Raises: ValueError if a number is out of range.
     """
@@ -56,45 +58,45 @@ class Decoder(nn.Module):
 
     @property
     def variance(self) -> Tensor:
-        """Variances `[Dy]` of normal observations."""
+        """Return the variances `[Dy]` of normal observations."""
         return F.softplus(self.raw_noise) + SMALLEST_NOISE
 
     @property
     def bias(self) -> Tensor | None:
-        """What is added last to `natural`, `[Dy]`; None if that is not learned."""
+        """Return the learned bias of `natural_parameter`, `[Dy]`; None if there is none."""
         return None
 
-    def natural(self, latent: Tensor) -> Tensor:
-        """The mean, or the logarithm of the rate, `[..., Dy]`."""
+    def natural_parameter(self, latent: Tensor) -> Tensor:
+        """Return the mean, or the log rate, `[..., Dy]`."""
         raise NotImplementedError
 
     def slope(self, latent: Tensor) -> Tensor:
-        """Derivative of `natural`, `[..., Dy, D]`."""
-        each = vmap(jacfwd(self.natural))(latent.reshape(-1, self.dimensions))
+        """Return the derivative of `natural_parameter`, `[..., Dy, D]`."""
+        each = vmap(jacfwd(self.natural_parameter))(latent.reshape(-1, self.dimensions))
         return each.view(*latent.shape[:-1], self.observed, self.dimensions)
 
     def forward(self, latent: Tensor) -> Tensor:
-        """The observation that is to be expected, `[..., Dy]`."""
-        natural = self.natural(latent)
+        """Return the expected observation, `[..., Dy]`."""
+        natural = self.natural_parameter(latent)
         return natural.clamp(max=LARGEST_LOG_RATE).exp() if self.counts else natural
 
     def log_likelihood(self, latent: Tensor, obs: Tensor) -> Tensor:
-        """Logarithm of p(obs | latent) in nats, `[...]`, the sum over Dy.
+        """Return log p(obs | latent) in nats, `[...]`, summed over Dy.
 
         Counts: y log rate - rate - log y!
         """
-        natural = self.natural(latent)
+        natural = self.natural_parameter(latent)
         if not self.counts:
             return log_density(obs, natural, self.variance).sum(-1)
         log_rate = natural.clamp(max=LARGEST_LOG_RATE)
         return (obs * log_rate - log_rate.exp() - torch.lgamma(obs + 1)).sum(-1)
 
     def sensitivity(self, latent: Tensor) -> tuple[Tensor, Tensor]:
-        """How what is expected changes with the state, `[..., Dy, D]`; the variances of an observation, `[..., Dy]`.
+        """Return the derivative of the expected observation `[..., Dy, D]` and the observation's variances `[..., Dy]`.
 
-        A rate that is as large as it can be no longer changes.
+        The derivative is 0 where the rate is at its upper bound.
         """
-        slope, natural = self.slope(latent), self.natural(latent)
+        slope, natural = self.slope(latent), self.natural_parameter(latent)
         if not self.counts:
             return slope, self.variance.expand_as(natural)
         rate = natural.clamp(max=LARGEST_LOG_RATE).exp()
@@ -102,10 +104,10 @@ class Decoder(nn.Module):
         return slope * change.unsqueeze(-1), rate.clamp(min=SMALLEST_RATE)
 
     @torch.no_grad()
-    def start_(self, obs: Tensor) -> None:
-        """Let the state zero show the mean of observations `[..., Dy]`: what is far away takes long to be learned.
+    def init_bias_(self, obs: Tensor) -> None:
+        """Set the bias so that the zero state decodes to the mean of observations `[..., Dy]`; this speeds up learning.
 
-        Raises: ValueError for counts below zero.
+        Raises: ValueError for negative counts.
         """
         if self.counts and obs.min() < 0:
             raise ValueError(f"{type(self).__name__}: counts is true, but {obs.min():g} was observed; set it to false.")
@@ -113,41 +115,41 @@ class Decoder(nn.Module):
             return
         mean = obs.flatten(0, -2).mean(0)
         shown = mean.clamp(min=SMALLEST_COUNT).log() if self.counts else mean
-        self.bias.add_(shown - self.natural(obs.new_zeros(self.dimensions)))
+        self.bias.add_(shown - self.natural_parameter(obs.new_zeros(self.dimensions)))
 
 
 class IdentityDecoder(Decoder):
-    """The state itself, with noise.
+    """Observation equal to the state plus noise.
 
     Args:
         dimensions: D, of the latent state and of observations.
-        noise: standard deviation of the observations at first; every dimension learns its own.
+        noise: initial standard deviation of the observations, learned per dimension.
     """
 
     def __init__(self, dimensions: int = 2, noise: float = 0.2):
         super().__init__(dimensions, dimensions, False, noise)
 
-    def natural(self, latent: Tensor) -> Tensor:
-        """The state."""
+    def natural_parameter(self, latent: Tensor) -> Tensor:
+        """Return the state."""
         return latent
 
     def slope(self, latent: Tensor) -> Tensor:
-        """One."""
+        """Return the identity."""
         eye = torch.eye(self.dimensions, dtype=latent.dtype, device=latent.device)
         return eye.expand(*latent.shape, self.dimensions)
 
 
 class LinearDecoder(Decoder):
-    """C z + b.
+    """Linear decoder C z + b.
 
     Args:
-        observed: Dy, of an observation.
-        dimensions: D, of the latent state.
+        observed: Dy, number of elements of an observation.
+        dimensions: D, number of dimensions of the latent state.
         counts: Poisson counts instead of normal observations; their rate is log-linear.
-        noise: standard deviation of normal observations at first; every dimension learns its own.
-        weight: C, `Dy` rows of `D` numbers, if it is known; it stays as it is then, and b as well, because a b that
-            moved would move the state's origin.
-        bias: b, if it is known with C; null is zero then.
+        noise: initial standard deviation of normal observations, learned per dimension.
+        weight: C, `Dy` rows of `D` numbers, if known; C and b are then constant, since a learned b would shift the
+            state's origin.
+        bias: b, if known together with C; null is zero then.
 
     Raises: ValueError for a weight or a bias of another shape, or a bias alone.
     """
@@ -172,15 +174,15 @@ class LinearDecoder(Decoder):
 
     @property
     def bias(self) -> Tensor | None:
-        """b, unless it is known."""
+        """Return b, or None if it is known."""
         return self.linear.bias if self.linear.bias.requires_grad else None
 
-    def natural(self, latent: Tensor) -> Tensor:
-        """C z + b."""
+    def natural_parameter(self, latent: Tensor) -> Tensor:
+        """Return C z + b."""
         return self.linear(latent)
 
     def slope(self, latent: Tensor) -> Tensor:
-        """C."""
+        """Return C."""
         return self.linear.weight.expand(*latent.shape[:-1], self.observed, self.dimensions)
 
     @torch.no_grad()
@@ -196,14 +198,14 @@ class LinearDecoder(Decoder):
 
 
 class MLPDecoder(Decoder):
-    """Layers with SiLU units.
+    """MLP decoder with SiLU units.
 
     Args:
-        observed: Dy, of an observation.
-        dimensions: D, of the latent state.
-        hidden: widths of the layers; none leaves a linear decoder.
+        observed: Dy, number of elements of an observation.
+        dimensions: D, number of dimensions of the latent state.
+        hidden: widths of the layers; an empty list leaves a linear decoder.
         counts: Poisson counts instead of normal observations.
-        noise: standard deviation of normal observations at first; every dimension learns its own.
+        noise: initial standard deviation of normal observations, learned per dimension.
     """
 
     def __init__(
@@ -220,9 +222,9 @@ class MLPDecoder(Decoder):
 
     @property
     def bias(self) -> Tensor | None:
-        """The last layer's."""
+        """Return the bias of the last layer."""
         return self.linear.bias
 
-    def natural(self, latent: Tensor) -> Tensor:
-        """The last layer."""
+    def natural_parameter(self, latent: Tensor) -> Tensor:
+        """Return the output of the last layer."""
         return self.linear(self.body(latent))

@@ -1,7 +1,7 @@
-"""How a latent state goes on: z_{t+1} = z_t + dt (f(z_t) + u_t) + noise, or directly f(z_t) + dt u_t + noise.
+"""Dynamics of a latent state: z_{t+1} = z_t + dt (f(z_t) + u_t) + noise, or z_{t+1} = f(z_t) + dt u_t + noise.
 
-Shapes: `[..., D]` for states and encoded inputs, whatever comes before. The variance of the noise belongs to one step,
-dt softplus(q) with a floor, and is computed from its parameter each time it is asked for.
+Shapes: `[..., D]` for states and encoded inputs, any leading dimensions. The variance of the noise is per step,
+dt softplus(q) with a lower bound, and computed from its parameter at every access.
 """
 
 import math
@@ -16,13 +16,15 @@ from torch.nn import functional as F
 from modules.networks.base import silu_layers
 
 SMALLEST_NOISE = 1e-4
-"""Variance a second that is always there."""
+"""Lower bound of the noise's variance per second."""
 
 
 class Dynamics(Protocol):
-    """What models, planners and acquisitions ask of dynamics; bring your own with these members.
+    """Interface of dynamics for models, planners and acquisitions; bring your own with these members.
 
-    dimensions: D.   dt: seconds a step.   gain: what multiplies f in `step`: dt, or 1 where f gives the next state.
+    dimensions: D, number of dimensions of the latent state.
+    dt: seconds per step.
+    gain: factor of f in `step`: dt, or 1 where f gives the next state.
     """
 
     dimensions: int
@@ -31,41 +33,41 @@ class Dynamics(Protocol):
 
     @property
     def variance(self) -> Tensor:
-        """Variance `[D]` of one step's noise."""
+        """Return the variance `[D]` of the noise of one step."""
         ...
 
     def field(self, z: Tensor) -> Tensor:
-        """f(z) `[..., D]`."""
+        """Return f(z) `[..., D]`."""
         ...
 
     def step(self, z: Tensor, u: Tensor) -> Tensor:
-        """The mean of the next state."""
+        """Return the mean of the next state."""
         ...
 
     def features(self, z: Tensor) -> Tensor:
-        """What f is linear in, `[..., P]`: f is their product with `weight`."""
+        """Return the features that f is linear in, `[..., P]`: f is their product with `weight`."""
         ...
 
     def jacobian(self, z: Tensor, u: Tensor) -> Tensor:
-        """Derivative of `step` by z, `[..., D, D]`: the row is what changes, the column what it changes with."""
+        """Return the derivative of `step` by z, `[..., D, D]`: rows are outputs, columns inputs."""
         ...
 
     def members(self, z: Tensor, u: Tensor) -> Tensor:
-        """Next states `[E, ..., D]` by each of E models; one for dynamics that are no ensemble."""
+        """Return the next states `[E, ..., D]` of each of E models; E = 1 for dynamics that are no ensemble."""
         ...
 
 
-class LastLayer(nn.Module):
+class LinearBasisDynamics(nn.Module):
     """Dynamics that are linear in features: f(z) = features(z) weight.
 
     Args:
-        dimensions: D.
-        features: P, how many there are.
-        dt: seconds a step.
+        dimensions: D, number of dimensions of the latent state.
+        features: P, number of features.
+        dt: seconds per step.
         residual: f is a velocity (True) or the next state.
-        noise: the noise's standard deviation a root second, at first. Where it is learned, begin with a step's
-            variance of 0.01 or more, as the defaults do: with a smaller one early gradients can explode.
-        learn_noise: whether it changes with training.
+        noise: initial standard deviation of the noise per root second. If it is learned, choose a variance per step of
+            0.01 or more, as the defaults do: with a smaller one early gradients can explode.
+        learn_noise: learn the noise from the data.
 
     Raises: ValueError if a number is out of range.
     """
@@ -85,30 +87,30 @@ class LastLayer(nn.Module):
 
     @property
     def variance(self) -> Tensor:
-        """Variance `[D]` of one step's noise."""
+        """Return the variance `[D]` of the noise of one step."""
         return self.dt * (F.softplus(self.raw_noise) + SMALLEST_NOISE)
 
     def features(self, z: Tensor) -> Tensor:
-        """What f is linear in, `[..., P]`."""
+        """Return the features that f is linear in, `[..., P]`."""
         raise NotImplementedError
 
     def field(self, z: Tensor) -> Tensor:
-        """f(z) `[..., D]`."""
+        """Return f(z) `[..., D]`."""
         return self.features(z) @ self.weight
 
     def step(self, z: Tensor, u: Tensor) -> Tensor:
-        """The mean of the next state."""
+        """Return the mean of the next state."""
         if self.residual:
             return torch.add(z, self.field(z) + u, alpha=self.dt)
         return torch.add(self.field(z), u, alpha=self.dt)
 
     def jacobian(self, z: Tensor, u: Tensor) -> Tensor:
-        """Derivative of `step` by z, `[..., D, D]`; the input is added, so it does not matter."""
+        """Return the derivative of `step` by z, `[..., D, D]`; it does not depend on the input, which is added."""
         slope = vmap(jacrev(self.field))(z.reshape(-1, self.dimensions)).view(*z.shape, self.dimensions)
         return self._with_identity(slope)
 
     def members(self, z: Tensor, u: Tensor) -> Tensor:
-        """The one next state, `[1, ..., D]`."""
+        """Return the next state as that of a single model, `[1, ..., D]`."""
         return self.step(z, u).unsqueeze(0)
 
     def _with_identity(self, slope: Tensor) -> Tensor:
@@ -117,17 +119,17 @@ class LastLayer(nn.Module):
         return torch.eye(self.dimensions, dtype=slope.dtype, device=slope.device) + self.dt * slope
 
 
-class RBF(LastLayer):
-    """Gaussian bumps on a grid, and a constant: f(z) = sum_j exp(-|z - c_j|^2 / (2 h^2)) w_j + b.
+class RBF(LinearBasisDynamics):
+    """Radial basis functions on a grid, and a constant: f(z) = sum_j exp(-|z - c_j|^2 / (2 h^2)) w_j + b.
 
     Args:
         low: lower corner of the box that the grid covers, with a margin of 15 % of its width.
         high: upper corner of that box.
-        centres: along each axis.
+        centres: number of grid points along each axis.
         width: h, in spacings of the grid, along each axis.
         dt: seconds per step.
         residual: f is a velocity (true) or the next state.
-        noise: standard deviation of the process noise per root second, at first.
+        noise: initial standard deviation of the process noise per root second.
         learn_noise: learn the noise from the data.
 
     Raises: ValueError if a number is out of range.
@@ -165,7 +167,7 @@ class RBF(LastLayer):
         self.register_buffer("exponents", F.pad(each.T, (0, 1)), persistent=False)
 
     def features(self, z: Tensor) -> Tensor:
-        """The bumps and a one, `[..., centres^D + 1]`.
+        """Return the basis functions and a constant one, `[..., centres^D + 1]`.
 
         -|z - c|^2 / 2 = z c - |z|^2 / 2 - |c|^2 / 2: one product gives the exponents of all, and zero for the one.
         """
@@ -174,7 +176,7 @@ class RBF(LastLayer):
         return torch.exp(torch.cat([scaled, square, torch.ones_like(square)], -1) @ self.exponents)
 
     def jacobian(self, z: Tensor, u: Tensor) -> Tensor:
-        """Derivative of `step` by z in closed form: d phi_j / d z = -phi_j (z - c_j) / h^2."""
+        """Return the derivative of `step` by z in closed form: d phi_j / d z = -phi_j (z - c_j) / h^2."""
         bumps = self.features(z)[..., :-1]
         weighted = bumps.unsqueeze(-2) * self.weight[:-1].T
         centres = self.exponents[: self.dimensions, :-1].T
@@ -182,14 +184,14 @@ class RBF(LastLayer):
         return self._with_identity(moment * self.scale)
 
 
-class LinearDynamics(LastLayer):
-    """f(z) = A z + b.
+class LinearDynamics(LinearBasisDynamics):
+    """Linear dynamics f(z) = A z + b.
 
     Args:
-        dimensions: D.
+        dimensions: D, number of dimensions of the latent state.
         dt: seconds per step.
         residual: f is a velocity (true) or the next state.
-        noise: standard deviation of the process noise per root second, at first.
+        noise: initial standard deviation of the process noise per root second.
         learn_noise: learn the noise from the data.
     """
 
@@ -207,19 +209,19 @@ class LinearDynamics(LastLayer):
                 self.weight[:dimensions].copy_(torch.eye(dimensions))
 
     def features(self, z: Tensor) -> Tensor:
-        """The state and a one, `[..., D + 1]`."""
+        """Return the state and a constant one, `[..., D + 1]`."""
         return torch.cat([z, torch.ones_like(z[..., :1])], -1)
 
 
-class MLPDynamics(LastLayer):
-    """A network with SiLU units, whose last layer begins at a hundredth of its usual size.
+class MLPDynamics(LinearBasisDynamics):
+    """MLP with SiLU units, whose last layer is initialised at a hundredth of the usual scale.
 
     Args:
-        dimensions: D.
+        dimensions: D, number of dimensions of the latent state.
         hidden: widths of the hidden layers.
         dt: seconds per step.
         residual: f is a velocity (true) or the next state.
-        noise: standard deviation of the process noise per root second, at first.
+        noise: initial standard deviation of the process noise per root second.
         learn_noise: learn the noise from the data.
     """
 
@@ -237,24 +239,24 @@ class MLPDynamics(LastLayer):
         nn.init.normal_(self.weight, std=0.01 / math.sqrt(hidden[-1]))
 
     def features(self, z: Tensor) -> Tensor:
-        """The last hidden layer and a one, `[..., hidden + 1]`."""
+        """Return the last hidden layer and a constant one, `[..., hidden + 1]`."""
         hidden = self.body(z)
         return torch.cat([hidden, torch.ones_like(hidden[..., :1])], -1)
 
 
 class Ensemble(nn.Module):
-    """Several `MLPDynamics`, each with weights of its own; together they are their mean.
+    """Ensemble of `MLPDynamics` with separate weights; its prediction is the members' mean.
 
     Args:
-        dimensions: D.
-        count: E, how many; at least two.
+        dimensions: D, number of dimensions of the latent state.
+        count: E, number of members; at least two.
         hidden: widths of the hidden layers of each member.
         dt: seconds per step.
         residual: f is a velocity (true) or the next state.
-        noise: standard deviation of the process noise per root second, at first.
+        noise: initial standard deviation of the process noise per root second.
         learn_noise: learn the noise from the data.
 
-    Raises: ValueError for fewer than two.
+    Raises: ValueError for fewer than two members.
     """
 
     def __init__(
@@ -276,35 +278,38 @@ class Ensemble(nn.Module):
 
     @property
     def models(self) -> list[MLPDynamics]:
-        """The members."""
+        """Return the members."""
         return [each for each in self.each if isinstance(each, MLPDynamics)]
 
     @property
     def weight(self) -> Tensor:
-        """Last layers of all members, one below the other, `[E (hidden + 1), D]`."""
+        """Return the last layers of all members, stacked, `[E (hidden + 1), D]`."""
         return torch.cat([each.weight for each in self.models])
 
     @property
     def variance(self) -> Tensor:
-        """Mean variance `[D]` of one step's noise."""
+        """Return the mean variance `[D]` of the noise of one step."""
         return torch.stack([each.variance for each in self.models]).mean(0)
 
     def field(self, z: Tensor) -> Tensor:
-        """The members' mean f(z)."""
+        """Return the members' mean f(z)."""
         return torch.stack([each.field(z) for each in self.models]).mean(0)
 
     def step(self, z: Tensor, u: Tensor) -> Tensor:
-        """The members' mean next state."""
+        """Return the members' mean next state."""
         return self.members(z, u).mean(0)
 
     def members(self, z: Tensor, u: Tensor) -> Tensor:
-        """Next states `[E, ..., D]`."""
+        """Return the members' next states `[E, ..., D]`."""
         return torch.stack([each.step(z, u) for each in self.models])
 
     def features(self, z: Tensor) -> Tensor:
-        """Those of all members side by side, `[..., E (hidden + 1)]`, over E: f is the mean of the members'."""
+        """Return the features of all members, concatenated and divided by E, `[..., E (hidden + 1)]`.
+
+        Their product with `weight` is the members' mean of f.
+        """
         return torch.cat([each.features(z) for each in self.models], -1) / len(self.each)
 
     def jacobian(self, z: Tensor, u: Tensor) -> Tensor:
-        """The members' mean derivative of `step` by z."""
+        """Return the members' mean derivative of `step` by z."""
         return torch.stack([each.jacobian(z, u) for each in self.models]).mean(0)

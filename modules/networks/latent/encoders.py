@@ -1,4 +1,4 @@
-"""What observations say about the latent state: means and variances `[T, N, D]` from `[T, N, Dy]`, time first."""
+"""Encoders: means and variances `[T, N, D]` of the latent state from observations `[T, N, Dy]`, time first."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -11,14 +11,15 @@ from modules.networks.base import silu_layers
 from modules.networks.recurrent import GRU
 
 SMALLEST_VARIANCE = 1e-6
-"""Of a posterior."""
+"""Lower bound of a posterior's variance."""
 
 
 class Encoder(Protocol):
-    """What latent models and agents ask of an encoder; bring your own `nn.Module` with these members.
+    """Interface of encoders for latent models and agents; bring your own `nn.Module` with these members.
 
-    dimensions: D.   causal: whether the posterior of a row looks at no later row, as an agent's must.
-    window: newest rows that an agent keeps for it; 1 if the newest alone says all.
+    dimensions: D, number of dimensions of the latent state.
+    causal: whether the posterior of a row depends on no later row, as an agent requires.
+    window: number of newest rows that an agent keeps for the encoder; 1 if the newest suffices.
     """
 
     dimensions: int
@@ -26,7 +27,7 @@ class Encoder(Protocol):
     window: int
 
     def __call__(self, obs: Tensor, begins: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Means and variances `[T, N, D]` of the state, from observations `[T, N, Dy]`.
+        """Return means and variances `[T, N, D]` of the state, from observations `[T, N, Dy]`.
 
         Args:
             begins: `[T, N]` bool, rows where another trajectory starts; the first row alone if None.
@@ -34,13 +35,13 @@ class Encoder(Protocol):
         ...
 
 
-class NormalEncoder(nn.Module):
-    """What the encoders here share: how features become a normal distribution, which is narrow at first.
+class GaussianEncoder(nn.Module):
+    """Base of encoders: a linear head from features to a normal distribution with a small initial variance.
 
     Args:
-        features: F, width of what the subclass computes.
-        dimensions: D.
-        counts: observations are counts, of which log(1 + y) is looked at.
+        features: F, number of features that the subclass computes.
+        dimensions: D, number of dimensions of the latent state.
+        counts: observations are counts; the encoder gets log(1 + y).
 
     Raises: ValueError if a number is out of range.
     """
@@ -58,25 +59,25 @@ class NormalEncoder(nn.Module):
         nn.init.constant_(self.raw_variance.bias, -3.0)
 
     def features(self, obs: Tensor, begins: Tensor) -> Tensor:
-        """`[T, N, F]` of observations `[T, N, Dy]`."""
+        """Return features `[T, N, F]` of observations `[T, N, Dy]`."""
         raise NotImplementedError
 
     def forward(self, obs: Tensor, begins: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Means and variances `[T, N, D]`; see `Encoder`."""
+        """Return means and variances `[T, N, D]`; see `Encoder`."""
         if begins is None:
             begins = torch.zeros(obs.shape[:2], dtype=torch.bool, device=obs.device)
         features = self.features(obs.log1p() if self.counts else obs, begins)
         return self.mean(features), F.softplus(self.raw_variance(features)) + SMALLEST_VARIANCE
 
 
-class MLPEncoder(NormalEncoder):
-    """Every observation by itself, through layers with SiLU units.
+class MLPEncoder(GaussianEncoder):
+    """MLP with SiLU units of each observation separately.
 
     Args:
-        observed: Dy.
-        dimensions: D.
-        hidden: widths of the layers; none leaves a linear encoder.
-        counts: see `NormalEncoder`.
+        observed: Dy, number of elements of an observation.
+        dimensions: D, number of dimensions of the latent state.
+        hidden: widths of the layers; an empty list leaves a linear encoder.
+        counts: observations are counts; the encoder gets log(1 + y).
 
     Raises: ValueError if a number is out of range.
     """
@@ -87,20 +88,20 @@ class MLPEncoder(NormalEncoder):
         self.body = nn.Sequential(*silu_layers(widths))
 
     def features(self, obs: Tensor, begins: Tensor) -> Tensor:
-        """The last hidden layer, or the observation."""
+        """Return the last hidden layer, or the observation."""
         return self.body(obs)
 
 
-class GRUEncoder(NormalEncoder):
-    """All observations up to now; `bidirectional`, those to come as well, which only stored trajectories can give.
+class GRUEncoder(GaussianEncoder):
+    """GRU over the observations so far; if `bidirectional`, over later ones too, which only stored trajectories have.
 
     Args:
-        observed: Dy.
-        dimensions: D.
-        hidden: width of the state, in either direction.
-        bidirectional: smooth instead of filter; an agent cannot use that.
-        counts: see `NormalEncoder`.
-        window: newest observations that an agent keeps for it.
+        observed: Dy, number of elements of an observation.
+        dimensions: D, number of dimensions of the latent state.
+        hidden: width of the state, per direction.
+        bidirectional: smooth instead of filter; not possible for an acting agent.
+        counts: observations are counts; the encoder gets log(1 + y).
+        window: number of newest observations that an agent keeps for the encoder.
 
     Raises: ValueError if a number is out of range.
 
@@ -125,7 +126,7 @@ class GRUEncoder(NormalEncoder):
         self.directions = nn.ModuleList(directions)
 
     def features(self, obs: Tensor, begins: Tensor) -> Tensor:
-        """The states of all directions."""
+        """Return the states of all directions."""
         forth, *back = self.directions
         states = [_unrolled(forth, obs, begins)]
         if back:

@@ -10,14 +10,14 @@ import torch
 from lightning.pytorch import Callback
 
 from app.benchmark.main import command_line, compared, parsed
-from app.timing import bare_loop, latency, percentile, spread
+from app.timing import latency, loop_without_trainer, percentile, spread
 from modules.active_dynamics.active_dynamics import ActiveDynamics
-from modules.exploration.policies import Held
+from modules.exploration.policies import HeldRandomAction
 from tests.app.conftest import Run
 from tests.support.dynamics_fixtures import explorer, spring_data
 from tests.support.small_runs import trainer
 
-SMALL = ("data.num_envs=4", "data.horizon=16", "model.passes=2", "model.minibatches=2")
+SMALL = ("data.num_envs=4", "data.rollout_length=16", "model.update_epochs=2", "model.num_minibatches=2")
 WHAT_EVERY_RESULT_HOLDS = (
     "env_steps_per_s", "spread", "collect_s", "prepare_s", "update_s", "other_s", "peak_memory_mib", "compile_s",
     "start_up_s", "device", "torch", "config", "settings", "in_force", "machine", "versions",
@@ -49,11 +49,11 @@ def test_two_configs_are_compared_and_the_last_line_is_json(run: Run, folder: Pa
         (("--config", "ppo_cartpole.yaml", "--repeats", "0"), "--repeats is 0; it must be at least 1"),
         (("--config", "ppo_cartpole.yaml", "--repeats", "many"), "invalid int value: 'many'"),
         (("--config", "ppo_cartpole.yaml", "--seconds", "nan"), "--seconds is nan; it must be above 0"),
-        (("--config", "ppo_cartpole.yaml", "--set", "data.num_envs"), "--set data.num_envs is no setting"),
+        (("--config", "ppo_cartpole.yaml", "--set", "data.num_envs"), "--set data.num_envs is not a setting"),
         (("--config", "ppo_cartpole.yaml", "--against", "sb4"), "did you mean `sb3`?"),
         (("--config", "ppo_cartpole.yaml", "--against", "none.yaml"), "There is no config `none.yaml`"),
         (("--config", "ppo_cartpole.yaml", "--json", "nowhere/a.json"), "there is no folder nowhere"),
-        (("--config", "ppo_cartpole.yaml", "--data.num_envs", "4"), "is no option: change settings with --set"),
+        (("--config", "ppo_cartpole.yaml", "--data.num_envs", "4"), "is not an option: change settings with --set"),
         ((), "the following arguments are required: -c/--config"),
     ],
 )
@@ -99,7 +99,7 @@ def test_every_contestant_warms_up_before_the_first_repeat(monkeypatch: pytest.M
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr("app.benchmark.main.Contestant", Recorded)
+    monkeypatch.setattr("app.benchmark.main.BenchmarkWorker", Recorded)
     monkeypatch.setattr("app.benchmark.main.outcome", lambda *_: {})
     words = ["--config", "ppo_cartpole.yaml", "--against", "ppo_fast.yaml", "--repeats", "2", "--seconds", "4"]
 
@@ -125,15 +125,15 @@ def test_latency_is_that_of_one_call() -> None:
 
 
 def test_the_bare_loop_refits_as_often_as_the_run_does(tmp_path: Path) -> None:
-    data = spring_data(updates=2)
-    model = explorer(data, exploration=Held(), refit_every=4)
+    data = spring_data(num_updates=2)
+    model = explorer(data, exploration=HeldRandomAction(), posterior_refit_interval=4)
     found: list[tuple[int, int]] = []
 
     class Between(Callback):
         def on_train_batch_end(self, trainer: Any, pl_module: ActiveDynamics, *_: Any) -> None:
             refit, times = pl_module.posterior.refit_, []
             pl_module.posterior.refit_ = lambda *args: (times.append(1), refit(*args))
-            found.append((bare_loop(trainer, pl_module, 0.01).iterations, len(times)))
+            found.append((loop_without_trainer(trainer, pl_module, 0.01).iterations, len(times)))
             trainer.should_stop = True
 
     trainer(tmp_path, Between(), max_steps=2, log_every_n_steps=8).fit(model, datamodule=data)

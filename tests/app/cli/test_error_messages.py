@@ -11,19 +11,23 @@ SENTENCES = {
     "a misspelt option of the network": ("--model.network.hiden 3", "did you mean `hidden`?"),
     "a misspelt option of the data": ("--data.num_env 3", "did you mean `num_envs`?"),
     "a misspelt option of the Trainer": ("--trainer.max_epoch 3", "did you mean `trainer.max_epochs`?"),
-    "a misspelt top-level option": ("--modl.passes 3", "is not a setting"),
+    "a misspelt top-level option": ("--modl.update_epochs 3", "is not a setting"),
     "a learning rate in words": ("--model.learning_rate fast", "`fast`, but it must be a number"),
-    "a fraction of a pass": ("--model.passes 2.5", "`2.5`, but it must be a whole number"),
-    "a fraction with an exponent": ("--model.passes 1.5e0", "but it must be a whole number"),
+    "a fraction of a pass": ("--model.update_epochs 2.5", "`2.5`, but it must be a whole number"),
+    "a fraction with an exponent": ("--model.update_epochs 1.5e0", "but it must be a whole number"),
     "more than any number": ("--data.num_envs 1e999", "but it must be a whole number"),
-    "an optional number in words": ("--model.value_clip big", "`big`, but it must be a number or null"),
+    "an optional number in words": ("--model.value_clip_range big", "`big`, but it must be a number or null"),
     "an unknown choice": ("--data.backend fast", "`fast`, but it must be one of auto, sync"),
     "a number where a list belongs": ("--model.network.hidden 3", "must be a list, each item a whole number"),
     "a class that does not exist": ("--model tests.support.fake_algorithm.Walkr", "did you mean `Walker`?"),
     "a class of the wrong kind": ("--model torch.nn.Linear", "does not correspond to a subclass of Algorithm"),
-    "a word that is no class path": ("--model.network Torsoo", "no dotted path"),
+    "a word that is no class path": ("--model.network Torsoo", "nor a dotted path"),
     "a module that may not be imported": ("--model their_module.Model", "add `--trust their_module`"),
     "an option without its value": ("--data.env", "`--data.env` needs a value"),
+    "a short name with a mistake": (
+        "--model PPOO",
+        "nor a dotted path such as `my_module.MyClass`; did you mean `PPO`?",
+    ),
     "a stray word": ("stray", "`stray` is not an option"),
 }
 
@@ -39,14 +43,12 @@ def test_bad_input_is_one_sentence(run: Run, words: str, sentence: str) -> None:
 
 
 def test_a_setting_of_a_default_that_takes_none_asks_for_a_class(run: Run) -> None:
-    data = ("--data", "datamodules.replay.ReplayData", "--data.env", "Pendulum-v1")
+    data = ("--data", "datamodules.ReplayDataModule", "--data.env", "Pendulum-v1")
 
-    outcome = run("fit", "--model", "modules.sac.sac.SAC", *data, "--model.network.hidden", "[64,64]")
+    outcome = run("fit", "--model", "modules.SAC", *data, "--model.network.hidden", "[64,64]")
 
     assert outcome.code == 2
-    assert outcome.err.endswith(
-        "takes none as it is: name a class there first, as in `--model.network modules.networks.MLP`.\n"
-    )
+    assert outcome.err.endswith("has none yet: name a class first, as in `--model.network modules.networks.MLP`.\n")
 
 
 FILES = {
@@ -94,7 +96,7 @@ def test_a_class_of_the_wrong_kind_in_a_file_is_named(run: Run, folder: Path) ->
 def test_a_class_that_lacks_types_is_told_which(run: Run, folder: Path) -> None:
     scripted = "[{class_path: tests.support.fake_algorithm.Untyped}]"
 
-    outcome = run("fit", "--config", "sac_options_fourrooms.yaml", "--model.scripted", scripted)
+    outcome = run("fit", "--config", "sac_options_fourrooms.yaml", "--model.scripted_options", scripted)
 
     asked = "OptionPolicy asks for `initiation(self, obs: torch.Tensor) -> torch.Tensor`, with these names and types."
     assert (outcome.code, outcome.err.partition("cannot be used: ")[2].strip()) == (2, asked)
@@ -113,4 +115,4 @@ def test_a_missing_argument_is_named_in_full(run: Run, folder: Path) -> None:
 
 
 def test_nearest_lists_candidates_when_none_is_close() -> None:
-    assert nearest("xyz", ["gamma", "lam"]) == "choose from gamma, lam."
+    assert nearest("xyz", ["gamma", "gae_lambda"]) == "choose from gae_lambda, gamma."

@@ -88,7 +88,7 @@ def test_weights_only_is_no_option(run: Run) -> None:
 
 
 def test_the_most_specific_entry_decides() -> None:
-    assert is_allowed("torch.nn.Tanh") and is_allowed("modules.ppo.ppo.PPO") and is_allowed("gymnasium.envs.toy_text")
+    assert is_allowed("torch.nn.Tanh") and is_allowed("modules.PPO") and is_allowed("gymnasium.envs.toy_text")
     assert not is_allowed("torch.load") and not is_allowed("torch.hub") and not is_allowed("torchvision")
     assert not is_allowed("gymnasium.envs.registration.make")
 

@@ -31,6 +31,15 @@ def test_fit_links_spaces_and_writes_config_and_checkpoints(run: Run, folder: Pa
     assert torch.load(version / "checkpoints" / "last.ckpt", weights_only=True)["spaces"]["obs_shape"] == (4,)
 
 
+def test_a_fit_installs_hand_written_gradients_where_there_are_any(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr("modules.manual_backward.callback.install", asked.append)
+
+    fit(run)
+
+    assert [type(model) for model in asked] == [Walker]
+
+
 def test_print_config_shows_short_forms_and_later_words_win(run: Run) -> None:
     outcome = fit(
         run, "--model.learning_rate", "1e-3", "--data.num_envs", "64", "--data.num_envs", "65", "--print_config"
@@ -53,7 +62,7 @@ def test_an_option_on_the_command_line_wins_over_the_checkpoints_aloud(
     resumed = yaml.safe_load((folder / "runs" / "small" / "version_1" / "config.yaml").read_text())
     assert outcome.code == 0
     assert resumed["model"]["init_args"]["learning_rate"] == 0.5
-    assert "model.learning_rate is 0.5 here and 0.01 in the checkpoint; 0.5 is used." in caplog.messages
+    assert "model.learning_rate is 0.5 in the configuration and 0.01 in the checkpoint; 0.5 is used." in caplog.messages
 
 
 def test_a_finished_run_is_not_trained_on_silently_and_leaves_no_folder(run: Run, folder: Path) -> None:
@@ -67,15 +76,15 @@ def test_a_finished_run_is_not_trained_on_silently_and_leaves_no_folder(run: Run
 
 
 def test_a_run_that_is_refused_in_its_setup_leaves_no_folder(run: Run, folder: Path) -> None:
-    outcome = run("fit", "--config", "ppo_cartpole.yaml", "--model.minibatches", "7")
+    outcome = run("fit", "--config", "ppo_cartpole.yaml", "--model.num_minibatches", "7")
 
-    assert outcome.code == 2 and "model.minibatches is 7" in outcome.err
+    assert outcome.code == 2 and "model.num_minibatches is 7" in outcome.err
     assert not list((folder / "runs").iterdir())
 
 
 def test_a_run_that_crashes_before_it_logged_anything_leaves_no_folder(run: Run, folder: Path) -> None:
     with pytest.raises(RuntimeError, match="a bug on the way"):
-        fit(run, "--model.passes", "14")
+        fit(run, "--model.update_epochs", "14")
 
     assert not list((folder / "runs").iterdir())
 
@@ -130,7 +139,7 @@ def test_a_run_that_crashes_removes_nothing_that_was_there(
     before = set(folder.rglob("*"))
 
     with pytest.raises(RuntimeError, match="a bug on the way"):
-        fit(run, "--model.passes", "14", *(f"--trainer.logger.{key}={value}" for key, value in settings.items()))
+        fit(run, "--model.update_epochs", "14", *(f"--trainer.logger.{key}={value}" for key, value in settings.items()))
 
     assert before <= set(folder.rglob("*"))
 
@@ -165,9 +174,9 @@ def test_an_evaluation_makes_no_run_folder(run: Run, folder: Path, wanted: str) 
     [
         (
             ["--model", "tests.support.fake_algorithm.Runner"],
-            "written by tests.support.fake_algorithm.Walker, but the model is tests.app",
+            "written by tests.support.fake_algorithm.Walker, but the model is tests.support.fake_algorithm.Runner",
         ),
-        (["--data.env", "Wide-v0"], "obs_shape (4,) there, (9,) here"),
+        (["--data.env", "Wide-v0"], "obs_shape (4,) in the checkpoint, (9,) in the configuration"),
     ],
     ids=["of another algorithm", "of other spaces"],
 )
@@ -200,14 +209,17 @@ def test_a_checkpoint_of_another_size_is_one_sentence(run: Run, folder: Path) ->
 
     outcome = fit(run, "--ckpt_path", "last", "--model.network.hidden", "[9]")
 
-    assert outcome.code == 2 and "`network.layer.weight` is [8, 4] there and [9, 4] here" in outcome.err
-    assert "model.network.hidden is [8] there and [9] here" in outcome.err
+    assert (
+        outcome.code == 2
+        and "`network.layer.weight` is [8, 4] in the checkpoint and [9, 4] in the model" in outcome.err
+    )
+    assert "model.network.hidden is [8] in the checkpoint and [9] in the model" in outcome.err
     assert [path.name for path in (folder / "runs" / "small").iterdir()] == ["version_0"]
 
 
 REFUSED = {
     "a value the data refuses": (["--data.num_envs", "0"], "data.num_envs is 0; it must be at least 1."),
-    "a value the model refuses": (["--model.passes", "0"], "model.passes is 0; it must be at least 1."),
+    "a value the model refuses": (["--model.update_epochs", "0"], "model.update_epochs is 0; it must be at least 1."),
     "float16 on a CPU": (["--trainer.precision", "16-mixed"], "16-mixed needs a GPU: use bf16-mixed or 32-true"),
     "Trainer clipping": (["--trainer.gradient_clip_val", "0.5"], "use `--model.max_grad_norm`"),
     "Trainer accumulation": (["--trainer.accumulate_grad_batches", "2"], "`--model.max_grad_norm`"),
@@ -245,9 +257,9 @@ def test_warnings_of_captured_and_compiled_runs_that_nobody_can_act_on_are_not_s
 
 def test_a_real_bug_keeps_its_traceback(run: Run) -> None:
     with pytest.raises(RuntimeError, match="a real bug") as bug:
-        fit(run, "--model.passes", "13")
+        fit(run, "--model.update_epochs", "13")
 
-    assert bug.traceback[-1].path.name == "stand_in.py"
+    assert bug.traceback[-1].path.name == "fake_algorithm.py"
 
 
 @pytest.mark.parametrize(
@@ -274,7 +286,7 @@ def test_where_fractions_count_a_float_stays_one(run: Run) -> None:
     ("config", "env", "able"),
     [
         ("dqn_cartpole.yaml", "Pendulum-v1", "PPO or .*SAC"),
-        ("sac_pendulum.yaml", "tests.support.fake_algorithm.Switches", "modules.ppo.ppo.PPO"),
+        ("sac_pendulum.yaml", "tests.support.fake_algorithm.Switches", "modules.PPO"),
     ],
 )
 def test_the_command_line_refuses_an_environment_that_its_algorithm_cannot_act_in(

@@ -16,9 +16,9 @@ import callbacks
 import datamodules
 import modules
 from app.cli.required_settings import check_required, null_settings
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from datamodules.core.required_values import allows_none, null_arguments
-from datamodules.rollout import RolloutData
+from datamodules.rollout import RolloutDataModule
 from tests.app.conftest import Run
 
 KINDS = (nn.Module, LightningDataModule, Callback)
@@ -53,7 +53,9 @@ def test_null_is_refused_for_a_required_number(kind: type, name: str, monkeypatc
     monkeypatch.setattr("sys.argv", ["app", "fit", f"--part.{name}", "null"])
     part = Namespace(class_path=f"{kind.__module__}.{kind.__name__}", init_args=Namespace({name: None}))
 
-    with pytest.raises(UsageError, match=rf"^`part.{name}` \(command line\) is `null`, but it must be a (whole )?num"):
+    with pytest.raises(
+        ConfigurationError, match=rf"^`part.{name}` \(command line\) is `null`, but it must be a (whole )?num"
+    ):
         check_required(Namespace(part=part))
 
 
@@ -61,8 +63,19 @@ def test_the_numbers_of_every_part_are_among_them() -> None:
     named = {f"{kind.__name__}.{name}" for kind, name in NUMBERS}
 
     assert len(NUMBERS) > 150
-    assert named >= {"PPO.gamma", "SACOptions.tau", "TradingData.num_envs", "ReplayData.replay_ratio", "LSTM.hidden"}
-    assert named >= {"Progress.refresh_every_s", "ActiveDynamics.prior", "StoredData.steps", "OptionAlarm.usage"}
+    assert named >= {
+        "PPO.gamma",
+        "SACOptions.tau",
+        "TradingDataModule.num_envs",
+        "ReplayDataModule.replay_ratio",
+        "LSTM.hidden",
+    }
+    assert named >= {
+        "TrainingProgress.refresh_every_s",
+        "ActiveDynamics.prior_variance",
+        "OfflineSequenceDataModule.steps",
+        "OptionCollapseMonitor.usage",
+    }
 
 
 @pytest.mark.parametrize("hint", [int, float, bool, str, list[int], dict[str, Any], Annotated[int, "of envs"]], ids=str)
@@ -77,10 +90,8 @@ def test_a_type_with_none_allows_it(hint: Any) -> None:
 
 
 def test_settings_are_searched_through_lists_and_classes_inside_classes() -> None:
-    callback = Namespace(
-        class_path="callbacks.figures.dynamics_figures.DynamicsFigures", init_args=Namespace(every=None)
-    )
-    model = Namespace(class_path="modules.ppo.ppo.PPO", init_args=Namespace(gamma=None, value_clip=None))
+    callback = Namespace(class_path="callbacks.DynamicsFigures", init_args=Namespace(every=None))
+    model = Namespace(class_path="modules.PPO", init_args=Namespace(gamma=None, value_clip_range=None))
     settings = Namespace(model=model, trainer=Namespace(callbacks=[callback], max_steps=None, max_time=None))
 
     assert {".".join(keys) for keys, _ in null_settings(settings)} == EVERYTHING
@@ -107,7 +118,7 @@ def test_null_on_the_command_line_is_refused_in_one_sentence(run: Run, words: st
     assert outcome.err.startswith(said)
 
 
-@pytest.mark.parametrize("name", ["num_envs", "horizon", "total_env_steps", "eval_max_steps"])
+@pytest.mark.parametrize("name", ["num_envs", "rollout_length", "total_env_steps", "eval_max_steps"])
 def test_null_is_refused_in_python_too(name: str) -> None:
-    with pytest.raises(UsageError, match=rf"^data\.{name} is null, but it must be a whole number\.$"):
-        RolloutData(**{"env": "CartPole-v1", name: None})
+    with pytest.raises(ConfigurationError, match=rf"^data\.{name} is null, but it must be a whole number\.$"):
+        RolloutDataModule(**{"env": "CartPole-v1", name: None})

@@ -9,7 +9,7 @@ import torch
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import EMAWeightAveraging
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from modules.base.trainer_checks import UNUSABLE, check_averages, check_callbacks
 from modules.sac.sac import SAC
 from tests.support.small_runs import cartpole_data, fitted
@@ -48,7 +48,7 @@ def test_the_documentation_gives_the_sentences_of_refused_callbacks() -> None:
 
 @pytest.mark.parametrize("kind", UNUSABLE, ids=[kind.__name__ for kind in UNUSABLE])
 def test_a_callback_that_cannot_act_is_refused_and_a_subclass_is_not(kind: type) -> None:
-    with pytest.raises(UsageError, match=f"^The callback {kind.__name__} .*: .*\\.$"):
+    with pytest.raises(ConfigurationError, match=f"^The callback {kind.__name__} .*: .*\\.$"):
         check_callbacks([kind.__new__(kind)])
     mine = type("Mine", (kind,), {})
     check_callbacks([mine.__new__(mine)])
@@ -85,8 +85,10 @@ def test_the_moving_average_of_the_weights_is_that_of_every_iteration(tmp_path: 
 
 
 def test_averages_of_buffers_that_have_none_are_refused() -> None:
-    spaces = {"obs_shape": (3,), "obs_dtype": "float32", "action_kind": "continuous", "action_sizes": []}
-    spaces |= {"action_low": [-1.0], "action_high": [1.0], "action_start": [], "agents": 1}
-    with pytest.raises(UsageError, match="but exploring of SAC has no average: set its use_buffers to false"):
+    spaces = {"obs_shape": (3,), "obs_dtype": "float32", "action_type": "continuous", "action_sizes": []}
+    spaces |= {"action_low": [-1.0], "action_high": [1.0], "action_start": [], "num_agents": 1}
+    with pytest.raises(
+        ConfigurationError, match="but random_warmup of SAC cannot be averaged: set its use_buffers to false"
+    ):
         check_averages([EMAWeightAveraging()], SAC(spaces))
     check_averages([EMAWeightAveraging(use_buffers=False)], SAC(spaces))

@@ -10,7 +10,7 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import CometLogger
 
 from app.cli.trainer_settings import check_settings, missing, one_sentence
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from tests.support.small_runs import cartpole_data, fitted
 
 
@@ -20,7 +20,7 @@ def settings(seed: int = 1, **trainer: Any) -> Namespace:
 
 @pytest.mark.parametrize(("key", "value"), [("gradient_clip_val", 1.0), ("gradient_clip_val", 1)])
 def test_lightnings_clipping_is_refused_with_what_replaces_it(key: str, value: float) -> None:
-    with pytest.raises(UsageError, match=rf"`--trainer.{key}` does not act .*: use `--model.max_grad_norm`\.$"):
+    with pytest.raises(ConfigurationError, match=rf"`--trainer.{key}` does not act .*: use `--model.max_grad_norm`\.$"):
         check_settings(settings(**{key: value}))
 
 
@@ -30,7 +30,9 @@ def test_settings_without_effect_are_taken() -> None:
 
 @pytest.mark.parametrize("seed", [-5, 2**32])
 def test_a_seed_out_of_range_is_refused(seed: int) -> None:
-    with pytest.raises(UsageError, match=rf"`--seed_everything` is {seed}; it must lie between 0 and 4294967295\.$"):
+    with pytest.raises(
+        ConfigurationError, match=rf"`--seed_everything` is {seed}; it must lie between 0 and 4294967295\.$"
+    ):
         check_settings(settings(seed))
 
 
@@ -53,13 +55,13 @@ def test_a_seed_out_of_range_is_refused(seed: int) -> None:
     ids=str,
 )
 def test_a_setting_that_cannot_be_is_refused_by_its_key(trainer: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=f"^{said}"):
+    with pytest.raises(ConfigurationError, match=f"^{said}"):
         check_settings(settings(**trainer))
 
 
 @pytest.mark.skipif(torch.backends.mps.is_available(), reason="it is available here")
 def test_an_accelerator_that_is_not_there_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"^`--trainer.accelerator` is mps, but .*: use auto or cpu"):
+    with pytest.raises(ConfigurationError, match=r"^`--trainer.accelerator` is mps, but .*: use auto or cpu"):
         check_settings(settings(accelerator="mps"))
 
 
@@ -70,7 +72,7 @@ def test_processes_on_a_cpu_are_taken(devices: int | str) -> None:
 
 @pytest.mark.parametrize("setting", [{"max_steps": -5}, {"limit_val_batches": 2.5}], ids=str)
 def test_what_lightning_refuses_is_refused_in_its_words(setting: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=next(iter(setting))), one_sentence():
+    with pytest.raises(ConfigurationError, match=next(iter(setting))), one_sentence():
         Trainer(**{"logger": False, "accelerator": "cpu"} | setting)
 
 
@@ -81,7 +83,7 @@ def test_evaluations_can_be_due_after_a_time(tmp_path: Path) -> None:
 
 
 def test_a_logger_without_its_package_names_it() -> None:
-    with pytest.raises(UsageError, match="comet"), one_sentence():
+    with pytest.raises(ConfigurationError, match="comet"), one_sentence():
         CometLogger(offline_directory=".")
 
 

@@ -9,7 +9,13 @@ from app.compare.main import entries, parsed, split_values
 from tests.app.conftest import Run
 
 WORDS = ("--config", "ppo_cartpole.yaml", "--metric", "eval/return_mean", "--threshold", "100")
-SHORT = ("data.total_env_steps=64", "data.num_envs=4", "data.horizon=16", "model.minibatches=1", "data.eval_episodes=2")
+SHORT = (
+    "data.total_env_steps=64",
+    "data.num_envs=4",
+    "data.rollout_length=16",
+    "model.num_minibatches=1",
+    "data.eval_episodes=2",
+)
 
 
 def test_two_settings_of_a_config_are_run_and_compared(run: Run, folder: Path) -> None:
@@ -43,9 +49,12 @@ def test_settings_multiply_and_brackets_keep_their_commas() -> None:
     ("words", "sentence"),
     [
         (("--seeds", "0"), "--seeds is 0; it must be at least 1"),
-        (("--set", "model.gamma"), "--set model.gamma is no setting"),
-        (("--with", "model.gamma"), "--with model.gamma is no setting"),
-        (("--data.num_envs", "3"), "--data.num_envs is no option of compare: a setting of all runs follows `--with`"),
+        (("--set", "model.gamma"), "--set model.gamma is not a setting"),
+        (("--with", "model.gamma"), "--with model.gamma is not a setting"),
+        (
+            ("--data.num_envs", "3"),
+            "--data.num_envs is not an option of compare: a setting of all runs follows `--with`",
+        ),
         (("--mode", "most"), "invalid choice: 'most'"),
         (("--with", "model.gama=1", "--seeds", "1"), "ppo_cartpole, seed 1: `model.gama` (command line) is not a"),
     ],

@@ -5,7 +5,14 @@ import math
 import numpy as np
 import pytest
 
-from app.compare.statistics import band, bootstrap, crossing, interquartile_mean, judged, table
+from app.compare.statistics import (
+    bootstrap,
+    confidence_band,
+    interquartile_mean,
+    steps_to_threshold,
+    summarize_setting,
+    table,
+)
 
 CURVE = [(10, 0.1), (20, 0.5), (30, 0.4), (40, 0.9)]
 
@@ -14,7 +21,7 @@ CURVE = [(10, 0.1), (20, 0.5), (30, 0.4), (40, 0.9)]
     ("threshold", "mode", "step"), [(0.5, "max", 20), (0.6, "max", 40), (1.0, "max", math.inf), (0.4, "min", 10)]
 )
 def test_the_crossing_is_the_first_step_that_is_good_enough(threshold: float, mode: str, step: float) -> None:
-    assert crossing(CURVE, threshold, mode) == step  # type: ignore[arg-type]
+    assert steps_to_threshold(CURVE, threshold, mode) == step  # type: ignore[arg-type]
 
 
 def test_the_interquartile_mean_leaves_out_a_quarter_at_either_end() -> None:
@@ -34,21 +41,24 @@ def test_the_interval_covers_the_truth_as_often_as_it_says() -> None:
 
 
 def test_a_seed_that_never_gets_there_counts_as_later_than_all_others() -> None:
-    result = judged("one", [CURVE, [(10, 0.9)], [(10, 0.2)]], threshold=0.9, mode="max")
+    result = summarize_setting("one", [CURVE, [(10, 0.9)], [(10, 0.2)]], threshold=0.9, mode="max")
 
     assert result.crossings == [40, 10, math.inf] and result.steps.value == 40
     assert math.isinf(result.steps.high)
 
 
 def test_between_points_and_beyond_its_end_a_curve_keeps_its_value() -> None:
-    course = band([CURVE, [(15, 1.0), (25, 2.0)]])
+    course = confidence_band([CURVE, [(15, 1.0), (25, 2.0)]])
 
     assert course.steps == [15, 20, 25, 30, 40]
     assert [estimate.value for estimate in course.estimates] == pytest.approx([0.55, 0.75, 1.25, 1.2, 1.45])
 
 
 def test_the_table_measures_steps_by_the_first_setting() -> None:
-    held, active = judged("held", [[(400, 1.0)]], 0.9, "max"), judged("active", [[(200, 1.0)]], 0.9, "max")
+    held, active = (
+        summarize_setting("held", [[(400, 1.0)]], 0.9, "max"),
+        summarize_setting("active", [[(200, 1.0)]], 0.9, "max"),
+    )
 
     lines = table([held, active], "dynamics/field_r2", 0.9).splitlines()
 
@@ -56,17 +66,17 @@ def test_the_table_measures_steps_by_the_first_setting() -> None:
 
 
 def test_values_that_are_not_finite_are_left_out_and_counted() -> None:
-    result = judged("one", [CURVE, [(10, math.nan)], [(10, 0.5), (20, math.nan)]], None, "max")
+    result = summarize_setting("one", [CURVE, [(10, math.nan)], [(10, 0.5), (20, math.nan)]], None, "max")
 
     assert result.final.value == 0.9 and result.left_out == 2
     assert "2 of 3 left out: not finite" in table([result], "eval/return_mean", None)
-    assert band(result.curves).steps == [10, 20, 30, 40] and band([[(1, math.nan)]]).steps == []
-    assert math.isnan(judged("none", [[(1, math.nan)]], None, "max").final.value)
+    assert confidence_band(result.curves).steps == [10, 20, 30, 40] and confidence_band([[(1, math.nan)]]).steps == []
+    assert math.isnan(summarize_setting("none", [[(1, math.nan)]], None, "max").final.value)
 
 
 def test_a_single_seed_keeps_all_its_steps() -> None:
     points = [(step, float(step)) for step in range(300)]
 
-    course = band([points])
+    course = confidence_band([points])
 
     assert course.steps == [step for step, _ in points] and course.estimates[7] == (7.0, 7.0, 7.0)

@@ -6,23 +6,23 @@ import pytest
 import torch
 from lightning.pytorch import Callback
 
-from app.diagnose.main import bottleneck, rollout_bytes, verdicts
+from app.diagnose.main import bottleneck, report_changes, rollout_bytes
 from app.diagnose.microbenchmarks import random_actions
-from datamodules.rollout import RolloutData
+from datamodules.rollout import RolloutDataModule
 from tests.app.conftest import Run
 from tests.support.small_runs import fitted, snake_data
 
 CONFIG = """
 model:
-  class_path: modules.ppo.ppo.PPO
-  init_args: {passes: 1, minibatches: 4}
+  class_path: modules.PPO
+  init_args: {update_epochs: 1, num_minibatches: 4}
 data:
-  class_path: datamodules.rollout.RolloutData
+  class_path: datamodules.RolloutDataModule
   init_args:
     env: Snake-v0
     env_kwargs: {dim: 6, distance_to_border: 2, observation: features}
     num_envs: 8
-    horizon: 4
+    rollout_length: 4
 trainer:
   accelerator: cpu
   max_epochs: 1
@@ -42,14 +42,14 @@ def test_everything_is_measured_and_the_last_line_is_json(diagnose: Any, folder:
     outcome = diagnose("--json", "found.json")
 
     found = json.loads(outcome.out.splitlines()[-1])
-    joints = sum(found[f"{name}_s"] for name in ("collect", "prepare", "update", "other"))
+    phases = sum(found[f"{name}_s"] for name in ("collect", "prepare", "update", "other"))
     assert outcome.code == 0
-    assert joints == pytest.approx(found["iteration_s"], rel=0.01)
+    assert phases == pytest.approx(found["iteration_s"], rel=0.01)
     assert found["environment"]["env_steps_per_s"] > found["env_steps_per_s"]
     assert found["inference"]["p95_ms"] <= found["inference"]["p99_ms"]
     assert found["checks"]["minibatches_that_divide"] == [1, 2, 4, 8, 16, 32]
     assert found["could_be_compiled"] == ["collect"] and found["checks"]["compile"].startswith("collect eager")
-    assert {change["setting"] for change in found["changes"]} >= {"--data.num_envs 16", "--data.staleness 1"}
+    assert {change["setting"] for change in found["changes"]} >= {"--data.num_envs 16", "--data.policy_lag 1"}
     assert json.loads((folder / "found.json").read_text()) == found
     assert not (folder / "runs").exists()
 
@@ -71,13 +71,13 @@ def test_overrides_act_as_in_fit(diagnose: Any) -> None:
 
 
 def test_what_goes_on_beside_the_learning_is_said_and_its_copy_foretold(diagnose: Any) -> None:
-    found = json.loads(diagnose("--data.staleness", "1").out.splitlines()[-1])
+    found = json.loads(diagnose("--data.policy_lag", "1").out.splitlines()[-1])
     before = json.loads(diagnose().out.splitlines()[-1])
 
-    assert found["in_force"]["acting"] == "8 rows a policy call, beside the learning"
+    assert found["in_force"]["acting"] == "8 rows a policy call, concurrently with learning"
     assert found["checks"]["rollout_mib"] == pytest.approx(2 * before["checks"]["rollout_mib"], abs=0.011)
     assert found["iteration_s"] < sum(found[f"{name}_s"] for name in ("collect", "prepare", "update", "other"))
-    assert "--data.staleness 1" not in {change["setting"] for change in found["changes"]}
+    assert "--data.policy_lag 1" not in {change["setting"] for change in found["changes"]}
 
 
 def test_a_run_on_envpool_s_environments_trains_and_is_diagnosed(run: Run, diagnose: Any, folder: Path) -> None:
@@ -94,15 +94,15 @@ def test_a_run_on_envpool_s_environments_trains_and_is_diagnosed(run: Run, diagn
 
 STORED = """
 model:
-  class_path: modules.active_dynamics.active_dynamics.ActiveDynamics
+  class_path: modules.ActiveDynamics
   init_args:
     model:
-      class_path: modules.active_dynamics.observed_model.ObservedModel
+      class_path: modules.FullyObservedModel
       init_args: {dynamics: {class_path: modules.networks.latent.MLPDynamics, init_args: {hidden: [8]}}}
-    exploration: {class_path: modules.exploration.Off}
+    exploration: {class_path: modules.exploration.ZeroAction}
 data:
-  class_path: datamodules.offline.StoredData
-  init_args: {env: Duffing-v0, sequences: 2, steps: 6, chunk: 4, batch_size: 3}
+  class_path: datamodules.OfflineSequenceDataModule
+  init_args: {env: Duffing-v0, sequences: 2, steps: 6, sequence_length: 4, batch_size: 3}
 """
 
 
@@ -113,7 +113,7 @@ def test_data_that_was_stored_has_nothing_to_collect(diagnose: Any, folder: Path
     outcome, refused = diagnose(), diagnose("--test", "inference")
 
     found = json.loads(outcome.out.splitlines()[-1])
-    assert found["in_force"]["environments"].startswith("none is stepped")
+    assert found["in_force"]["environments"].startswith("none, learning from")
     assert not {"collect_s", "environment", "inference"} & set(found) and "rollout_mib" not in found["checks"]
     assert {change["setting"] for change in found["changes"]} == {"--data.batch_size 6"}
     assert refused.code == 2 and "use --test update" in refused.err and refused.err.count("\n") == 1
@@ -122,7 +122,7 @@ def test_data_that_was_stored_has_nothing_to_collect(diagnose: Any, folder: Path
 REFUSED = {
     "a test that is none": (["--test", "cpu"], "choose one of all, env, inference, update, gpu"),
     "no test": (["--test"], "--test: expected one argument"),
-    "minibatches that do not divide": (["--model.minibatches", "5"], "the nearest that do are [1, 2, 4, 8]"),
+    "minibatches that do not divide": (["--model.num_minibatches", "5"], "the nearest that do are [1, 2, 4, 8]"),
     "a rollout that does not fit": (["--data.num_envs", "100000000000"], "set data.num_envs to at most"),
     "a folder that is not there": (["--json", "no/a.json"], "there is no folder no"),
     "a checkpoint": (["--ckpt_path", "a.ckpt"], "There is no checkpoint `a.ckpt`"),
@@ -143,20 +143,20 @@ def test_the_storage_is_foretold_from_the_spaces(tmp_path: Path) -> None:
 
     class Weighed(Callback):
         def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-            storage = trainer.datamodule.collector.storage
+            storage = trainer.datamodule.collector.buffer.storage
             sizes.append(sum(column.nbytes for name, column in storage.items() if not name.startswith("episode/")))
 
     data = snake_data(total_env_steps=128)
     fitted(tmp_path, data, Weighed())
 
-    assert sizes == [rollout_bytes(data.spaces, data.horizon, data.num_envs)]
+    assert sizes == [rollout_bytes(data.spaces, data.rollout_length, data.num_envs)]
 
 
 @pytest.mark.parametrize(
     ("env", "shape"), [("CartPole-v1", (3, 2)), ("Pendulum-v1", (3, 2, 1))], ids=["discrete", "continuous"]
 )
 def test_random_actions_lie_in_the_space(env: str, shape: tuple[int, ...]) -> None:
-    spaces = RolloutData(env).spaces
+    spaces = RolloutDataModule(env).spaces
 
     actions = random_actions(spaces, (3, 2), torch.device("cpu"))
 
@@ -175,6 +175,6 @@ def test_the_bottleneck_of_collecting_is_the_larger_of_its_parts() -> None:
 def test_a_gain_within_the_spread_of_two_runs_is_no_gain() -> None:
     changes = [{"setting": name, "env_steps_per_s": speed} for name, speed in (("a", 105.0), ("b", 210.0), ("c", 9.0))]
 
-    _, a, b, c = verdicts(changes, 110.0, 100.0)
+    _, a, b, c = report_changes(changes, 110.0, 100.0)
 
     assert "no reason to change" in a and "2.00 times as many" in b and "slower" in c

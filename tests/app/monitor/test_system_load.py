@@ -2,7 +2,7 @@ import math
 from pathlib import Path
 
 from app.monitor.system_load import MachineLoad, gpu_line
-from callbacks.performance.nvml import Reading
+from callbacks.performance.nvml import GpuReading
 
 MEMORY = "MemTotal: 8388608 kB\nMemFree: 1048576 kB\nMemAvailable: 6291456 kB\nHugePages_Total: 0\n"
 
@@ -31,6 +31,6 @@ def test_where_the_kernel_tells_nothing_nothing_is_said(tmp_path: Path) -> None:
 
 
 def test_a_gpu_is_described_without_what_it_does_not_tell() -> None:
-    line = gpu_line(1, "Large GPU", Reading(97.0, 2048.0, 81_920.0, 61.0, math.nan, 1980.0))
+    line = gpu_line(1, "Large GPU", GpuReading(97.0, 2048.0, 81_920.0, 61.0, math.nan, 1980.0))
 
     assert line == "GPU 1 Large GPU, 97 % busy, memory 2.0 of 80.0 GiB, 61 C, 1980 MHz"

@@ -8,21 +8,27 @@ from torch import nn
 from app.peers.dqn import DQNTask
 from app.peers.pacer import Pace
 from app.peers.ppo import PEERS, task_of
-from datamodules.core.errors import UsageError
-from datamodules.replay import ReplayData
+from datamodules.core.errors import ConfigurationError
+from datamodules.replay import ReplayDataModule
 from modules.dqn.dqn import DQN
 from modules.networks.heads.q_value import C51Head
 from tests.app.peers.test_ppo import Two, wide
 
 
-def cartpole_replay(**changes: Any) -> ReplayData:
-    settings: dict[str, Any] = {"env": "CartPole-v1", "num_envs": 4, "horizon": 8, "batch_size": 16, "replay_ratio": 1}
-    return ReplayData(**{**settings, "capacity": 1000, "learning_starts": 8, **changes})
+def cartpole_replay(**changes: Any) -> ReplayDataModule:
+    settings: dict[str, Any] = {
+        "env": "CartPole-v1",
+        "num_envs": 4,
+        "train_freq": 8,
+        "batch_size": 16,
+        "replay_ratio": 1,
+    }
+    return ReplayDataModule(**{**settings, "capacity": 1000, "learning_starts": 8, **changes})
 
 
 def q_task(**changes: Any) -> DQNTask:
     data = cartpole_replay()
-    return cast(DQNTask, task_of(data, DQN(data.spaces, network=wide, double=False, **changes), "sb3"))
+    return cast(DQNTask, task_of(data, DQN(data.spaces, network=wide, double_q=False, **changes), "sb3"))
 
 
 def test_a_task_holds_the_settings_of_data_and_model() -> None:
@@ -35,9 +41,9 @@ def test_a_task_holds_the_settings_of_data_and_model() -> None:
 @pytest.mark.parametrize(
     ("model", "data", "advice"),
     [
-        ({"double": True}, {}, "--set model.double=false"),
+        ({"double_q": True}, {}, "--set model.double_q=false"),
         ({"tau": 0.1}, {}, "--set model.tau=null"),
-        ({"head": C51Head}, {}, "--set model.head=modules.networks.heads.q_value.QHead"),
+        ({"head": C51Head}, {}, "--set model.head=modules.networks.QHead"),
         ({}, {"n_step": 3}, "--set data.n_step=1"),
         ({}, {"priority_alpha": 0.5}, "--set data.priority_alpha=0"),
     ],
@@ -45,8 +51,8 @@ def test_a_task_holds_the_settings_of_data_and_model() -> None:
 def test_what_has_no_counterpart_is_refused(model: dict[str, Any], data: dict[str, Any], advice: str) -> None:
     replay = cartpole_replay(**data)
 
-    with pytest.raises(UsageError, match=advice):
-        task_of(replay, DQN(replay.spaces, **{"double": False, **model}), "sb3")
+    with pytest.raises(ConfigurationError, match=advice):
+        task_of(replay, DQN(replay.spaces, **{"double_q": False, **model}), "sb3")
 
 
 @pytest.mark.parametrize("name", PEERS)

@@ -8,20 +8,26 @@ from torch import nn
 from app.peers.pacer import Pace
 from app.peers.ppo import PEERS, task_of
 from app.peers.sac import SACTask
-from datamodules.core.errors import UsageError
-from datamodules.replay import ReplayData
+from datamodules.core.errors import ConfigurationError
+from datamodules.replay import ReplayDataModule
 from modules.networks import MLP
 from modules.networks.heads.twin_critic import TwinMLP
 from modules.sac.sac import SAC
 from tests.app.peers.test_ppo import Two
 
 
-def pendulum_replay(**changes: Any) -> ReplayData:
-    settings: dict[str, Any] = {"env": "Pendulum-v1", "num_envs": 2, "horizon": 2, "batch_size": 16, "replay_ratio": 8}
-    return ReplayData(**{**settings, "capacity": 1000, "learning_starts": 8, **changes})
+def pendulum_replay(**changes: Any) -> ReplayDataModule:
+    settings: dict[str, Any] = {
+        "env": "Pendulum-v1",
+        "num_envs": 2,
+        "train_freq": 2,
+        "batch_size": 16,
+        "replay_ratio": 8,
+    }
+    return ReplayDataModule(**{**settings, "capacity": 1000, "learning_starts": 8, **changes})
 
 
-def small(data: ReplayData, **changes: Any) -> SAC:
+def small(data: ReplayDataModule, **changes: Any) -> SAC:
     networks: dict[str, Any] = {"network": lambda shape: MLP(shape, (32, 16), "relu")}
     networks["critic"] = lambda *shape: TwinMLP(*shape, hidden=(32, 16))
     return SAC(data.spaces, **{**networks, **changes})
@@ -33,10 +39,15 @@ def sac_task(**changes: Any) -> SACTask:
 
 
 def test_a_task_holds_the_settings_of_data_and_model() -> None:
-    task = sac_task(gamma=0.9, alpha=0.5)
+    task = sac_task(gamma=0.9, init_temperature=0.5)
 
     assert (task.env, task.env_steps, task.batch_size, task.updates) == ("Pendulum-v1", 4, 16, 2)
-    assert (task.gamma, task.hidden, task.activation, task.alpha) == (0.9, (32, 16), nn.ReLU, pytest.approx(0.5))
+    assert (task.gamma, task.hidden, task.activation, task.init_temperature) == (
+        0.9,
+        (32, 16),
+        nn.ReLU,
+        pytest.approx(0.5),
+    )
 
 
 @pytest.mark.parametrize(
@@ -54,7 +65,7 @@ def test_a_task_holds_the_settings_of_data_and_model() -> None:
 def test_what_has_no_counterpart_is_refused(model: dict[str, Any], data: dict[str, Any], advice: str) -> None:
     replay = pendulum_replay(**data)
 
-    with pytest.raises(UsageError, match=advice):
+    with pytest.raises(ConfigurationError, match=advice):
         task_of(replay, small(replay, **model), "sb3")
 
 

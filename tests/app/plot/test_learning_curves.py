@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from matplotlib.colors import to_hex
 
-from app.compare.statistics import Band, Estimate, band
+from app.compare.statistics import ConfidenceBand, Estimate, confidence_band
 from app.plot.learning_curves import draw_learning_curves, limits
 from callbacks.figures.plotting import COLOURS, pixels, style
 
 CURVE = [(10, 0.1), (20, 0.5), (30, 0.4), (40, 0.9)]
 
 
-def drawn(bands: dict[str, Band], references: dict[str, float] | None = None, **settings: Any) -> Any:
+def drawn(bands: dict[str, ConfidenceBand], references: dict[str, float] | None = None, **settings: Any) -> Any:
     with style():
         return draw_learning_curves({"eval/return_mean": bands}, references or {}, **settings)
 
@@ -23,7 +23,9 @@ def words(figure: Any) -> list[str]:
 
 
 def test_every_setting_is_a_line_in_its_band_and_every_reference_a_dashed_one() -> None:
-    figure = drawn({"a": band([CURVE, CURVE[:2]]), "b": band([CURVE])}, {"random": 0.2, "best": 1.0})
+    figure = drawn(
+        {"a": confidence_band([CURVE, CURVE[:2]]), "b": confidence_band([CURVE])}, {"random": 0.2, "best": 1.0}
+    )
 
     (axes,) = figure.axes
     assert [to_hex(line.get_color()) for line in axes.lines[:2]] == [*COLOURS[:2]] and len(axes.collections) == 2
@@ -34,21 +36,27 @@ def test_every_setting_is_a_line_in_its_band_and_every_reference_a_dashed_one() 
 
 def test_a_setting_has_one_colour_in_all_panels() -> None:
     with style():
-        figure = draw_learning_curves({"x": {"b": band([CURVE])}, "y": {"a": band([CURVE]), "b": band([CURVE])}}, {})
+        figure = draw_learning_curves(
+            {"x": {"b": confidence_band([CURVE])}, "y": {"a": confidence_band([CURVE]), "b": confidence_band([CURVE])}},
+            {},
+        )
 
     first, second = figure.axes
     assert first.lines[0].get_color() == second.lines[1].get_color() and words(figure) == ["b", "a"]
 
 
 def test_the_interval_is_explained_only_where_there_are_seeds() -> None:
-    one, several = drawn({"a": band([CURVE])}), drawn({"a": band([CURVE, [(10, 0.0), (40, 0.3)]])}, title="Snake")
+    one, several = (
+        drawn({"a": confidence_band([CURVE])}),
+        drawn({"a": confidence_band([CURVE, [(10, 0.0), (40, 0.3)]])}, title="Snake"),
+    )
 
     assert one.legends[0].get_title().get_text() == "" and "95 %" in several.legends[0].get_title().get_text()
     assert (one.get_suptitle(), several.get_suptitle()) == ("eval/return_mean", "Snake")
 
 
 def test_a_single_evaluation_is_a_dot_with_its_interval() -> None:
-    figure = drawn({"a": band([[(10, 0.3)], [(10, 0.5)]])})
+    figure = drawn({"a": confidence_band([[(10, 0.3)], [(10, 0.5)]])})
 
     assert figure.axes[0].containers[0].lines[0].get_marker() == "o" and pixels(figure).std() > 0
 
@@ -57,13 +65,13 @@ def test_a_single_evaluation_is_a_dot_with_its_interval() -> None:
 def test_a_few_extreme_values_do_not_flatten_the_others(sign: float) -> None:
     values = [sign * value for value in (-1e6, *range(100))]
 
-    low, high = limits([Band([*range(101)], [Estimate(value, value, value) for value in values])], [])
+    low, high = limits([ConfidenceBand([*range(101)], [Estimate(value, value, value) for value in values])], [])
 
     assert high - low < 400 and low < sign * 50 < high
 
 
 def test_steps_are_written_in_thousands_and_millions() -> None:
-    figure = drawn({"a": band([[(0, 0.0), (2_000_000, 1.0)]])})
+    figure = drawn({"a": confidence_band([[(0, 0.0), (2_000_000, 1.0)]])})
     figure.canvas.draw()
 
     assert {"400 k", "1.2 M"} <= {label.get_text() for label in figure.axes[0].get_xticklabels()}

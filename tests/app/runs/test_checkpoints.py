@@ -6,17 +6,17 @@ import pytest
 import torch
 
 from app.runs.checkpoints import (
-    Difference,
     Experiment,
+    OptionDifference,
     different_options,
-    experiment_of,
+    experiment_from_config,
     load_checkpoint,
     misfit,
     require_writable,
 )
 from app.runs.find_checkpoint import find_checkpoint
-from callbacks.run_control.checkpoint import Checkpoint
-from datamodules.core.errors import UsageError
+from callbacks.run_control.checkpoint import RunCheckpoint
+from datamodules.core.errors import ConfigurationError
 
 LOGGER = {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": "runs", "name": "small"}}
 
@@ -30,15 +30,15 @@ def saved(run: Path, name: str, at: int) -> Path:
 
 
 def test_the_first_logger_says_where_an_experiment_keeps_its_runs() -> None:
-    assert experiment_of({"logger": [LOGGER]}) == Experiment(Path("runs/small"), None)
-    assert experiment_of({"default_root_dir": "here"}) == Experiment(Path("here/lightning_logs"), None)
+    assert experiment_from_config({"logger": [LOGGER]}) == Experiment(Path("runs/small"), None)
+    assert experiment_from_config({"default_root_dir": "here"}) == Experiment(Path("here/lightning_logs"), None)
 
 
 @pytest.mark.parametrize("name", ["a/b", "../up", "a b", "x" * 65, "a\n", ".", ".."])
 @pytest.mark.parametrize("key", ["name", "version"])
 def test_a_run_name_that_is_no_plain_file_name_is_refused(key: str, name: str) -> None:
-    with pytest.raises(UsageError, match=f"The logger's {key} is"):
-        experiment_of({"logger": {"init_args": {key: name}}})
+    with pytest.raises(ConfigurationError, match=f"The logger's {key} is"):
+        experiment_from_config({"logger": {"init_args": {key: name}}})
 
 
 def test_last_means_the_newest_run_that_has_one(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_where_the_recorded_best_is_gone_the_next_best_of_its_mode_is_taken(
     for name in ("best-step=5-loss=1.00.ckpt", "best-step=9-loss=2.00.ckpt"):
         saved(tmp_path / "version_0", name, at=1)
     last = saved(tmp_path / "version_0", "last.ckpt", at=2)
-    key = Checkpoint("eval/loss", mode, save_top_k=3).state_key
+    key = RunCheckpoint("eval/loss", mode, save_top_k=3).state_key
     torch.save({"state_dict": {}, "callbacks": {key: {"best_model_path": "gone.ckpt"}}}, last)
 
     assert find_checkpoint("best", Experiment(tmp_path, None)).name == best
@@ -93,7 +93,7 @@ def test_best_is_the_one_the_last_checkpoint_records_whatever_the_names_say(tmp_
 
 @pytest.mark.parametrize("wanted", ["last", "best", "nowhere.ckpt", "https://example.org/a.ckpt", "registry:a"])
 def test_a_checkpoint_that_is_not_there_is_refused(tmp_path: Path, wanted: str) -> None:
-    with pytest.raises(UsageError, match="checkpoint"):
+    with pytest.raises(ConfigurationError, match="checkpoint"):
         find_checkpoint(wanted, Experiment(tmp_path, None))
 
 
@@ -102,14 +102,14 @@ def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
     torch.save([1, 2], tmp_path / "list.ckpt")
 
     for name in ("text.ckpt", "list.ckpt"):
-        with pytest.raises(UsageError, match=name):
+        with pytest.raises(ConfigurationError, match=name):
             load_checkpoint(tmp_path / name)
 
 
 def test_a_run_folder_below_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "runs").touch()
 
-    with pytest.raises(UsageError, match="is a file"):
+    with pytest.raises(ConfigurationError, match="is a file"):
         require_writable(tmp_path / "runs" / "small")
     require_writable(tmp_path / "free" / "small")
 
@@ -118,14 +118,14 @@ def test_a_run_folder_below_a_file_is_refused(tmp_path: Path) -> None:
 def test_a_run_folder_without_permission_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
 
-    with pytest.raises(UsageError, match="cannot be written"):
+    with pytest.raises(ConfigurationError, match="cannot be written"):
         require_writable(tmp_path / "runs")
 
 
 def test_only_options_that_differ_are_told_and_lists_equal_tuples() -> None:
     checkpoint = {"hyper_parameters": {"gamma": 0.9, "hidden": (8, 8), "spaces": {}}}
 
-    assert different_options(checkpoint, {"gamma": 0.8, "hidden": [8, 8], "lam": 1}) == [("gamma", 0.8, 0.9)]
+    assert different_options(checkpoint, {"gamma": 0.8, "hidden": [8, 8], "gae_lambda": 1}) == [("gamma", 0.8, 0.9)]
 
 
 def test_of_two_classes_that_are_the_same_the_arguments_are_compared() -> None:
@@ -139,10 +139,16 @@ def test_of_two_classes_that_are_the_same_the_arguments_are_compared() -> None:
 
 def test_weights_that_do_not_fit_are_told_with_the_settings_that_shape_them() -> None:
     there, here = {"w": torch.zeros(8, 4), "b": torch.zeros(8)}, {"w": torch.zeros(9, 4), "b": torch.zeros(9)}
-    differences = [Difference("network.hidden", [9], [8]), Difference("gamma", 0.8, 0.9)]
+    differences = [OptionDifference("network.hidden", [9], [8]), OptionDifference("gamma", 0.8, 0.9)]
 
     told = misfit(Path("last.ckpt"), {"state_dict": there}, here, differences)
 
-    assert told.startswith("last.ckpt does not fit the model, because `w` is [8, 4] there and [9, 4] here")
-    assert told.endswith("use the checkpoint's settings (model.network.hidden is [8] there and [9] here).")
-    assert "`b` is missing there" in misfit(Path("last.ckpt"), {"state_dict": {}}, {"b": torch.zeros(8)}, [])
+    assert told.startswith(
+        "last.ckpt does not fit the model, because `w` is [8, 4] in the checkpoint and [9, 4] in the model"
+    )
+    assert told.endswith(
+        "use the checkpoint's settings (model.network.hidden is [8] in the checkpoint and [9] in the model)."
+    )
+    assert "`b` is missing in the checkpoint" in misfit(
+        Path("last.ckpt"), {"state_dict": {}}, {"b": torch.zeros(8)}, []
+    )

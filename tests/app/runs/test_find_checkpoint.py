@@ -11,14 +11,14 @@ from app.runs import find_checkpoint as module
 from app.runs.checkpoints import Experiment
 from app.runs.find_checkpoint import find_checkpoint
 from callbacks.run_control.checkpoint import AtomicCheckpointIO
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 
 
 def saved(run: Path, name: str, step: int = 1, score: float = 0.0, env: str = "A") -> Path:
     path = run / "checkpoints" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     state = {"best_model_path": "", "best_k_models": {str(path): torch.tensor(score)}, "monitor": "eval/return_mean"}
-    content: dict[str, Any] = {"state_dict": {}, "global_step": step, "callbacks": {"Checkpoint": state}}
+    content: dict[str, Any] = {"state_dict": {}, "global_step": step, "callbacks": {"RunCheckpoint": state}}
     AtomicCheckpointIO().save_checkpoint(content | {"datamodule_hyper_parameters": {"env": env}}, path)
     return path
 
@@ -84,7 +84,7 @@ def test_best_is_of_the_same_environment(tmp_path: Path) -> None:
     saved(tmp_path / "version_1", "best-2.00.ckpt", env="B")
 
     assert found("best", tmp_path, "A") == here
-    with pytest.raises(UsageError, match="no `best` checkpoint of this environment"):
+    with pytest.raises(ConfigurationError, match="no `best` checkpoint of this environment"):
         found("best", tmp_path, "C")
 
 

@@ -9,15 +9,15 @@ from lightning.pytorch import Trainer
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 
 from app.runs.run_folder import RunFolders, expand_settings, lock_folder
-from callbacks.run_control.checkpoint import Checkpoint
-from datamodules.core.errors import UsageError
+from callbacks.run_control.checkpoint import RunCheckpoint
+from datamodules.core.errors import ConfigurationError
 
 LOGGERS = (TensorBoardLogger, CSVLogger)
 
 
 def trainer_with(*loggers: Any, **settings: Any) -> Trainer:
     quiet = {"enable_progress_bar": False, "enable_model_summary": False, "accelerator": "cpu"}
-    return Trainer(logger=list(loggers) or False, callbacks=[Checkpoint()], **(quiet | settings))
+    return Trainer(logger=list(loggers) or False, callbacks=[RunCheckpoint()], **(quiet | settings))
 
 
 @pytest.mark.parametrize("make", LOGGERS)
@@ -104,7 +104,7 @@ def test_a_named_folder_is_one_runs_at_a_time(tmp_path: Path, named: Any) -> Non
 
     first = claim()
 
-    with pytest.raises(UsageError, match="is in use by another run"):
+    with pytest.raises(ConfigurationError, match="is in use by another run"):
         claim()
     claim("test")
     first.release()
@@ -131,7 +131,7 @@ def test_the_checkpoints_of_another_run_are_not_replaced(tmp_path: Path) -> None
     last.touch()
 
     for resumed in (None, tmp_path / "last.ckpt"):
-        with pytest.raises(UsageError, match="holds checkpoints of another run"):
+        with pytest.raises(ConfigurationError, match="holds checkpoints of another run"):
             claim(resumed)
     claim(last)
 
@@ -151,7 +151,7 @@ def test_the_metrics_of_an_earlier_run_in_a_named_folder_stay(tmp_path: Path) ->
 def test_a_logger_that_leaves_its_folder_is_refused(tmp_path: Path, key: str, value: str) -> None:
     loggers = [CSVLogger(tmp_path / "a"), TensorBoardLogger(tmp_path / "a", **{key: value})]  # type: ignore[arg-type]
 
-    with pytest.raises(UsageError, match=r"leaves its save_dir"):
+    with pytest.raises(ConfigurationError, match=r"leaves its save_dir"):
         RunFolders(trainer_with(*loggers), "fit")
 
     assert [path.name for path in tmp_path.rglob("*")] == ["a"]
@@ -175,5 +175,5 @@ def test_homes_and_variables_are_expanded_wherever_a_folder_is_named(monkeypatch
 def test_a_sub_dir_that_leaves_the_run_folder_is_refused(monkeypatch: pytest.MonkeyPatch, sub_dir: str) -> None:
     monkeypatch.setenv("UP", "../up")
 
-    with pytest.raises(UsageError, match="sub_dir"):
+    with pytest.raises(ConfigurationError, match="sub_dir"):
         expand_settings(Namespace(logger=Namespace(sub_dir=sub_dir)))

@@ -10,8 +10,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from callbacks.figures.dynamics_figures import DynamicsFigures, draw_fields
 from callbacks.figures.plotting import DPI, WIDE
 from modules.active_dynamics.active_dynamics import ActiveDynamics
-from modules.active_dynamics.observed_model import ObservedModel
-from modules.exploration.policies import Held
+from modules.active_dynamics.observed_model import FullyObservedModel
+from modules.exploration.policies import HeldRandomAction
 from modules.networks.latent import RBF
 from tests.support.dynamics_fixtures import explorer, spring_data
 from tests.support.small_runs import trainer
@@ -45,7 +45,10 @@ def test_three_dimensions_have_a_row_for_each_plane(env: str, columns: int, tmp_
     data = spring_data(env=env, num_envs=1, total_env_steps=8)
     dynamics = RBF([-1.0] * 3, [1.0] * 3, centres=2)
     axes = list(range(len(data.spaces["action_low"])))
-    model, figures = ActiveDynamics(data.spaces, ObservedModel(dynamics, axes), Held()), DynamicsFigures()
+    model, figures = (
+        ActiveDynamics(data.spaces, FullyObservedModel(dynamics, axes), HeldRandomAction()),
+        DynamicsFigures(),
+    )
     trainer(tmp_path).fit(model, datamodule=data)
 
     planes = figures.views(model, data)

@@ -12,23 +12,23 @@ from PIL import Image, ImageColor
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from callbacks.figures.dynamics_figures import DynamicsFigures
-from callbacks.figures.exploration_video import FRAMES, NEW, SEEN, Film
+from callbacks.figures.exploration_video import FRAMES, NEW, SEEN, ExplorationVideo
 from callbacks.figures.plotting import DPI
 from callbacks.figures.projections import View, panel_size
-from callbacks.run_control.checkpoint import Checkpoint
+from callbacks.run_control.checkpoint import RunCheckpoint
 from tests.support.dynamics_fixtures import explorer, spring_data
 from tests.support.small_runs import trainer
 
 PLANE = View([0, 1], -torch.ones(2), torch.ones(2), torch.zeros(1, 2), None)
 
 
-def filmed(evaluations: int) -> Film:
+def filmed(evaluations: int) -> ExplorationVideo:
     """A film of a field that grows, evaluated every 10 environment steps."""
-    film = Film()
+    film = ExplorationVideo()
     for number in range(1, evaluations + 1):
         agent: Any = SimpleNamespace(env_steps=10 * number, field=lambda z, n=number: torch.full_like(z, n))
         if film.due:
-            film.take(agent, [PLANE])
+            film.record(agent, [PLANE])
         film.evaluations += 1
     return film
 
@@ -76,12 +76,12 @@ def test_the_film_is_a_file_of_the_run_and_its_frames_are_on_the_board(tmp_path:
 def test_a_resumed_run_goes_on_with_its_film(tmp_path: Path) -> None:
     first, rest = DynamicsFigures(), DynamicsFigures()
     part, whole = spring_data(), spring_data()
-    trainer(tmp_path / "a", first, Checkpoint("dynamics/field_r2"), val_check_interval=2, max_steps=6).fit(
+    trainer(tmp_path / "a", first, RunCheckpoint("dynamics/field_r2"), val_check_interval=2, max_steps=6).fit(
         explorer(part), datamodule=part
     )
     (last,) = (tmp_path / "a").rglob("last.ckpt")
 
-    run = trainer(tmp_path / "b", rest, Checkpoint("dynamics/field_r2"), val_check_interval=2)
+    run = trainer(tmp_path / "b", rest, RunCheckpoint("dynamics/field_r2"), val_check_interval=2)
     run.fit(explorer(whole), datamodule=whole, ckpt_path=last, weights_only=True)
 
     assert [shot.env_steps for shot in first.film.shots] == [8, 16, 24]

@@ -97,7 +97,7 @@ def test_colours_are_distinct() -> None:
 def test_matplotlib_is_imported_with_the_first_figure() -> None:
     script = """
 import sys
-from callbacks.plotting import new_figure, style
+from callbacks.figures.plotting import new_figure, style
 before = "matplotlib" in sys.modules
 with style():
     new_figure()

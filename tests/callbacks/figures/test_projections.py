@@ -7,7 +7,7 @@ import torch
 
 from callbacks.figures.plotting import new_figure
 from callbacks.figures.projections import ARROWS, View, draw_speed_bar, sliced, spread, views
-from datamodules.core.sequence_types import HeldOut, Sequences
+from datamodules.core.sequence_types import SequenceBatch, ValidationData
 from tests.support.dynamics_fixtures import explorer, spring_data
 
 
@@ -36,7 +36,9 @@ def test_where_no_field_is_known_arrows_start_at_what_was_held_out() -> None:
     obs = torch.randn(41, 5, 2, generator=torch.Generator().manual_seed(0))
     model: Any = explorer(spring_data())
 
-    (view,) = views(model, HeldOut(Sequences(obs, torch.zeros(40, 5, 2), torch.ones(40, 5, dtype=torch.bool))), 40)
+    (view,) = views(
+        model, ValidationData(SequenceBatch(obs, torch.zeros(40, 5, 2), torch.ones(40, 5, dtype=torch.bool))), 40
+    )
 
     assert view.true is None and len(view.states) == 205
     assert (view.low < obs.amin((0, 1))).all() and (view.high > obs.amax((0, 1))).all()
@@ -44,13 +46,13 @@ def test_where_no_field_is_known_arrows_start_at_what_was_held_out() -> None:
 
 def test_three_dimensions_are_seen_in_three_planes() -> None:
     cube = grid(5, 3)
-    held_out = HeldOut(Sequences(cube[None], cube[None], cube[None, ..., 0] > 2), grid=cube, field=2 * cube)
+    held_out = ValidationData(SequenceBatch(cube[None], cube[None], cube[None, ..., 0] > 2), grid=cube, field=2 * cube)
 
     planes = views(None, held_out, 40)
 
     assert [plane.axes for plane in planes] == [[0, 1], [0, 2], [1, 2]]
     assert all(torch.equal(plane.true, 2 * plane.states) for plane in planes)  # type: ignore[arg-type]
-    assert planes[1].seen(torch.tensor([1.0, 2.0, 3.0])).tolist() == [1.0, 3.0]
+    assert planes[1].project(torch.tensor([1.0, 2.0, 3.0])).tolist() == [1.0, 3.0]
 
 
 def panel(high: float = 1.0) -> tuple[View, Any]:

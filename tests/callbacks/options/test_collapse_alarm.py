@@ -2,7 +2,7 @@ import warnings
 
 import pytest
 
-from callbacks.options.collapse_alarm import OptionAlarm
+from callbacks.options.collapse_alarm import OptionCollapseMonitor
 
 HEALTHY = {
     "option/usage_0": 0.6,
@@ -20,8 +20,8 @@ KINDS = dict(zip(SICK, ("usage", "length", "information", "divergence"), strict=
 def test_every_kind_is_told_apart_and_can_be_switched_off(name: str):
     values = HEALTHY | {f"option/{name}": SICK[name]}
 
-    found = OptionAlarm().collapsed(values)
-    silent = OptionAlarm(**{KINDS[name]: 0.0}).collapsed(values)
+    found = OptionCollapseMonitor().collapsed(values)
+    silent = OptionCollapseMonitor(**{KINDS[name]: 0.0}).collapsed(values)
 
     assert [kind for kind, problem in found.items() if problem] == [KINDS[name]]
     assert f"option/{name} is {SICK[name]:.3g}" in str(found[KINDS[name]])
@@ -31,16 +31,16 @@ def test_every_kind_is_told_apart_and_can_be_switched_off(name: str):
 def test_healthy_options_and_ones_that_have_not_ended_yet_raise_no_alarm():
     still_running = {tag: value for tag, value in HEALTHY.items() if "length" not in tag}
 
-    assert not any(OptionAlarm().collapsed(HEALTHY).values())
-    assert not any(OptionAlarm().collapsed(still_running).values())
+    assert not any(OptionCollapseMonitor().collapsed(HEALTHY).values())
+    assert not any(OptionCollapseMonitor().collapsed(still_running).values())
 
 
 def test_lengths_arejudged_by_the_shortest_there_can_be():
-    assert OptionAlarm().collapsed(HEALTHY, min_duration=4)["length"]
+    assert OptionCollapseMonitor().collapsed(HEALTHY, min_duration=4)["length"]
 
 
 def test_an_alarm_needs_patience_sounds_once_and_can_sound_again():
-    alarm, sick = OptionAlarm(patience=2), {"length": "too short"}
+    alarm, sick = OptionCollapseMonitor(patience=2), {"length": "too short"}
 
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -59,14 +59,14 @@ def evaluated(mean: float, std: float = 0.0, **more: float) -> dict[str, float]:
 def test_an_idle_evaluation_is_one_that_always_returns_the_same_poor_number():
     training = {"rollout/return_mean": 90.0}
 
-    assert OptionAlarm().idle(evaluated(0.0)) == "every evaluated episode returned 0"
-    assert OptionAlarm().idle(evaluated(10.0, **training)) == "every evaluated episode returned 10"
-    assert OptionAlarm().idle(evaluated(0.0, std=3.0)) is None
-    assert OptionAlarm().idle(evaluated(100.0, **training)) is None
+    assert OptionCollapseMonitor().idle(evaluated(0.0)) == "every evaluated episode returned 0"
+    assert OptionCollapseMonitor().idle(evaluated(10.0, **training)) == "every evaluated episode returned 10"
+    assert OptionCollapseMonitor().idle(evaluated(0.0, std=3.0)) is None
+    assert OptionCollapseMonitor().idle(evaluated(100.0, **training)) is None
 
 
 def test_the_alarm_goes_on_after_a_resume():
-    first, second = OptionAlarm(), OptionAlarm()
+    first, second = OptionCollapseMonitor(), OptionCollapseMonitor()
     first.judge({"usage": "too few"})
     first.idle(evaluated(0.0))
 

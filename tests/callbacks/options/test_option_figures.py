@@ -20,8 +20,8 @@ from datamodules.trading.scripted_options import OpenLong, Wait
 
 STEPS = {
     "option": np.array([0, 0, 1, 1]),
-    "begun": np.array([True, False, True, False]),
-    "reset": np.array([True, False, False, False]),
+    "started": np.array([True, False, True, False]),
+    "episode_start": np.array([True, False, False, False]),
 }
 NAMES = ["option 0", "option 1"]
 
@@ -86,8 +86,8 @@ def test_settings_choose_the_curve_and_its_name(settings: dict[str, Any], values
 def test_hand_written_options_have_their_own_names():
     scripted = SimpleNamespace(policies=(OpenLong(), Wait()))
 
-    assert option_names(SimpleNamespace(options=2, controller=SimpleNamespace(scripted=scripted))) == [
+    assert option_names(SimpleNamespace(num_options=2, controller=SimpleNamespace(scripted_options=scripted))) == [
         "0 OpenLong",
         "1 Wait",
     ]
-    assert option_names(SimpleNamespace(options=2, controller=SimpleNamespace(scripted=None))) == NAMES
+    assert option_names(SimpleNamespace(num_options=2, controller=SimpleNamespace(scripted_options=None))) == NAMES

@@ -9,7 +9,7 @@ import torch
 from lightning.pytorch import Callback
 
 from callbacks.options.regime_information import RegimeInformation, shared
-from datamodules.trading.datamodule import TradingData
+from datamodules.trading.datamodule import TradingDataModule
 from modules.networks.heads.twin_critic import TwinMLP
 from modules.networks.mlp import MLP
 from modules.sac_options.sac_options import SACOptions
@@ -21,16 +21,16 @@ class Knowing(Callback):
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         data = trainer.datamodule
-        data.collector.live.actor["option"].copy_(data.ruling())
+        data.collector.state.policy_state["option"].copy_(data.active_regime())
 
 
 def fitted(root: Path, *callbacks: Callback, symbol: str = "REGIMES", options: int = 3) -> SACOptions:
     """Sixteen accounts for 30 iterations of 4 vector steps, logged every 10."""
     lightning.seed_everything(1, verbose=False)
-    sizes: dict[str, Any] = {"num_envs": 16, "horizon": 4, "batch_size": 64, "replay_ratio": 1, "capacity": 4000}
-    data = TradingData(symbol, synthetic={"bars": 3000, "seed": 1}, total_env_steps=1920, **sizes)
+    sizes: dict[str, Any] = {"num_envs": 16, "train_freq": 4, "batch_size": 64, "replay_ratio": 1, "capacity": 4000}
+    data = TradingDataModule(symbol, synthetic={"bars": 3000, "seed": 1}, total_env_steps=1920, **sizes)
     nets = {"network": partial(MLP, hidden=(16,)), "critic": partial(TwinMLP, hidden=(16,))}
-    model = SACOptions(data.spaces, options=options, **nets)
+    model = SACOptions(data.spaces, num_options=options, **nets)
     trainer(root, *callbacks, log_every_n_steps=10).fit(model, datamodule=data)
     return model
 
@@ -45,8 +45,8 @@ def test_independence_shares_nothing_and_identity_all_there_is():
 
 
 def test_options_that_know_the_regime_share_its_entropy_and_others_next_to_nothing(tmp_path: Path):
-    knowing = fitted(tmp_path / "knowing", Knowing(), RegimeInformation()).latest["option/regime_information"]
-    chance = fitted(tmp_path / "chance", RegimeInformation()).latest["option/regime_information"]
+    knowing = fitted(tmp_path / "knowing", Knowing(), RegimeInformation()).last_logged["option/regime_information"]
+    chance = fitted(tmp_path / "chance", RegimeInformation()).last_logged["option/regime_information"]
 
     assert 0.5 < knowing <= math.log(2)
     assert 0.0 <= chance < 0.1
@@ -56,7 +56,7 @@ def test_options_that_know_the_regime_share_its_entropy_and_others_next_to_nothi
 def test_it_is_silent_where_no_regime_is_known_and_for_one_option(tmp_path: Path, changes: dict[str, Any]):
     model = fitted(tmp_path, RegimeInformation(), **changes)
 
-    assert "option/regime_information" not in model.latest
+    assert "option/regime_information" not in model.last_logged
 
 
 def test_a_resumed_count_goes_on():

@@ -11,7 +11,7 @@ import torch
 from lightning.pytorch import Callback
 
 from callbacks.performance.compile import Compile
-from datamodules.rollout import RolloutData
+from datamodules.rollout import RolloutDataModule
 from modules.networks import MLP
 from modules.ppo.ppo import PPO
 from tests.support.small_runs import Told, cartpole_data, small_ppo, snake_data, trainer
@@ -20,7 +20,7 @@ ELU = partial(MLP, activation="elu")
 """A network whose gradients autograd makes, so that the update has a part to compile."""
 
 
-def run(root: Path, *callbacks: Callback, data: RolloutData | None = None, network: Any = ELU) -> PPO:
+def run(root: Path, *callbacks: Callback, data: RolloutDataModule | None = None, network: Any = ELU) -> PPO:
     lightning.seed_everything(1, verbose=False)
     data = data or snake_data(total_env_steps=512)
     model = small_ppo(data, network=network)
@@ -36,14 +36,14 @@ def difference(one: PPO, other: PPO) -> float:
 def test_a_compiled_run_equals_an_eager_one(tmp_path: Path) -> None:
     told = {"off": Told(), "default": Told()}
     eager, compiled = (run(tmp_path, Compile(mode), told[mode]) for mode in told)
-    assert "update eager" in told["off"].forms["joints"]
-    assert "update compiled" in told["default"].forms["joints"]
+    assert "update eager" in told["off"].forms["phases"]
+    assert "update compiled" in told["default"].forms["phases"]
     assert difference(eager, compiled) < 1e-4
 
 
 def test_a_compiled_run_that_collects_ahead_equals_an_eager_one(tmp_path: Path) -> None:
     eager, compiled = (
-        run(tmp_path, Compile(mode), data=snake_data(total_env_steps=768, staleness=1), network=MLP)
+        run(tmp_path, Compile(mode), data=snake_data(total_env_steps=768, policy_lag=1), network=MLP)
         for mode in ("off", "default")
     )
     assert difference(eager, compiled) < 1e-4
@@ -54,8 +54,8 @@ def test_a_cpu_compiles_neither_written_out_gradients_nor_acting_for_environment
 ) -> None:
     told = Told()
     run(tmp_path, Compile("default"), told, data=cartpole_data(total_env_steps=128), network=MLP)
-    assert told.written_out
-    assert told.forms["joints"] == "collect eager, prepare eager, update eager"
+    assert told.manual_backward
+    assert told.forms["phases"] == "collect eager, prepare eager, update eager"
     assert told.forms["acting"] == "4 rows a policy call, eager"
 
 
@@ -63,12 +63,12 @@ class CompileActing(Callback):
     """Compiles the halves' acting, as `Compile` does on a GPU."""
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        for each in trainer.datamodule.collector.acting:
-            each.joint.mode = "default"
+        for each in trainer.datamodule.collector.policy_runners:
+            each.phase.mode = "default"
 
 
 def test_a_compiled_pool_of_more_steps_than_may_be_compiled_anew_equals_an_eager_one(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"backend": "pool", "num_envs": 4, "horizon": 16, "total_env_steps": 128}
+    settings: dict[str, Any] = {"backend": "pool", "num_envs": 4, "rollout_length": 16, "total_env_steps": 128}
     eager, compiled = (
         run(tmp_path, each, data=cartpole_data(**settings), network=MLP) for each in (Compile("off"), CompileActing())
     )
@@ -77,7 +77,7 @@ def test_a_compiled_pool_of_more_steps_than_may_be_compiled_anew_equals_an_eager
 
 def test_auto_is_eager_without_a_gpu_and_graph_says_that_it_needs_one(tmp_path: Path) -> None:
     auto = run(tmp_path, Compile())
-    assert {joint.in_force for joint in auto.joints.values()} == {"eager"}
+    assert {phase.execution_mode for phase in auto.phases.values()} == {"eager"}
 
 
 def test_what_cannot_be_compiled_goes_on_eagerly_and_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,9 +87,9 @@ def test_what_cannot_be_compiled_goes_on_eagerly_and_says_why(tmp_path: Path, mo
 
     original = PPO.loss
     monkeypatch.setattr(PPO, "loss", loss)
-    with pytest.warns(UserWarning, match="update cannot be compiled .* it goes on without"):
+    with pytest.warns(UserWarning, match="update cannot be compiled .* the run continues without it"):
         model = run(tmp_path, Compile("default"))
-    assert model.joints["update"].in_force == "eager" and model.global_step == 4
+    assert model.phases["update"].execution_mode == "eager" and model.global_step == 4
 
 
 class Failing(Callback):
@@ -113,11 +113,11 @@ def test_float32_matmul_precision_is_set_for_the_run_only(tmp_path: Path, fails:
 
 
 class Keeping(Callback):
-    """Keeps the module, and the joints' parts that are compiled after an iteration."""
+    """Keeps the module, and the phases' parts that are compiled after an iteration."""
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
-        self.module, self.joint = pl_module, pl_module.joints["update"]
-        self.compiled, self.backend = "loss" in vars(pl_module), self.joint.backend
+        self.module, self.phase = pl_module, pl_module.phases["update"]
+        self.compiled, self.backend = "loss" in vars(pl_module), self.phase.backend
 
 
 @pytest.mark.parametrize("fails", [False, True])

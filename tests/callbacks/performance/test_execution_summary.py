@@ -4,26 +4,26 @@ import pytest
 import torch
 
 from callbacks.performance.compile import Compile
-from callbacks.performance.execution_summary import OptimizationSummary, backend, form, pinned, rows_per_call
-from datamodules.core.phase import Joint
-from datamodules.vector.make_env import make_envs
+from callbacks.performance.execution_summary import ExecutionSummary, backend, form, pinned, rows_per_call
+from datamodules.core.phase import Phase
+from datamodules.vector.make_env import make_vector_env
 from tests.support.small_runs import Told
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
 
-class Halved:
-    """Environments in halves, of which each is decided for alone, whose memory is pinned."""
+class Grouped:
+    """Environments in groups, each with its own policy call, whose memory is pinned."""
 
-    pure, pinned, halves = False, True, (slice(0, 5), slice(5, 9))
+    is_stateless, pinned, groups = False, True, (slice(0, 5), slice(5, 9))
 
 
-class PoolEnv(Halved):
+class WorkerPoolVectorEnv(Grouped):
     """Called as in a configuration."""
 
 
 def test_it_prints_once_what_was_really_used(make_run: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    make_run(OptimizationSummary(), iterations=3).fit()
+    make_run(ExecutionSummary(), iterations=3).fit()
 
     out = capsys.readouterr().out
     assert out.count("In force:") == 1
@@ -37,26 +37,26 @@ def test_a_joint_that_fell_back_is_told_with_what_was_asked_for() -> None:
         return x + 1 if x.sum().item() > 0 else x
 
     owner = type("Owner", (), {"branch": staticmethod(branches_on_a_value)})()
-    joint = Joint(lambda x: owner.branch(x), CPU, parts=[(owner, "branch")])
-    joint.mode = "default"
+    phase = Phase(lambda x: owner.branch(x), CPU, compile_targets=[(owner, "branch")])
+    phase.mode = "default"
 
     with pytest.warns(UserWarning, match="cannot be compiled"):
-        joint(torch.ones(2))
+        phase(torch.ones(2))
 
-    assert form(joint) == "eager (asked for default)"
+    assert form(phase) == "eager (requested: default)"
 
 
 def test_what_has_no_parts_is_eager_as_it_should_be() -> None:
-    joint = Joint(torch.neg, CPU)
-    joint.mode = "default"
+    phase = Phase(torch.neg, CPU)
+    phase.mode = "default"
 
-    assert form(joint) == "eager"
+    assert form(phase) == "eager"
 
 
 def test_the_summary_tells_the_joints_not_the_setting(make_run: Any) -> None:
     told = Told()
 
-    make_run(Compile("off"), OptimizationSummary(), told, iterations=1, env="Snake-v0").fit()
+    make_run(Compile("off"), ExecutionSummary(), told, iterations=1, env="Snake-v0").fit()
 
     assert told.forms["environments"] == "4 x Snake-v0, backend device"
     assert told.forms["pinned memory"] == "not needed, nothing is copied between devices"
@@ -66,14 +66,14 @@ def test_the_summary_tells_the_joints_not_the_setting(make_run: Any) -> None:
 def test_backends_are_named_as_in_a_configuration(asked: str) -> None:
     if asked == "envpool":
         pytest.importorskip("envpool", reason="needs the extra envpool")
-    envs = make_envs("CartPole-v1", 2, backend=asked)
+    envs = make_vector_env("CartPole-v1", 2, backend=asked)
 
     assert backend(envs) == asked
     envs.close()
 
 
 def test_a_pool_is_named_and_its_halves_and_pinned_memory_are_told() -> None:
-    pool = PoolEnv()
+    pool = WorkerPoolVectorEnv()
     collector = type("Rows", (), {"envs": pool, "rows": 9})()
 
     assert (backend(pool), rows_per_call(collector)) == ("pool", 5)

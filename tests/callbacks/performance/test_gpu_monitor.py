@@ -9,21 +9,21 @@ import pytest
 from lightning.pytorch import Callback
 from lightning.pytorch.cli import LightningArgumentParser
 
-from callbacks.performance.gpu_monitor import GPUMonitor, Watch, measured
-from callbacks.performance.nvml import Reading
-from datamodules.core.errors import UsageError
+from callbacks.performance.gpu_monitor import GPUMonitor, SamplerThread, measured
+from callbacks.performance.nvml import GpuReading
+from datamodules.core.errors import ConfigurationError
 
-BUSY = Reading(96.0, 1000.0, 80_000.0, 60.0, 400.0, 1980.0)
+BUSY = GpuReading(96.0, 1000.0, 80_000.0, 60.0, 400.0, 1980.0)
 IDLE = BUSY._replace(utilisation=10.0)
 
 
 class Steady:
     """A sampler of one device that always shows the same."""
 
-    def __init__(self, reading: Reading):
+    def __init__(self, reading: GpuReading):
         self.reading = reading
 
-    def sample(self) -> dict[int, Reading]:
+    def sample(self) -> dict[int, GpuReading]:
         return {0: self.reading}
 
 
@@ -53,7 +53,7 @@ def told() -> Iterator[list[str]]:
 
 
 def watchers() -> list[threading.Thread]:
-    return [thread for thread in threading.enumerate() if isinstance(thread, Watch)]
+    return [thread for thread in threading.enumerate() if isinstance(thread, SamplerThread)]
 
 
 def test_means_and_peaks_of_a_window_are_measured_and_the_unknown_is_left_out() -> None:
@@ -76,7 +76,7 @@ def test_a_run_logs_its_devices_and_its_thread_ends_with_it(make_run: Any, told:
 
     run.fit()
 
-    assert run.module.latest["gpu/0/utilisation"] == 96 and run.module.latest["gpu/0/power_w"] == 400
+    assert run.module.last_logged["gpu/0/utilisation"] == 96 and run.module.last_logged["gpu/0/power_w"] == 400
     assert told == [] and watchers() == []
 
 
@@ -104,12 +104,12 @@ def test_nothing_is_logged_where_nothing_was_sampled(make_run: Any) -> None:
     ("reading", "words"),
     [
         (IDLE, ("under 50 % busy", "--data.num_envs")),
-        (BUSY._replace(memory_mib=78_000.0), ("78,000 of its 80,000 MiB", "--model.minibatches")),
+        (BUSY._replace(memory_mib=78_000.0), ("78,000 of its 80,000 MiB", "--model.num_minibatches")),
         (BUSY._replace(temperature_c=91.0), ("91 C, over 85 C", "cooling")),
     ],
 )
 def test_each_kind_of_bad_use_is_said_once_with_its_remedy(
-    make_run: Any, told: list[str], reading: Reading, words: tuple[str, ...]
+    make_run: Any, told: list[str], reading: GpuReading, words: tuple[str, ...]
 ) -> None:
     make_run(GPUMonitor(0.005, warn_after_s=0.02, sampler=Steady(reading)), SlowIterations()).fit()
 
@@ -141,13 +141,13 @@ def test_without_a_gpu_it_says_so_once_and_stays_silent(make_run: Any, told: lis
     assert len(told) == 1
     runs.append(make_run(monitor, version="second").fit())
 
-    assert told == ["No GPU is watched: this run is on cpu."]
-    assert not any(tag.startswith("gpu/") for run in runs for tag in run.module.latest)
+    assert told == ["No GPU is monitored: this run is on cpu."]
+    assert not any(tag.startswith("gpu/") for run in runs for tag in run.module.last_logged)
 
 
 @pytest.mark.parametrize("interval_s", [0.0, -1.0, math.nan])
 def test_an_interval_that_is_none_is_refused(interval_s: float) -> None:
-    with pytest.raises(UsageError, match="interval_s is"):
+    with pytest.raises(ConfigurationError, match="interval_s is"):
         GPUMonitor(interval_s=interval_s)
 
 
@@ -155,7 +155,7 @@ def test_a_config_names_it() -> None:
     parser = LightningArgumentParser()
     parser.add_subclass_arguments(GPUMonitor, "watch")
 
-    parsed = parser.parse_args(["--watch=callbacks.performance.gpu_monitor.GPUMonitor", "--watch.interval_s=2"])
+    parsed = parser.parse_args(["--watch=callbacks.GPUMonitor", "--watch.interval_s=2"])
 
     assert parser.instantiate(parsed).watch.interval_s == 2.0
 
@@ -165,7 +165,7 @@ def test_a_run_on_a_gpu_logs_what_nvml_tells(make_run: Any) -> None:
     pytest.importorskip("pynvml")
     run = make_run(GPUMonitor(interval_s=0.01), SlowIterations(), accelerator="cuda", devices=1)
 
-    latest = run.fit().module.latest
+    latest = run.fit().module.last_logged
 
     assert 0 <= latest["gpu/0/utilisation"] <= 100 and latest["gpu/0/clock_mhz"] > 0
     assert 0 < latest["gpu/0/memory_mib"] <= latest["gpu/0/memory_peak_mib"]

@@ -6,9 +6,12 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from callbacks.performance.nvml import NVML, NoNVML
+from callbacks.performance.nvml import NVML, NvmlUnavailable
 
-UUIDS_BY_TORCH = "import torch; from callbacks.performance.gpu_monitor import device_uuid; print(*map(device_uuid, range(torch.cuda.device_count())))"
+UUIDS_BY_TORCH = (
+    "import torch; from callbacks.performance.gpu_monitor import device_uuid;"
+    " print(*map(device_uuid, range(torch.cuda.device_count())))"
+)
 
 
 def uuids_by_nvml() -> list[str]:
@@ -23,7 +26,7 @@ def uuids_by_nvml() -> list[str]:
 def test_without_the_package_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
 
-    with pytest.raises(NoNVML, match="pip install nvidia-ml-py"):
+    with pytest.raises(NvmlUnavailable, match="pip install nvidia-ml-py"):
         NVML()
 
 
@@ -32,7 +35,7 @@ def test_a_machine_without_the_driver_is_told_so() -> None:
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        with pytest.raises(NoNVML, match=str(error)):
+        with pytest.raises(NvmlUnavailable, match=str(error)):
             NVML()
     else:
         pytest.skip("this machine has the driver")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from lightning.pytorch import Callback
 
-from callbacks.performance.progress_bar import Progress
+from callbacks.performance.progress_bar import TrainingProgress
 
 
 class Terminal(io.StringIO):
@@ -17,7 +17,7 @@ class Terminal(io.StringIO):
 
 
 def test_without_a_terminal_it_prints_whole_lines(make_run: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    make_run(Progress(line_every_s=0), iterations=4, enable_progress_bar=True).fit()
+    make_run(TrainingProgress(line_every_s=0), iterations=4, enable_progress_bar=True).fit()
 
     lines = [line for line in capsys.readouterr().out.splitlines() if "env steps" in line]
 
@@ -37,19 +37,19 @@ class Experienced(Callback):
 def test_steps_that_an_imported_agent_brings_along_are_not_the_runs(
     make_run: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    make_run(Experienced(), Progress(), iterations=4, enable_progress_bar=True).fit()
+    make_run(Experienced(), TrainingProgress(), iterations=4, enable_progress_bar=True).fit()
 
     assert "100%  1,128 of 1,128 env steps" in capsys.readouterr().out
 
 
 def test_a_short_run_prints_one_line_at_its_end(make_run: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    make_run(Progress(), iterations=4, enable_progress_bar=True).fit()
+    make_run(TrainingProgress(), iterations=4, enable_progress_bar=True).fit()
 
     assert capsys.readouterr().out.count("env steps") == 1
 
 
 def test_the_last_line_tells_the_speed_of_the_whole_session(make_run: Any) -> None:
-    progress = Progress()
+    progress = TrainingProgress()
     run = make_run(Experienced(), progress, iterations=4, enable_progress_bar=True)
     run.fit()
 
@@ -59,7 +59,7 @@ def test_the_last_line_tells_the_speed_of_the_whole_session(make_run: Any) -> No
 
 
 def test_the_lines_before_tell_the_speed_of_late(make_run: Any) -> None:
-    progress = Progress()
+    progress = TrainingProgress()
     run = make_run(Experienced(), progress, iterations=4, enable_progress_bar=True)
     run.fit()
     progress._recent.clear()
@@ -74,7 +74,7 @@ def test_on_a_terminal_one_bar_is_redrawn_in_place(make_run: Any, monkeypatch: p
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
 
-    make_run(Progress(refresh_every_s=0), iterations=4, enable_progress_bar=True).fit()
+    make_run(TrainingProgress(refresh_every_s=0), iterations=4, enable_progress_bar=True).fit()
 
     assert terminal.getvalue().count("\n") == 1
     assert "100%|" in terminal.getvalue().rpartition("\r")[2]
@@ -84,13 +84,13 @@ def test_it_refreshes_no_more_often_than_asked(make_run: Any, monkeypatch: pytes
     terminal = Terminal()
     monkeypatch.setattr(sys, "stdout", terminal)
 
-    make_run(Progress(refresh_every_s=60), iterations=20, limit_val_batches=0, enable_progress_bar=True).fit()
+    make_run(TrainingProgress(refresh_every_s=60), iterations=20, limit_val_batches=0, enable_progress_bar=True).fit()
 
     assert terminal.getvalue().count("of 640 env steps") <= 2
 
 
 def test_disabled_it_shows_nothing(make_run: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    progress = Progress(line_every_s=0)
+    progress = TrainingProgress(line_every_s=0)
     progress.disable()
 
     make_run(progress, enable_progress_bar=True).fit()

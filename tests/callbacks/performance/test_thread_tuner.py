@@ -5,8 +5,8 @@ import pytest
 import torch
 from lightning.pytorch import Callback
 
-from callbacks.performance.thread_tuner import Sample, Threads, climb, most_threads
-from datamodules.core.errors import UsageError
+from callbacks.performance.thread_tuner import ThreadTuner, WorkloadTimer, hill_climb, most_threads
+from datamodules.core.errors import ConfigurationError
 
 
 class Seen(Callback):
@@ -33,14 +33,14 @@ class Compared(Callback):
             return str(pl_module.state_dict()), gradients, modes, rest
 
         self.before = copy.deepcopy(state())
-        self.seconds = Sample(trainer, pl_module).seconds(2)
+        self.seconds = WorkloadTimer(trainer, pl_module).seconds(2)
         self.after = state()
 
 
 @pytest.mark.parametrize("error", [None, RuntimeError("broken off")])
 def test_the_number_asked_for_holds_during_the_fit_and_no_longer(make_run: Any, error: Exception | None) -> None:
     seen = Seen(error)
-    run = make_run(Threads(2), seen)
+    run = make_run(ThreadTuner(2), seen)
 
     if error is None:
         run.fit()
@@ -57,8 +57,8 @@ def test_collecting_and_learning_share_the_cores_where_they_go_on_at_once(
     asked: list[int] = []
     monkeypatch.setattr("callbacks.performance.thread_tuner.most_threads", lambda ranks: asked.append(ranks) or 1)
 
-    for staleness in (0, 1):
-        make_run(Threads(), staleness=staleness).fit()
+    for policy_lag in (0, 1):
+        make_run(ThreadTuner(), policy_lag=policy_lag).fit()
 
     assert asked == [1, 2]
 
@@ -70,7 +70,7 @@ def test_auto_says_in_one_line_what_it_chose_and_why(
     seen = Seen()
 
     with caplog.at_level("INFO"):
-        make_run(Threads(), seen, iterations=2).fit()
+        make_run(ThreadTuner(), seen, iterations=2).fit()
 
     (line,) = [message for message in caplog.messages if message.startswith("Torch computes on")]
     assert line.startswith(f"Torch computes on {seen.threads} thread")
@@ -89,12 +89,13 @@ def test_measuring_changes_nothing(make_run: Any) -> None:
 def test_auto_and_the_number_it_chooses_learn_the_same_weights(make_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PL_GLOBAL_SEED", "3")
     monkeypatch.setattr(
-        "callbacks.performance.thread_tuner.climb", lambda seconds_on, limit: (1, {1: seconds_on(1), 2: seconds_on(2)})
+        "callbacks.performance.thread_tuner.hill_climb",
+        lambda seconds_on, limit: (1, {1: seconds_on(1), 2: seconds_on(2)}),
     )
     monkeypatch.setattr("callbacks.performance.thread_tuner.most_threads", lambda ranks: 2)
 
     weights = []
-    for threads in (Threads(), Threads(1)):
+    for threads in (ThreadTuner(), ThreadTuner(1)):
         torch.manual_seed(3)
         weights.append(make_run(threads).fit().module.state_dict())
 
@@ -111,7 +112,7 @@ def test_auto_and_the_number_it_chooses_learn_the_same_weights(make_run: Any, mo
     ],
 )
 def test_more_threads_must_be_clearly_faster(milliseconds: dict[int, float], chosen: int, tried: list[int]) -> None:
-    found, times = climb(milliseconds.__getitem__, max(milliseconds))
+    found, times = hill_climb(milliseconds.__getitem__, max(milliseconds))
 
     assert (found, list(times)) == (chosen, tried)
 
@@ -127,7 +128,7 @@ def test_the_environment_variable_and_the_ranks_limit_the_threads(monkeypatch: p
 
 def test_a_resumed_run_keeps_its_number(make_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("callbacks.performance.thread_tuner.most_threads", lambda ranks: 2)
-    resumed, seen = Threads(), Seen()
+    resumed, seen = ThreadTuner(), Seen()
     resumed.load_state_dict({"threads": 2})
 
     make_run(resumed, seen, iterations=1).fit()
@@ -136,5 +137,5 @@ def test_a_resumed_run_keeps_its_number(make_run: Any, monkeypatch: pytest.Monke
 
 
 def test_no_threads_are_refused() -> None:
-    with pytest.raises(UsageError, match="threads is 0; give auto"):
-        Threads(0)
+    with pytest.raises(ConfigurationError, match="threads is 0; give auto"):
+        ThreadTuner(0)

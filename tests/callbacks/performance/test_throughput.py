@@ -28,7 +28,7 @@ def shares(values: dict[str, float]) -> dict[str, float]:
 def test_shares_of_the_wall_clock_add_up_to_one(make_run: Any) -> None:
     run = make_run(Throughput()).fit()
 
-    found = shares(run.module.latest)
+    found = shares(run.module.last_logged)
 
     names = ("collect", "prepare", "update", "eval", "other")
     assert set(found) == {f"time/{name}_share" for name in names}
@@ -37,9 +37,9 @@ def test_shares_of_the_wall_clock_add_up_to_one(make_run: Any) -> None:
 
 
 def test_collecting_beside_the_rest_is_left_out_of_the_sum(make_run: Any) -> None:
-    run = make_run(Throughput(), staleness=1).fit()
+    run = make_run(Throughput(), policy_lag=1).fit()
 
-    found = shares(run.module.latest)
+    found = shares(run.module.last_logged)
 
     assert sum(found.values()) - found["time/collect_share"] == pytest.approx(1)
 
@@ -51,7 +51,7 @@ def test_evaluation_takes_its_share_and_no_speed(make_run: Any, monkeypatch: pyt
 
     run.fit()
 
-    logged = run.module.latest
+    logged = run.module.last_logged
     assert logged["time/eval_share"] == pytest.approx(4 / (4 + 4))
     assert logged["time/env_steps_per_s"] == pytest.approx(4 * 32 / 4)
     assert logged["time/updates_per_s"] == pytest.approx(4 * 2 / 4)

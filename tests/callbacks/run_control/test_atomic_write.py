@@ -4,13 +4,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from callbacks.run_control.atomic_write import atomic_file, save_tensors, sweep_unfinished
+from callbacks.run_control.atomic_write import atomic_write, save_tensors, sweep_unfinished
 
 
 def test_the_file_appears_whole_and_alone(tmp_path: Path) -> None:
     path = tmp_path / "folder" / "metrics.json"
 
-    with atomic_file(path) as file:
+    with atomic_write(path) as file:
         file.write(b"{}")
         assert not path.exists()
 
@@ -22,7 +22,7 @@ def test_a_failure_leaves_the_old_content(tmp_path: Path) -> None:
     path = tmp_path / "metrics.json"
     path.write_bytes(b"old")
 
-    with pytest.raises(OSError, match="disk full"), atomic_file(path) as file:
+    with pytest.raises(OSError, match="disk full"), atomic_write(path) as file:
         file.write(b"ne")
         raise OSError("disk full")
 
@@ -48,7 +48,7 @@ def test_temporary_files_of_killed_processes_are_removed_and_others_stay(tmp_pat
     for name in (".last.ckpt.4194999.unfinished", ".last.replay-0-ab.pt.7.unfinished", ".mine.unfinished", "mine.pt"):
         (tmp_path / name).touch()
 
-    with atomic_file(tmp_path / "metrics.json") as file:
+    with atomic_write(tmp_path / "metrics.json") as file:
         sweep_unfinished(tmp_path)
         file.write(b"{}")
 

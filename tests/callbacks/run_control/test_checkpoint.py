@@ -7,9 +7,9 @@ from lightning.pytorch import Callback
 
 from app.runs.checkpoints import Experiment
 from app.runs.find_checkpoint import find_checkpoint
-from callbacks.run_control.checkpoint import AtomicCheckpointIO, Checkpoint, run_folder
+from callbacks.run_control.checkpoint import AtomicCheckpointIO, RunCheckpoint, run_folder
 from callbacks.run_control.run_summary import RunSummary
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 
 
 class BreaksAt(Callback):
@@ -38,7 +38,7 @@ def saved(path: Path) -> dict[str, Any]:
 
 
 def test_a_run_keeps_the_best_by_evaluation_and_the_last(make_run: Any) -> None:
-    run = make_run(Checkpoint(), iterations=4).fit()
+    run = make_run(RunCheckpoint(), iterations=4).fit()
 
     files = sorted(path.name for path in (run.folder / "checkpoints").glob("*.ckpt"))
 
@@ -55,7 +55,7 @@ def test_the_best_is_the_lowest_or_the_highest_as_the_mode_says(make_run: Any, m
         def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
             pl_module.log("eval/score", next(self.values))
 
-    checkpoint = Checkpoint("eval/score", mode)
+    checkpoint = RunCheckpoint("eval/score", mode)
     run = make_run(Scores(), checkpoint, iterations=8).fit()
 
     found = find_checkpoint("best", Experiment(run.folder.parent, run.folder.name))
@@ -87,7 +87,7 @@ class FailingIO(AtomicCheckpointIO):
 
 
 def test_the_best_that_last_records_stays_until_last_records_another(make_run: Any) -> None:
-    run = make_run(Improves(), Checkpoint("eval/score"), iterations=8, plugins=[FailingIO(6)])
+    run = make_run(Improves(), RunCheckpoint("eval/score"), iterations=8, plugins=[FailingIO(6)])
     with pytest.raises(ConnectionError):
         run.fit()
     folder = run.folder / "checkpoints"
@@ -105,7 +105,7 @@ def test_a_best_that_cannot_be_saved_leaves_the_record_of_the_one_before(make_ru
                 raise OSError("full")
             super().save_checkpoint(checkpoint, path, storage_options)
 
-    checkpoint = Checkpoint("eval/score")
+    checkpoint = RunCheckpoint("eval/score")
     run = make_run(Improves(), checkpoint, plugins=[Full()])
 
     with pytest.raises(OSError, match="full"):
@@ -115,7 +115,7 @@ def test_a_best_that_cannot_be_saved_leaves_the_record_of_the_one_before(make_ru
 
 
 def test_the_last_checkpoint_of_a_run_includes_the_final_iteration(make_run: Any) -> None:
-    run = make_run(Checkpoint(), iterations=5).fit()
+    run = make_run(RunCheckpoint(), iterations=5).fit()
 
     last = saved(run.folder / "checkpoints" / "last.ckpt")
 
@@ -125,7 +125,7 @@ def test_the_last_checkpoint_of_a_run_includes_the_final_iteration(make_run: Any
 
 
 def test_the_last_iteration_is_evaluated_even_between_two_evaluations(make_run: Any) -> None:
-    checkpoint = Checkpoint(save_top_k=-1)
+    checkpoint = RunCheckpoint(save_top_k=-1)
 
     run = make_run(RunSummary(), checkpoint, iterations=5).fit()
 
@@ -134,7 +134,7 @@ def test_the_last_iteration_is_evaluated_even_between_two_evaluations(make_run: 
 
 
 def test_every_n_iterations_saves_between_evaluations(make_run: Any) -> None:
-    run = make_run(Checkpoint(every_n_iterations=3), BreaksAt(4, KeyboardInterrupt()), val_check_interval=100)
+    run = make_run(RunCheckpoint(every_n_iterations=3), BreaksAt(4, KeyboardInterrupt()), val_check_interval=100)
 
     with pytest.raises(SystemExit):
         run.fit()
@@ -143,7 +143,7 @@ def test_every_n_iterations_saves_between_evaluations(make_run: Any) -> None:
 
 
 def test_an_exception_saves_what_was_learned(make_run: Any) -> None:
-    run = make_run(BreaksAt(3, ConnectionError("a worker died")), Checkpoint())
+    run = make_run(BreaksAt(3, ConnectionError("a worker died")), RunCheckpoint())
 
     with pytest.raises(ConnectionError):
         run.fit()
@@ -152,7 +152,7 @@ def test_an_exception_saves_what_was_learned(make_run: Any) -> None:
 
 
 def test_an_interruption_in_the_middle_of_an_iteration_saves_nothing(make_run: Any) -> None:
-    run = make_run(BreaksAt(3, KeyboardInterrupt()), Checkpoint())
+    run = make_run(BreaksAt(3, KeyboardInterrupt()), RunCheckpoint())
 
     with pytest.raises(SystemExit):
         run.fit()
@@ -161,19 +161,21 @@ def test_an_interruption_in_the_middle_of_an_iteration_saves_nothing(make_run: A
 
 
 def test_last_resumes_to_the_end_of_the_run(make_run: Any) -> None:
-    broken = make_run(BreaksAt(3, ConnectionError()), Checkpoint(), iterations=6)
+    broken = make_run(BreaksAt(3, ConnectionError()), RunCheckpoint(), iterations=6)
     with pytest.raises(ConnectionError):
         broken.fit()
 
-    resumed = make_run(Checkpoint(), iterations=6, version="resumed").fit(broken.folder / "checkpoints" / "last.ckpt")
+    resumed = make_run(RunCheckpoint(), iterations=6, version="resumed").fit(
+        broken.folder / "checkpoints" / "last.ckpt"
+    )
 
     assert resumed.trainer.global_step == 6
     assert resumed.module.env_steps == 6 * 32
 
 
 def test_a_resumed_run_in_a_new_folder_carries_the_best_score_on(make_run: Any) -> None:
-    first = make_run(Checkpoint(), iterations=2).fit()
-    checkpoint = Checkpoint()
+    first = make_run(RunCheckpoint(), iterations=2).fit()
+    checkpoint = RunCheckpoint()
 
     resumed = make_run(checkpoint, iterations=4, version="resumed", limit_val_batches=0)
     resumed.fit(first.folder / "checkpoints" / "last.ckpt")
@@ -204,7 +206,7 @@ def test_a_malicious_checkpoint_never_runs_its_code(tmp_path: Path) -> None:
 
 
 def test_a_url_is_refused() -> None:
-    with pytest.raises(UsageError, match="not a local file"):
+    with pytest.raises(ConfigurationError, match="not a local file"):
         AtomicCheckpointIO().load_checkpoint("https://example.org/model.ckpt")
 
 

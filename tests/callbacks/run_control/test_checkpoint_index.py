@@ -3,13 +3,13 @@ from typing import Any
 
 import pytest
 
-from callbacks.run_control.checkpoint import AtomicCheckpointIO, Checkpoint
+from callbacks.run_control.checkpoint import AtomicCheckpointIO, RunCheckpoint
 from callbacks.run_control.checkpoint_index import environment_of, index_path, read_index, sha256, verify_index
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 
 
 def test_every_checkpoint_of_a_run_has_an_index_and_loses_it_with_itself(make_run: Any) -> None:
-    run = make_run(Checkpoint(), iterations=6).fit()
+    run = make_run(RunCheckpoint(), iterations=6).fit()
 
     folder = run.folder / "checkpoints"
     best, last = sorted(folder.glob("*.ckpt"))
@@ -55,7 +55,7 @@ def test_a_changed_byte_is_told(tmp_path: Path, place: int) -> None:
     content[place] ^= 1
     (tmp_path / "last.ckpt").write_bytes(content)
 
-    with pytest.raises(UsageError, match="is damaged: its SHA-256"):
+    with pytest.raises(ConfigurationError, match="is damaged: its SHA-256"):
         AtomicCheckpointIO().load_checkpoint(tmp_path / "last.ckpt")
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from lightning.pytorch import Callback
 
-from callbacks.run_control.checkpoint import Checkpoint
-from callbacks.run_control.divergence_guard import Diverged, Stability
+from callbacks.run_control.checkpoint import RunCheckpoint
+from callbacks.run_control.divergence_guard import DivergenceGuard, TrainingDiverged
 
 
 class Poisons(Callback):
@@ -35,24 +35,24 @@ class Reports(Callback):
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_whatever_is_not_finite_among_the_values_of_training_stops_the_run(make_run: Any, value: float) -> None:
-    make_run(Reports(1.0), Stability(), iterations=2, val_check_interval=100).fit()
+    make_run(Reports(1.0), DivergenceGuard(), iterations=2, val_check_interval=100).fit()
 
-    with pytest.raises(Diverged, match=rf"by iteration 1: train/mine is {value}\."):
-        make_run(Reports(value), Stability(), val_check_interval=100).fit()
+    with pytest.raises(TrainingDiverged, match=rf"by iteration 1: train/mine is {value}\."):
+        make_run(Reports(value), DivergenceGuard(), val_check_interval=100).fit()
 
 
 def test_a_value_that_is_not_finite_stops_the_run_with_one_sentence(make_run: Any) -> None:
-    run = make_run(Stability(), Poisons(1), val_check_interval=100)
+    run = make_run(DivergenceGuard(), Poisons(1), val_check_interval=100)
 
-    with pytest.raises(Diverged, match=r"by iteration 2: train/\w+ is nan.*learning_rate.*max_grad_norm"):
+    with pytest.raises(TrainingDiverged, match=r"by iteration 2: train/\w+ is nan.*learning_rate.*max_grad_norm"):
         run.fit()
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_weights_that_are_not_finite_never_replace_good_ones(make_run: Any, value: float) -> None:
-    run = make_run(Stability(), Poisons(2, value), Checkpoint(every_n_iterations=1), val_check_interval=100)
+    run = make_run(DivergenceGuard(), Poisons(2, value), RunCheckpoint(every_n_iterations=1), val_check_interval=100)
 
-    with pytest.raises(Diverged, match="weights critic"):
+    with pytest.raises(TrainingDiverged, match="weights critic"):
         run.fit()
 
     last = torch.load(run.folder / "checkpoints" / "last.ckpt", weights_only=True)
@@ -66,15 +66,15 @@ def test_nobody_else_saves_weights_that_are_not_finite_either(make_run: Any, tmp
         def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
             trainer.save_checkpoint(tmp_path / f"{trainer.global_step}.ckpt")
 
-    run = make_run(Poisons(2, value), Saves(), Stability(), val_check_interval=100)
-    with pytest.raises(Diverged, match="weights critic"):
+    run = make_run(Poisons(2, value), Saves(), DivergenceGuard(), val_check_interval=100)
+    with pytest.raises(TrainingDiverged, match="weights critic"):
         run.fit()
 
     assert [path.name for path in tmp_path.glob("*.ckpt")] == ["1.ckpt"]
 
 
 def test_a_healthy_run_is_left_alone(make_run: Any) -> None:
-    run = make_run(Stability(), Checkpoint()).fit()
+    run = make_run(DivergenceGuard(), RunCheckpoint()).fit()
 
     assert run.trainer.global_step == 4
 
@@ -92,9 +92,13 @@ class Logs(Callback):
 
 @pytest.mark.parametrize(("kl", "stops"), [(100.0, False), (100.1, True), (-100.1, True)])
 def test_a_policy_that_moved_by_more_than_100_nats_stops_the_run(make_run: Any, kl: float, stops: bool) -> None:
-    run = make_run(Logs((0.01, 0.6, 20.0), (kl, 0.6, 20.0)), Stability(), iterations=2, val_check_interval=100)
+    run = make_run(Logs((0.01, 0.6, 20.0), (kl, 0.6, 20.0)), DivergenceGuard(), iterations=2, val_check_interval=100)
 
-    with pytest.raises(Diverged, match=r"by iteration 2: train/approx_kl .* more than 100") if stops else nullcontext():
+    with (
+        pytest.raises(TrainingDiverged, match=r"by iteration 2: train/approx_kl .* more than 100")
+        if stops
+        else nullcontext()
+    ):
         run.fit()
 
     assert run.trainer.global_step == 2
@@ -118,20 +122,20 @@ STUCK = (0.0, 1e-6, 9.0)
 def test_a_policy_without_entropy_and_with_the_same_return_in_ten_logs_stops_the_run(
     make_run: Any, logs: list[Any], stops_at: int | None
 ) -> None:
-    run = make_run(Logs(*logs), Stability(), iterations=len(logs), val_check_interval=100)
+    run = make_run(Logs(*logs), DivergenceGuard(), iterations=len(logs), val_check_interval=100)
 
     sentence = f"by iteration {stops_at}: train/entropy was 0 and rollout/return_mean 9 in 10 logs in a row"
-    with pytest.raises(Diverged, match=sentence) if stops_at else nullcontext():
+    with pytest.raises(TrainingDiverged, match=sentence) if stops_at else nullcontext():
         run.fit()
 
     assert run.trainer.global_step == (stops_at or len(logs))
 
 
 def test_a_learning_rate_of_1e10_stops_the_run_although_its_weights_are_finite(make_run: Any) -> None:
-    run = make_run(Stability(), iterations=50, val_check_interval=100)
+    run = make_run(DivergenceGuard(), iterations=50, val_check_interval=100)
     run.module.learning_rate = 1e10
 
-    with pytest.raises(Diverged, match="train/approx_kl says"):
+    with pytest.raises(TrainingDiverged, match="train/approx_kl says"):
         run.fit()
 
     assert all(weight.isfinite().all() for weight in run.module.parameters())

@@ -9,8 +9,8 @@ import pytest
 import torch
 from lightning.pytorch import Callback
 
-from callbacks.run_control.checkpoint import Checkpoint
-from callbacks.run_control.graceful_stop import Interrupt
+from callbacks.run_control.checkpoint import RunCheckpoint
+from callbacks.run_control.graceful_stop import GracefulStop
 from datamodules.core.signals import STOP_SIGNALS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -18,11 +18,11 @@ ROOT = Path(__file__).resolve().parents[3]
 TWO_RANKS = """
 import os, signal, sys, torch
 from lightning.pytorch import Callback, Trainer
-from callbacks.checkpoint import Checkpoint
-from callbacks.evaluation import RunSummary
-from callbacks.interrupt import Interrupt
-from datamodules.rollout import RolloutData
-from modules.ppo import PPO
+from callbacks.run_control.checkpoint import RunCheckpoint
+from callbacks.run_control.run_summary import RunSummary
+from callbacks.run_control.graceful_stop import GracefulStop
+from datamodules.rollout import RolloutDataModule
+from modules import PPO
 
 class OneRankIsTold(Callback):
     def tell(self, trainer, *_):
@@ -31,15 +31,15 @@ class OneRankIsTold(Callback):
 
 setattr(OneRankIsTold, sys.argv[1], OneRankIsTold.tell)
 
-data = RolloutData("CartPole-v1", num_envs=2, horizon=8, total_env_steps=640)
+data = RolloutDataModule("CartPole-v1", num_envs=2, rollout_length=8, total_env_steps=640)
 trainer = Trainer(
     accelerator="cpu", strategy="ddp", devices=2, max_epochs=1, logger=False, val_check_interval=2,
     check_val_every_n_epoch=None, num_sanity_val_steps=0, enable_progress_bar=False, use_distributed_sampler=False,
-    callbacks=[OneRankIsTold(), interrupt := Interrupt(), RunSummary(), Checkpoint()],
+    callbacks=[OneRankIsTold(), interrupt := GracefulStop(), RunSummary(), RunCheckpoint()],
 )
-trainer.fit(model := PPO(data.spaces, passes=1, minibatches=2), data)
+trainer.fit(model := PPO(data.spaces, update_epochs=1, num_minibatches=2), data)
 line = f"rank {trainer.global_rank} stopped by {interrupt.stopped_by.name} at {trainer.global_step}"
-line += f", evaluated {'eval/return_mean' in model.latest}; "
+line += f", evaluated {'eval/return_mean' in model.last_logged}; "
 os.write(1, line.encode())
 torch.distributed.destroy_process_group()
 """
@@ -68,9 +68,9 @@ class Sends(Callback):
 def test_a_signal_stops_after_the_iteration_it_came_in(
     make_run: Any, capfd: pytest.CaptureFixture[str], number: signal.Signals
 ) -> None:
-    interrupt = Interrupt()
+    interrupt = GracefulStop()
 
-    run = make_run(Sends(number), interrupt, Checkpoint(), iterations=100).fit()
+    run = make_run(Sends(number), interrupt, RunCheckpoint(), iterations=100).fit()
 
     last = run.folder / "checkpoints" / "last.ckpt"
     assert interrupt.stopped_by == number
@@ -85,41 +85,41 @@ def test_no_final_evaluation_follows_a_signal(make_run: Any) -> None:
         def on_validation_start(self, trainer: Any, *_: Any) -> None:
             evaluations.append(trainer.global_step)
 
-    run = make_run(Sends(signal.SIGINT, iteration=3), Counts(), Interrupt(), Checkpoint(), iterations=100).fit()
+    run = make_run(Sends(signal.SIGINT, iteration=3), Counts(), GracefulStop(), RunCheckpoint(), iterations=100).fit()
 
     assert evaluations == [2]
     assert run.trainer.limit_val_batches == 1.0
 
 
 def test_a_signal_during_an_evaluation_ends_it_and_what_it_played_counts_for_nothing(make_run: Any) -> None:
-    signals, checkpoint = Sends(signal.SIGINT, iteration=4, evaluation=True), Checkpoint(save_top_k=2)
+    signals, checkpoint = Sends(signal.SIGINT, iteration=4, evaluation=True), RunCheckpoint(save_top_k=2)
 
-    run = make_run(signals, Interrupt(), checkpoint, iterations=100).fit()
+    run = make_run(signals, GracefulStop(), checkpoint, iterations=100).fit()
 
     files = sorted(path.name for path in (run.folder / "checkpoints").glob("*.ckpt"))
-    assert run.trainer.global_step == 4 and not run.module.evaluation_episodes.whole
+    assert run.trainer.global_step == 4 and not run.module.evaluation_episodes.is_complete
     assert len(files) == 2 and files[0].startswith("best-env_steps=64") and files[1] == "last.ckpt"
     assert torch.load(run.folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == 4
 
 
 def test_a_signal_during_the_first_evaluation_leaves_no_result(make_run: Any) -> None:
-    run = make_run(Sends(signal.SIGTERM, evaluation=True), Interrupt(), Checkpoint(), iterations=100).fit()
+    run = make_run(Sends(signal.SIGTERM, evaluation=True), GracefulStop(), RunCheckpoint(), iterations=100).fit()
 
     assert [path.name for path in (run.folder / "checkpoints").glob("*.ckpt")] == ["last.ckpt"]
-    assert not [tag for tag in run.module.latest if tag.startswith("eval/")]
+    assert not [tag for tag in run.module.last_logged if tag.startswith("eval/")]
 
 
 @pytest.mark.parametrize("evaluation", [False, True])
 def test_an_interrupted_run_resumed_equals_one_that_was_not(make_run: Any, evaluation: bool) -> None:
-    straight = make_run(Checkpoint(), iterations=6, env="Snake-v0", version="straight")
+    straight = make_run(RunCheckpoint(), iterations=6, env="Snake-v0", version="straight")
     start = {name: value.clone() for name, value in straight.module.state_dict().items()}
     signals = Sends(signal.SIGINT, evaluation=evaluation)
-    broken = make_run(signals, Interrupt(), Checkpoint(), iterations=6, env="Snake-v0")
+    broken = make_run(signals, GracefulStop(), RunCheckpoint(), iterations=6, env="Snake-v0")
     broken.module.load_state_dict(start)
 
     straight.fit()
     broken.fit()
-    resumed = make_run(Checkpoint(), iterations=6, env="Snake-v0", version="resumed")
+    resumed = make_run(RunCheckpoint(), iterations=6, env="Snake-v0", version="resumed")
     resumed.fit(broken.folder / "checkpoints" / "last.ckpt")
 
     assert resumed.trainer.global_step == straight.trainer.global_step == 6
@@ -132,7 +132,7 @@ def test_an_interrupted_run_resumed_equals_one_that_was_not(make_run: Any, evalu
 def test_a_second_signal_of_any_kind_exits_at_once_and_keeps_the_last_whole_checkpoint(
     make_run: Any, first: signal.Signals, second: signal.Signals
 ) -> None:
-    run = make_run(Sends(first, second, iteration=3), Interrupt(), Checkpoint(), iterations=100)
+    run = make_run(Sends(first, second, iteration=3), GracefulStop(), RunCheckpoint(), iterations=100)
 
     with pytest.raises(SystemExit) as left:
         run.fit()
@@ -142,7 +142,7 @@ def test_a_second_signal_of_any_kind_exits_at_once_and_keeps_the_last_whole_chec
 
 
 def test_a_hangup_that_the_process_ignores_stays_ignored(make_run: Any) -> None:
-    before, interrupt = signal.signal(signal.SIGHUP, signal.SIG_IGN), Interrupt()
+    before, interrupt = signal.signal(signal.SIGHUP, signal.SIG_IGN), GracefulStop()
 
     try:
         run = make_run(Sends(signal.SIGHUP), interrupt).fit()
@@ -155,7 +155,7 @@ def test_a_hangup_that_the_process_ignores_stays_ignored(make_run: Any) -> None:
 def test_the_signals_are_given_back(make_run: Any) -> None:
     before = [signal.getsignal(number) for number in STOP_SIGNALS]
 
-    make_run(Sends(signal.SIGTERM), Interrupt()).fit()
+    make_run(Sends(signal.SIGTERM), GracefulStop()).fit()
 
     assert [signal.getsignal(number) for number in STOP_SIGNALS] == before
 
@@ -168,7 +168,7 @@ def test_a_signal_ends_what_only_plays_episodes(make_run: Any, verb: str, number
             os.kill(os.getpid(), number)
 
     setattr(Terminates, f"on_{verb.replace('validate', 'validation')}_epoch_start", Terminates.tell)
-    run, before = make_run(Interrupt(), Terminates()), signal.getsignal(number)
+    run, before = make_run(GracefulStop(), Terminates()), signal.getsignal(number)
 
     with pytest.raises(SystemExit) as left:
         getattr(run.trainer, verb)(run.module, run.data)

@@ -18,23 +18,23 @@ RUN = """
 import sys, torch
 from pathlib import Path
 from lightning.pytorch import Callback, Trainer
-from callbacks.checkpoint import Checkpoint
-from callbacks.interrupt import Interrupt
-from callbacks.signal_watchdog import SignalWatchdog
-from datamodules.rollout import RolloutData
-from modules.ppo import PPO
+from callbacks.run_control.checkpoint import RunCheckpoint
+from callbacks.run_control.graceful_stop import GracefulStop
+from callbacks.run_control.signal_watchdog import SignalWatchdog
+from datamodules.rollout import RolloutDataModule
+from modules import PPO
 
 class Begun(Callback):
     def on_train_batch_end(self, trainer, *_):
         Path("begun").touch()
 
 with SignalWatchdog(grace=0):
-    data = RolloutData("CartPole-v1", num_envs=2, horizon=8, total_env_steps=10**8)
+    data = RolloutDataModule("CartPole-v1", num_envs=2, rollout_length=8, total_env_steps=10**8)
     trainer = Trainer(
         accelerator="cpu", max_epochs=1, logger=False, limit_val_batches=0, enable_progress_bar=False, devices=1,
-        callbacks=[Begun(), interrupt := Interrupt(), Checkpoint()],
+        callbacks=[Begun(), interrupt := GracefulStop(), RunCheckpoint()],
     )
-    trainer.fit(PPO(data.spaces, passes=1, minibatches=2), data)
+    trainer.fit(PPO(data.spaces, update_epochs=1, num_minibatches=2), data)
     print("a terminal that is gone takes no text", flush=True)
     sys.exit(128 + interrupt.stopped_by)
 """

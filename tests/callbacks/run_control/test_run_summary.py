@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from callbacks.run_control.checkpoint import Checkpoint
+from callbacks.run_control.checkpoint import RunCheckpoint
 from callbacks.run_control.run_summary import RunSummary, flat, scores, table
 
 
 def test_fit_ends_with_one_line_that_replays_the_best(make_run: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    checkpoint = Checkpoint()
+    checkpoint = RunCheckpoint()
 
     run = make_run(RunSummary(), checkpoint).fit()
 
@@ -23,7 +23,7 @@ def test_fit_ends_with_one_line_that_replays_the_best(make_run: Any, capsys: pyt
 
 
 def test_tensorboard_holds_the_hyperparameters_and_a_real_hp_metric(make_run: Any) -> None:
-    checkpoint = Checkpoint()
+    checkpoint = RunCheckpoint()
 
     run = make_run(RunSummary(), checkpoint).fit()
 
@@ -37,7 +37,7 @@ def test_tensorboard_holds_the_hyperparameters_and_a_real_hp_metric(make_run: An
 def test_test_prints_a_table_and_writes_metrics_into_the_run_folder(
     make_run: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first = make_run(Checkpoint(), iterations=2).fit()
+    first = make_run(RunCheckpoint(), iterations=2).fit()
     path = first.folder / "checkpoints" / "last.ckpt"
     run = make_run(RunSummary(), logger=False)
 
@@ -46,7 +46,7 @@ def test_test_prints_a_table_and_writes_metrics_into_the_run_folder(
     metrics = json.loads((first.folder / "metrics.json").read_text(encoding="utf-8"))
     printed = capsys.readouterr().out
     assert metrics["checkpoint"] == str(path)
-    assert metrics["episodes"] == 2 and metrics["return_mean"] == run.module.latest["eval/return_mean"]
+    assert metrics["episodes"] == 2 and metrics["return_mean"] == run.module.last_logged["eval/return_mean"]
     assert f"return    {metrics['return_mean']:.2f} ± {metrics['return_std']:.2f}   95 % interval [" in printed
 
 
@@ -80,10 +80,10 @@ def test_the_summary_names_the_environments_own_values() -> None:
 
 
 def test_settings_become_flat_and_plain() -> None:
-    settings = {"gamma": 0.9, "network": {"class_path": "modules.networks.mlp.MLP"}, "optimizer": Path, "_private": 1}
+    settings = {"gamma": 0.9, "network": {"class_path": "modules.networks.MLP"}, "optimizer": Path, "_private": 1}
 
-    assert flat(settings | {"spaces": {"agents": 1}}) == {
+    assert flat(settings | {"spaces": {"num_agents": 1}}) == {
         "gamma": 0.9,
-        "network.class_path": "modules.networks.mlp.MLP",
+        "network.class_path": "modules.networks.MLP",
         "optimizer": "Path",
     }

@@ -10,14 +10,14 @@ from callbacks.run_control.signal_watchdog import SignalWatchdog
 
 ROOT = Path(__file__).resolve().parents[3]
 STUCK = """
-import ctypes
-from callbacks.signal_watchdog import SignalWatchdog
+import ctypes, threading
+from callbacks.run_control.signal_watchdog import SignalWatchdog
 from datamodules.core.signals import exits_on_signal
 
 with SignalWatchdog(grace=0.2), exits_on_signal():
-    print("ready", flush=True)
     mutex, c = ctypes.create_string_buffer(128), ctypes.CDLL(None)
     c.pthread_mutex_lock(mutex)
+    threading.Timer(0.5, lambda: print("ready", flush=True)).start()  # once the main thread is stuck
     c.pthread_mutex_lock(mutex)  # waits for itself, in C, where no handler written in Python runs
 """
 

@@ -4,8 +4,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from callbacks.run_control.checkpoint import Checkpoint
-from callbacks.run_control.trajectory_writer import Trajectories, write_trajectories
+from callbacks.run_control.checkpoint import RunCheckpoint
+from callbacks.run_control.trajectory_writer import TrajectoryWriter, write_trajectories
 
 
 def episode(length: int, first: float) -> dict[str, torch.Tensor]:
@@ -31,8 +31,8 @@ def test_offsets_cut_the_columns_back_into_episodes(tmp_path: Path) -> None:
 
 
 def test_predict_writes_whole_episodes_into_the_run_folder(make_run: Any, capsys: Any) -> None:
-    first = make_run(Checkpoint(), iterations=2).fit()
-    run = make_run(Trajectories(), logger=False)
+    first = make_run(RunCheckpoint(), iterations=2).fit()
+    run = make_run(TrajectoryWriter(), logger=False)
 
     run.trainer.predict(run.module, run.data, ckpt_path=first.folder / "checkpoints" / "last.ckpt", weights_only=True)
 

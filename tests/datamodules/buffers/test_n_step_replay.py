@@ -1,10 +1,10 @@
 import pytest
 import torch
 
-from datamodules.buffers.n_step_replay import WindowReplay
-from datamodules.buffers.ring_buffer import Ring
-from datamodules.buffers.sum_tree import Priorities
-from datamodules.core.types import Transitions
+from datamodules.buffers.n_step_replay import NStepReplayBuffer
+from datamodules.buffers.ring_buffer import RingBuffer
+from datamodules.buffers.sum_tree import SumTree
+from datamodules.core.types import ReplayBatch
 from tests.support.rollout_fixtures import Writer
 
 CPU = torch.device("cpu")
@@ -12,43 +12,45 @@ CPU = torch.device("cpu")
 
 def replay_of(
     writer: Writer, n_step: int = 1, rows: int = 32, rollouts: int = 4, alpha: float = 0.0, finals: int = 16
-) -> WindowReplay:
+) -> NStepReplayBuffer:
     replay = None
     for _ in range(rollouts):
         rollout, masks = writer.rollout(4)
         if replay is None:
-            ring = Ring(rollout, masks, rows, finals=finals, frame_stack=writer.stack, device=CPU)
-            priorities = Priorities(rows * 2, alpha, CPU) if alpha else None
-            replay = WindowReplay(ring, n_step, CPU, phantoms=bool(writer.invalid), priorities=priorities)
+            ring = RingBuffer(rollout, masks, rows, num_final_slots=finals, frame_stack=writer.stack, device=CPU)
+            priorities = SumTree(rows * 2, alpha, CPU) if alpha else None
+            replay = NStepReplayBuffer(
+                ring, n_step, CPU, has_autoreset_steps=bool(writer.invalid), priorities=priorities
+            )
         replay.write(rollout, masks)
-        replay.ring.advance_()
+        replay.ring.commit_()
     return replay
 
 
-def drawn(replay: WindowReplay, number: int = 4000) -> Transitions:
+def drawn(replay: NStepReplayBuffer, number: int = 4000) -> ReplayBatch:
     return replay.sample(replay.noise(2, number, torch.Generator().manual_seed(0)))
 
 
-def at(replay: WindowReplay, *times: int) -> Transitions:
-    return replay.windows(torch.tensor(times) % replay.ring.rows * 2)
+def at(replay: NStepReplayBuffer, *times: int) -> ReplayBatch:
+    return replay.gather(torch.tensor(times) % replay.ring.capacity * 2)
 
 
 def test_n_steps_without_an_end():
     window = at(replay_of(Writer(), n_step=3), 5)
     assert window.reward.tolist() == [[5, 6, 7]]
-    assert (window.length.tolist(), window.terminated.tolist(), window.weight.tolist()) == ([3], [False], [1])
+    assert (window.num_steps.tolist(), window.terminated.tolist(), window.loss_weight.tolist()) == ([3], [False], [1])
     assert window.next_obs.tolist() == [[8, 0]]
 
 
 def test_a_window_ends_where_the_episode_terminates():
     window = at(replay_of(Writer(terminated=(6,)), n_step=3), 5)
     assert window.reward.tolist() == [[5, 6, 0]]
-    assert (window.length.tolist(), window.terminated.tolist()) == ([2], [True])
+    assert (window.num_steps.tolist(), window.terminated.tolist()) == ([2], [True])
 
 
 def test_a_truncated_window_is_followed_by_its_true_last_observation():
     window = at(replay_of(Writer(truncated=(6,)), n_step=3), 5)
-    assert (window.length.tolist(), window.terminated.tolist()) == ([2], [False])
+    assert (window.num_steps.tolist(), window.terminated.tolist()) == ([2], [False])
     assert window.next_obs.tolist() == [[1006, 0]]
 
 
@@ -73,7 +75,7 @@ def test_no_window_crosses_the_write_head(rollouts: int, alpha: float):
     assert torch.equal(found.reward[..., 0], starts)
     assert starts.min() == max(0, newest - 12)
     assert starts.max() == newest - 3
-    ends = starts + found.length
+    ends = starts + found.num_steps
     follows = torch.where(found.next_obs[..., 0] >= 1000, found.next_obs[..., 0] - 999, found.next_obs[..., 0])
     assert torch.equal(follows, ends)
 
@@ -81,7 +83,7 @@ def test_no_window_crosses_the_write_head(rollouts: int, alpha: float):
 @pytest.mark.parametrize("alpha", [0.0, 0.6])
 def test_every_step_is_equally_likely(alpha: float):
     replay = replay_of(Writer(), rows=13, rollouts=9, alpha=alpha)
-    counts = drawn(replay, 12_000).entry.flatten().bincount(minlength=26)
+    counts = drawn(replay, 12_000).indices.flatten().bincount(minlength=26)
     assert (counts > 0).sum() == 24
     assert counts[counts > 0].min() > 850
 
@@ -91,7 +93,7 @@ def test_steps_that_do_not_count_are_never_drawn(alpha: float):
     writer = Writer(terminated=(4, 9))
     writer.invalid = (5, 10)
     found = drawn(replay_of(writer, alpha=alpha))
-    assert found.weight.min() > 0
+    assert found.loss_weight.min() > 0
     assert not torch.isin(found.obs[..., 0], torch.tensor([5.0, 10.0])).any()
 
 
@@ -99,12 +101,12 @@ def test_a_window_ends_before_a_step_that_does_not_count():
     writer = Writer()
     writer.invalid = (6,)
     window = at(replay_of(writer, n_step=3), 5)
-    assert (window.length.tolist(), window.next_obs.tolist()) == ([1], [[6, 0]])
+    assert (window.num_steps.tolist(), window.next_obs.tolist()) == ([1], [[6, 0]])
 
 
 def test_a_window_whose_true_last_observation_is_lost_has_no_weight():
     replay = replay_of(Writer(truncated=(2, 5, 6)), finals=4)
-    assert at(replay, 2, 5, 6).weight.tolist() == [0, 1, 1]
+    assert at(replay, 2, 5, 6).loss_weight.tolist() == [0, 1, 1]
 
 
 def test_windows_of_one_step_end_as_longer_ones_do():
@@ -112,7 +114,7 @@ def test_windows_of_one_step_end_as_longer_ones_do():
     writer.invalid = (11,)
     window = at(replay_of(writer, finals=2), 4, 5, 7, 9, 11)
     assert window.reward.tolist() == [[4], [5], [7], [9], [0]]
-    assert window.length.tolist() == window.weight.tolist() == [1, 1, 1, 1, 0]
+    assert window.num_steps.tolist() == window.loss_weight.tolist() == [1, 1, 1, 1, 0]
     assert window.terminated.tolist() == [False, True, False, True, False]
     assert window.next_obs[:, 0].tolist() == [5, 6, 1007, 10, 11]
 
@@ -148,19 +150,19 @@ def test_priorities_decide_what_is_drawn_and_new_steps_get_the_largest():
     writer = Writer()
     replay = replay_of(writer, alpha=1.0)
     entries = torch.arange(32)
-    replay.reprioritize_(entries, torch.where(entries == 10, 8.0, 0.0))
-    assert set(drawn(replay, 64).entry.flatten().tolist()) == {10}
+    replay.update_priorities(entries, torch.where(entries == 10, 8.0, 0.0))
+    assert set(drawn(replay, 64).indices.flatten().tolist()) == {10}
     replay.write(*writer.rollout(4))
-    replay.ring.advance_()
+    replay.ring.commit_()
     assert torch.allclose(replay.priorities.levels[0][32:40], replay.priorities.maximum)
 
 
 def test_weights_undo_the_bias_of_priorities():
     replay = replay_of(Writer(), alpha=1.0)
-    replay.reprioritize_(torch.arange(32), torch.arange(32) + 1.0)
+    replay.update_priorities(torch.arange(32), torch.arange(32) + 1.0)
     replay.beta.fill_(1.0)
     found = drawn(replay)
-    mean = (found.weight * found.reward[..., 0]).sum() / found.weight.sum()
+    mean = (found.loss_weight * found.reward[..., 0]).sum() / found.loss_weight.sum()
     assert abs(mean - 7.5) < 0.1
 
 
@@ -169,9 +171,9 @@ def test_after_a_cut_nothing_reaches_over_it():
     replay = replay_of(writer, n_step=3, alpha=0.6)
     replay.cut_()
     replay.write(*writer.rollout(4))
-    replay.ring.advance_()
+    replay.ring.commit_()
     window = at(replay, 14, 15)
-    assert (window.length.tolist(), window.weight.tolist()) == ([1, 0], [1, 0])
+    assert (window.num_steps.tolist(), window.loss_weight.tolist()) == ([1, 0], [1, 0])
     assert (drawn(replay).obs[..., 0] != 15).all()
 
 
@@ -185,18 +187,18 @@ def test_sampling_allocates_nothing_that_stays():
 
 def test_state_dict_continues_exactly():
     one, two = replay_of(Writer(), alpha=0.6), replay_of(Writer(truncated=(3,)), alpha=0.6)
-    one.reprioritize_(torch.arange(8), torch.arange(8.0))
+    one.update_priorities(torch.arange(8), torch.arange(8.0))
     two.load_state_dict(one.state_dict())
     assert torch.equal(drawn(one).obs, drawn(two).obs)
 
 
-def resumed(saved: WindowReplay, n_step: int = 1, alpha: float = 0.0, stack: int = 1) -> WindowReplay:
+def resumed(saved: NStepReplayBuffer, n_step: int = 1, alpha: float = 0.0, stack: int = 1) -> NStepReplayBuffer:
     """An empty replay of other settings that continues from a saved one."""
     rollout, masks = Writer(stack=stack).rollout(4)
-    rows, finals = saved.ring.rows, saved.ring.finals
-    ring = Ring(rollout, masks, rows, finals=finals, frame_stack=stack, device=CPU)
-    priorities = Priorities(rows * 2, alpha, CPU) if alpha else None
-    replay = WindowReplay(ring, n_step, CPU, phantoms=saved.phantoms, priorities=priorities)
+    rows, finals = saved.ring.capacity, saved.ring.num_final_slots
+    ring = RingBuffer(rollout, masks, rows, num_final_slots=finals, frame_stack=stack, device=CPU)
+    priorities = SumTree(rows * 2, alpha, CPU) if alpha else None
+    replay = NStepReplayBuffer(ring, n_step, CPU, has_autoreset_steps=saved.has_autoreset_steps, priorities=priorities)
     replay.load_state_dict(saved.state_dict())
     return replay
 
@@ -213,13 +215,13 @@ def test_a_prioritised_replay_draws_every_window_of_a_replay_of_other_settings(
 
     replay = resumed(saved, n_step=after, alpha=0.6, stack=stack)
 
-    assert set(drawn(replay).entry.flatten().tolist()) == set(drawn(uniform).entry.flatten().tolist())
-    assert torch.isfinite(drawn(replay).weight).all()
+    assert set(drawn(replay).indices.flatten().tolist()) == set(drawn(uniform).indices.flatten().tolist())
+    assert torch.isfinite(drawn(replay).loss_weight).all()
 
 
 def test_a_resumed_replay_of_another_alpha_weighs_the_same_errors():
     saved = replay_of(Writer(), alpha=0.5)
-    saved.reprioritize_(torch.tensor([4, 5]), torch.tensor([3.0, 0.2]))
+    saved.update_priorities(torch.tensor([4, 5]), torch.tensor([3.0, 0.2]))
 
     replay = resumed(saved, alpha=1.0)
 
@@ -231,4 +233,4 @@ def test_a_resumed_replay_of_another_alpha_weighs_the_same_errors():
 def test_a_uniform_replay_continues_a_prioritised_one():
     saved = replay_of(Writer(), alpha=0.6)
 
-    assert torch.equal(drawn(resumed(saved)).entry, drawn(replay_of(Writer())).entry)
+    assert torch.equal(drawn(resumed(saved)).indices, drawn(replay_of(Writer())).indices)

@@ -8,10 +8,10 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
 
-from callbacks.run_control.checkpoint import Checkpoint
-from datamodules.buffers.ring_buffer import Ring
-from datamodules.buffers.storage import storage_device, zeros_on_disk
-from datamodules.core.errors import UsageError
+from callbacks.run_control.checkpoint import RunCheckpoint
+from datamodules.buffers.ring_buffer import RingBuffer
+from datamodules.buffers.storage import choose_storage_device, memmap_zeros
+from datamodules.core.errors import ConfigurationError
 from tests.datamodules.buffers.test_n_step_replay import replay_of
 from tests.datamodules.test_replay import StopAt
 from tests.support.replay_fixtures import fitted_dqn, replay_data
@@ -43,14 +43,14 @@ def test_a_run_with_its_replay_on_the_disk_is_the_run_with_it_in_memory(tmp_path
 
     disk = fitted_dqn(tmp_path / "disk", replay_data(storage="disk", storage_folder=str(tmp_path)), files)
 
-    assert weights_hash(disk) == weights_hash(whole) and disk.latest == whole.latest
+    assert weights_hash(disk) == weights_hash(whole) and disk.last_logged == whole.last_logged
     ((_, mapped),) = files.seen  # the same files at every iteration; those of the replay have no name
     assert mapped >= 5 and not [*tmp_path.glob("replay-*")]
 
 
 def test_a_run_with_its_replay_on_the_disk_resumes_bit_for_bit(tmp_path: Path) -> None:
     whole = fitted_dqn(tmp_path / "whole", replay_data())
-    fitted_dqn(tmp_path / "part", replay_data(storage="disk"), StopAt(9), Checkpoint())
+    fitted_dqn(tmp_path / "part", replay_data(storage="disk"), StopAt(9), RunCheckpoint())
     (last,) = (tmp_path / "part").rglob("last.ckpt")
 
     resumed = fitted_dqn(tmp_path / "rest", replay_data(storage="disk"), ckpt_path=last)
@@ -60,7 +60,7 @@ def test_a_run_with_its_replay_on_the_disk_resumes_bit_for_bit(tmp_path: Path) -
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int64, torch.uint8, torch.bool], ids=str)
 def test_zeros_on_the_disk_are_zeros_that_can_be_written(tmp_path: Path, dtype: torch.dtype) -> None:
-    zeros = zeros_on_disk((3, 5), dtype, tmp_path)
+    zeros = memmap_zeros((3, 5), dtype, tmp_path)
 
     assert torch.equal(zeros, torch.zeros(3, 5, dtype=dtype)) and not [*tmp_path.iterdir()]
     zeros[1] = 1
@@ -72,7 +72,7 @@ def test_a_disk_without_room_names_the_folder_and_leaves_nothing(tmp_path: Path)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:
         with pytest.raises(OSError, match="File too large") as error:
-            zeros_on_disk((10_000,), torch.uint8, tmp_path)
+            memmap_zeros((10_000,), torch.uint8, tmp_path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
@@ -82,7 +82,7 @@ def test_a_disk_without_room_names_the_folder_and_leaves_nothing(tmp_path: Path)
 def test_what_lies_on_the_disk_takes_no_memory_of_the_process(tmp_path: Path) -> None:
     before, size = own_memory(), 64 * 2**20
 
-    on_disk = zeros_on_disk((size,), torch.uint8, tmp_path).fill_(7)
+    on_disk = memmap_zeros((size,), torch.uint8, tmp_path).fill_(7)
     taken = own_memory() - before
 
     assert on_disk.sum(dtype=torch.int64) == 7 * size and taken < size / 8
@@ -103,9 +103,9 @@ def test_drawing_from_a_full_replay_takes_no_more_memory_however_often(alpha: fl
 
     for iteration in range(60):  # a minibatch that is kept would be 150 KiB
         found = replay.sample(replay.noise(2, 1000, generator))
-        replay.reprioritize_(found.entry, found.reward.sum(-1))
+        replay.update_priorities(found.indices, found.reward.sum(-1))
         replay.write(*writer.rollout(4))
-        replay.ring.advance_()
+        replay.ring.commit_()
         if iteration in (20, 59):
             held.append(tensor_memory())
 
@@ -113,26 +113,30 @@ def test_drawing_from_a_full_replay_takes_no_more_memory_however_often(alpha: fl
 
 
 def test_a_disk_without_room_is_refused_with_the_numbers(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"needs 953,674,316 MiB, and the disk of .* has .* at most .*storage_folder"):
-        storage_device("disk", CPU, needed=10**15, capacity=10**6, folder=tmp_path)
+    with pytest.raises(
+        ConfigurationError, match=r"needs 953,674,316 MiB, and the disk of .* has .* at most .*storage_folder"
+    ):
+        choose_storage_device("disk", CPU, needed=10**15, capacity=10**6, folder=tmp_path)
 
 
 def test_a_folder_that_cannot_be_written_to_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
 
     with pytest.raises(
-        UsageError, match=r"cannot write into .*file/folder \(Not a directory\): set data.storage_folder"
+        ConfigurationError, match=r"cannot be written to .*file/folder \(Not a directory\): set data.storage_folder"
     ):
-        storage_device("disk", CPU, needed=1, capacity=1, folder=tmp_path / "file" / "folder")
+        choose_storage_device("disk", CPU, needed=1, capacity=1, folder=tmp_path / "file" / "folder")
 
 
 def test_a_folder_for_a_replay_that_lies_in_memory_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"storage_folder is .*, but data.storage auto .* add --data.storage disk\.$"):
+    with pytest.raises(
+        ConfigurationError, match=r"storage_folder is .*, but data.storage auto .* add --data.storage disk\.$"
+    ):
         replay_data(storage_folder=str(tmp_path))
 
 
 def test_files_for_a_replay_on_a_gpu_are_refused(tmp_path: Path) -> None:
     rollout, masks = Writer().rollout(3)
 
-    with pytest.raises(UsageError, match="A replay in files lies on the CPU, not on meta"):
-        Ring(rollout, masks, 8, finals=4, device=torch.device("meta"), folder=tmp_path)
+    with pytest.raises(ConfigurationError, match="A replay buffer in files is on the CPU, not on meta"):
+        RingBuffer(rollout, masks, 8, num_final_slots=4, device=torch.device("meta"), folder=tmp_path)

@@ -18,38 +18,40 @@ class Seen(Callback):
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         collector = trainer.datamodule.collector
-        collector.start(3)
-        before = collector.live.length
+        collector.reset(3)
+        before = collector.state.length
         rollout = collector.collect()
-        self.together, self.steps = collector.together, collector.live.length - before
+        self.chunk_size, self.steps = collector.chunk_size, collector.state.length - before
         self.ended = (rollout.terminated | rollout.truncated).any(0)
 
 
-@pytest.mark.parametrize(("horizon", "together"), [(8, 2), (7, 1)])
-def test_steps_go_together_where_they_fill_the_horizon(tmp_path: Path, horizon: int, together: int) -> None:
+@pytest.mark.parametrize(("rollout_length", "together"), [(8, 2), (7, 1)])
+def test_steps_go_together_where_they_fill_the_horizon(tmp_path: Path, rollout_length: int, together: int) -> None:
     seen = Seen()
 
-    model = fitted(tmp_path, snake_data(horizon=horizon, total_env_steps=16 * horizon), seen)
+    model = fitted(tmp_path, snake_data(rollout_length=rollout_length, total_env_steps=16 * rollout_length), seen)
 
-    assert seen.together == together and model.env_steps == 16 * horizon
-    assert torch.equal(seen.steps[~seen.ended], torch.full_like(seen.steps[~seen.ended], horizon))
+    assert seen.chunk_size == together and model.env_steps == 16 * rollout_length
+    assert torch.equal(seen.steps[~seen.ended], torch.full_like(seen.steps[~seen.ended], rollout_length))
 
 
 @pytest.mark.parametrize("backend", ["device", "sync", "async", "pool"])
 def test_a_rollout_holds_what_the_environments_showed_and_paid(tmp_path: Path, backend: str) -> None:
     """A count goes up by one a step, or two, and pays itself; it starts at 0 in every episode."""
     env, place = ("CountingTensors", 0) if backend == "device" else ("Counting", 1)
-    data = snake_data(env=f"tests.support.counting_env.{env}", env_kwargs={}, backend=backend, num_envs=3, horizon=4)
+    data = snake_data(
+        env=f"tests.support.counting_env.{env}", env_kwargs={}, backend=backend, num_envs=3, rollout_length=4
+    )
     rollouts = []
 
     class Looks(PPO):
-        def absorb_(self, collected: Any) -> None:
+        def update_normalizers(self, collected: Any) -> None:
             rollouts.append(
                 {name: value.clone() for name, value in collected._asdict().items() if isinstance(value, Tensor)}
             )
 
     lightning.seed_everything(1, verbose=False)
-    trainer(tmp_path, max_steps=3).fit(Looks(data.spaces, minibatches=2), datamodule=data)
+    trainer(tmp_path, max_steps=3).fit(Looks(data.spaces, num_minibatches=2), datamodule=data)
 
     for rollout in rollouts:
         shown, ended = rollout["obs"][..., place], rollout["terminated"] | rollout["truncated"]
@@ -57,25 +59,25 @@ def test_a_rollout_holds_what_the_environments_showed_and_paid(tmp_path: Path, b
         assert torch.equal(rollout["reward"], shown[:-1] + step)
         assert torch.equal(shown[1:], torch.where(ended, 0, rollout["reward"]))
         assert torch.equal(ended, rollout["reward"] >= 4) and not rollout["truncated"].any()
-        assert torch.equal(rollout["reset"], shown[:-1] == 0) and rollout["valid"].all()
+        assert torch.equal(rollout["episode_start"], shown[:-1] == 0) and rollout["valid"].all()
     assert len(rollouts) == 3
 
 
-@pytest.mark.parametrize("horizon", [4, 5, 7, 9])
+@pytest.mark.parametrize("rollout_length", [4, 5, 7, 9])
 def test_episodes_count_with_their_whole_return_and_length_wherever_rollouts_cut_them(
-    tmp_path: Path, horizon: int
+    tmp_path: Path, rollout_length: int
 ) -> None:
     data = snake_data(
         env="tests.support.counting_env.Counting", env_kwargs={"length": 7}, backend="sync", num_envs=2,
-        horizon=horizon, total_env_steps=2 * 63 * horizon,
+        rollout_length=rollout_length, total_env_steps=2 * 63 * rollout_length,
     )  # fmt: skip
     totals = []
 
     class Adds(PPO):
-        def absorb_(self, collected: Any) -> None:
+        def update_normalizers(self, collected: Any) -> None:
             totals.append(dict(zip(collected.episodes.names, collected.episodes.values.tolist(), strict=True)))
 
-    trainer(tmp_path, max_steps=8).fit(Adds(data.spaces, minibatches=1, passes=1), datamodule=data)
+    trainer(tmp_path, max_steps=8).fit(Adds(data.spaces, num_minibatches=1, update_epochs=1), datamodule=data)
 
     assert all((each["length"], each["return"]) == (7 * each["count"], 28 * each["count"]) for each in totals)
-    assert sum(each["count"] for each in totals) == 2 * (8 * horizon // 7)
+    assert sum(each["count"] for each in totals) == 2 * (8 * rollout_length // 7)

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from callbacks.run_control.checkpoint import Checkpoint
-from callbacks.run_control.divergence_guard import Stability
+from callbacks.run_control.checkpoint import RunCheckpoint
+from callbacks.run_control.divergence_guard import DivergenceGuard
 from datamodules.collect.finite_check import FiniteCheck
-from datamodules.core.types import NonFiniteError, Rollout, Scalars, State
-from datamodules.rollout import RolloutData
+from datamodules.core.types import MetricVector, NonFiniteError, Rollout, State
+from datamodules.rollout import RolloutDataModule
 from tests.support.counting_env import Counting, CountingTensors
 from tests.support.replay_fixtures import replay_data, small_dqn
 from tests.support.small_runs import small_ppo, trainer
@@ -44,9 +44,15 @@ class SpoilingTensors(CountingTensors):
         return after, reward.masked_fill(spoiled, math.nan), *ends
 
 
-def spoiling(number: float, where: str, **changes: Any) -> RolloutData:
-    settings: dict[str, Any] = {"num_envs": 2, "horizon": 4, "total_env_steps": 800, "eval_episodes": 2, **changes}
-    return RolloutData(f"{__name__}.Spoiling", env_kwargs={"number": number, "where": where}, **settings)
+def spoiling(number: float, where: str, **changes: Any) -> RolloutDataModule:
+    settings: dict[str, Any] = {
+        "num_envs": 2,
+        "rollout_length": 4,
+        "total_env_steps": 800,
+        "eval_episodes": 2,
+        **changes,
+    }
+    return RolloutDataModule(f"{__name__}.Spoiling", env_kwargs={"number": number, "where": where}, **settings)
 
 
 @pytest.mark.parametrize("number", NUMBERS)
@@ -57,38 +63,40 @@ def test_what_is_not_finite_is_named_with_environment_and_step(
     data = spoiling(number, where)
 
     with pytest.raises(NonFiniteError) as raised:
-        trainer(tmp_path, Stability()).fit(small_ppo(data), data)
+        trainer(tmp_path, DivergenceGuard()).fit(small_ppo(data), data)
 
     assert f"Spoiling returned {what.format(number)} in environment 0, in step 7 since" in str(raised.value)
 
 
-@pytest.mark.parametrize("changes", [{"backend": "async"}, {"backend": "pool"}, {"staleness": 1}])
+@pytest.mark.parametrize("changes", [{"backend": "async"}, {"backend": "pool"}, {"policy_lag": 1}])
 def test_it_is_named_whoever_steps_the_environments(tmp_path: Path, changes: dict[str, Any]) -> None:
     data = spoiling(math.nan, "reward", **changes)
 
     with pytest.raises(NonFiniteError, match="reward nan in environment 0, in step 7 since"):
-        trainer(tmp_path, Stability()).fit(small_ppo(data), data)
+        trainer(tmp_path, DivergenceGuard()).fit(small_ppo(data), data)
 
 
 def test_it_is_named_in_a_replay(tmp_path: Path) -> None:
     data = replay_data(env=f"{__name__}.Spoiling", env_kwargs={"number": math.inf, "where": "reward"}, backend="sync")
 
     with pytest.raises(NonFiniteError, match="reward inf in environment 0, in step 7 since"):
-        trainer(tmp_path, Stability()).fit(small_dqn(data), data)
+        trainer(tmp_path, DivergenceGuard()).fit(small_dqn(data), data)
 
 
 def test_the_environment_of_a_row_of_tensors_is_named(tmp_path: Path) -> None:
-    data = RolloutData(f"{__name__}.SpoilingTensors", num_envs=4, horizon=4, total_env_steps=800, eval_episodes=4)
+    data = RolloutDataModule(
+        f"{__name__}.SpoilingTensors", num_envs=4, rollout_length=4, total_env_steps=800, eval_episodes=4
+    )
 
     with pytest.raises(NonFiniteError, match="SpoilingTensors returned the reward nan in environment 2, in step 2"):
-        trainer(tmp_path, Stability()).fit(small_ppo(data), data)
+        trainer(tmp_path, DivergenceGuard()).fit(small_ppo(data), data)
 
 
 def test_no_checkpoint_is_made_of_what_was_collected(tmp_path: Path) -> None:
     data = spoiling(math.nan, "obs")
 
     with pytest.raises(NonFiniteError):
-        trainer(tmp_path, Stability(), Checkpoint()).fit(small_ppo(data), data)
+        trainer(tmp_path, DivergenceGuard(), RunCheckpoint()).fit(small_ppo(data), data)
 
     assert not list(tmp_path.rglob("*.ckpt"))
 
@@ -98,8 +106,10 @@ def rollout(**columns: Tensor) -> Rollout:
     zeros, flags = torch.zeros(3, 2), torch.zeros(3, 2, dtype=torch.bool)
     plain: dict[str, Any] = {
         "obs": torch.zeros(4, 2, 1), "action": zeros, "reward": zeros, "terminated": flags, "truncated": flags,
-        "valid": ~flags, "reset": flags, "final_obs": torch.zeros(1, 2, 1), "final_index": torch.full((1, 2), -1),
-        "state": {}, "extras": {}, "episodes": Scalars((), torch.zeros(0)), "env_steps": 6, "phantoms": False,
+        "valid": ~flags, "episode_start": flags, "final_obs": torch.zeros(1, 2, 1),
+        "final_step": torch.full((1, 2), -1),
+        "state": {}, "extras": {}, "episodes": MetricVector((), torch.zeros(0)), "env_steps": 6,
+        "has_autoreset_steps": False,
     }  # fmt: skip
     return Rollout(**(plain | columns))
 
@@ -109,12 +119,12 @@ def at(column: Tensor, *place: int, value: float = math.nan) -> Tensor:
 
 
 def test_a_last_observation_belongs_to_the_step_that_was_truncated() -> None:
-    final_obs, final_index = at(torch.zeros(1, 2, 1), 0, 1, 0), torch.tensor([[-1, 2]])
+    final_obs, final_step = at(torch.zeros(1, 2, 1), 0, 1, 0), torch.tensor([[-1, 2]])
 
     with pytest.raises(
         NonFiniteError, match="Env returned a last observation that is not finite in environment 1, in st"
     ):
-        FiniteCheck("Env", 1).note(rollout(final_obs=final_obs, final_index=final_index), finals=True)
+        FiniteCheck("Env", 1).note(rollout(final_obs=final_obs, final_step=final_step), finals=True)
 
 
 def test_the_first_observation_comes_from_a_reset() -> None:

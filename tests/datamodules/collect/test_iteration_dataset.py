@@ -9,7 +9,7 @@ import lightning
 import pytest
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
-from callbacks.run_control.checkpoint import Checkpoint
+from callbacks.run_control.checkpoint import RunCheckpoint
 from tests.support.small_runs import fitted, snake_data, weights_hash
 
 
@@ -54,8 +54,8 @@ class Saved(Batches):
 
 @pytest.mark.parametrize(
     "save",
-    [partial(Checkpoint, every_n_iterations=4), partial(ModelCheckpoint, every_n_train_steps=4, save_top_k=-1)],
-    ids=["Checkpoint", "ModelCheckpoint"],
+    [partial(RunCheckpoint, every_n_iterations=4), partial(ModelCheckpoint, every_n_train_steps=4, save_top_k=-1)],
+    ids=["RunCheckpoint", "ModelCheckpoint"],
 )
 def test_a_batch_is_cut_where_a_checkpoint_is_due(tmp_path: Path, save: Any):
     saved = Saved()

@@ -11,11 +11,11 @@ import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 from lightning.pytorch.callbacks import Callback
 
-from datamodules.rollout import RolloutData
+from datamodules.rollout import RolloutDataModule
 from modules.ppo.ppo import PPO, PPOBatch
 from tests.support.small_runs import cartpole_data, fitted, snake_data, trainer
 
-STALE = {"staleness": 1}
+STALE = {"policy_lag": 1}
 MEETING = threading.Barrier(2)
 
 
@@ -44,8 +44,8 @@ class Met(PPO):
 
 
 def test_the_next_rollout_is_collected_while_the_last_one_is_learned_from(tmp_path: Path) -> None:
-    data = cartpole_data(**STALE, env="Meeting-v0", num_envs=1, horizon=4, total_env_steps=40)
-    trainer(tmp_path).fit(Met(data.spaces, minibatches=1), datamodule=data)
+    data = cartpole_data(**STALE, env="Meeting-v0", num_envs=1, rollout_length=4, total_env_steps=40)
+    trainer(tmp_path).fit(Met(data.spaces, num_minibatches=1), datamodule=data)
 
 
 class Breaking(CartPoleEnv):
@@ -69,9 +69,9 @@ def collecting() -> bool:
 
 
 def test_what_an_environment_raises_ends_the_run_and_the_thread(tmp_path: Path) -> None:
-    data = cartpole_data(**STALE, env="Breaking-v0", num_envs=1, horizon=4, total_env_steps=400)
+    data = cartpole_data(**STALE, env="Breaking-v0", num_envs=1, rollout_length=4, total_env_steps=400)
     with pytest.raises(RuntimeError, match="lost a wheel"):
-        trainer(tmp_path).fit(PPO(data.spaces, minibatches=1), datamodule=data)
+        trainer(tmp_path).fit(PPO(data.spaces, num_minibatches=1), datamodule=data)
     assert not collecting()
 
 
@@ -131,8 +131,8 @@ class Ends(PPO):
         return super().update(batch)
 
 
-def sleeping(**changes: Any) -> RolloutData:
-    return cartpole_data(**STALE, env="Sleeping-v0", num_envs=1, horizon=4, total_env_steps=400, **changes)
+def sleeping(**changes: Any) -> RolloutDataModule:
+    return cartpole_data(**STALE, env="Sleeping-v0", num_envs=1, rollout_length=4, total_env_steps=400, **changes)
 
 
 @pytest.mark.parametrize(("error", "seen"), [(ValueError(), ValueError), (KeyboardInterrupt(), SystemExit)])
@@ -141,12 +141,12 @@ def test_an_error_and_an_interrupt_wait_for_no_environment(tmp_path: Path, error
     data, Ends.error = sleeping(), error
 
     with pytest.raises(seen):
-        trainer(tmp_path).fit(Ends(data.spaces, minibatches=1), datamodule=data)
+        trainer(tmp_path).fit(Ends(data.spaces, num_minibatches=1), datamodule=data)
 
 
 @pytest.mark.usefixtures("nobody_waits")
 def test_no_rollout_is_begun_that_nobody_learns_from(tmp_path: Path) -> None:
-    trainer(tmp_path, max_steps=3).fit(PPO((data := sleeping()).spaces, minibatches=1), datamodule=data)
+    trainer(tmp_path, max_steps=3).fit(PPO((data := sleeping()).spaces, num_minibatches=1), datamodule=data)
 
 
 class StopAt(Callback):
@@ -160,19 +160,19 @@ def test_what_failed_in_a_rollout_that_nobody_learns_from_is_a_warning(tmp_path:
     data = sleeping()
     Sleeping.woken.set()
 
-    with pytest.warns(UserWarning, match="nothing is learned, failed: RuntimeError.*lost a wheel"):
-        trainer(tmp_path, StopAt(), limit_val_batches=0).fit(PPO(data.spaces, minibatches=1), datamodule=data)
+    with pytest.warns(UserWarning, match="not used, failed: RuntimeError.*lost a wheel"):
+        trainer(tmp_path, StopAt(), limit_val_batches=0).fit(PPO(data.spaces, num_minibatches=1), datamodule=data)
 
 
 def test_a_run_that_stops_leaves_an_environment_behind_that_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("datamodules.collect.prefetching.GRACE", 0.5)
-    data = cartpole_data(**STALE, env="Hanging-v0", num_envs=1, horizon=4, total_env_steps=400)
+    data = cartpole_data(**STALE, env="Hanging-v0", num_envs=1, rollout_length=4, total_env_steps=400)
     began = time.perf_counter()
 
-    with pytest.warns(UserWarning, match=r"did not finish within 0\.5 s: it is left behind"):
-        trainer(tmp_path, StopAt(), limit_val_batches=0).fit(PPO(data.spaces, minibatches=1), datamodule=data)
+    with pytest.warns(UserWarning, match=r"did not finish within 0\.5 s: it is abandoned"):
+        trainer(tmp_path, StopAt(), limit_val_batches=0).fit(PPO(data.spaces, num_minibatches=1), datamodule=data)
 
     assert time.perf_counter() - began < 5
     AWAKE.set()

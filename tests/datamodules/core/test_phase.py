@@ -1,4 +1,4 @@
-"""What a joint does where it cannot take the form that was asked for."""
+"""What a phase does where it cannot take the form that was asked for."""
 
 import gc
 import weakref
@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, distributed, multiprocessing
 
-from datamodules.core.phase import Joint
+from datamodules.core.phase import Phase
 
 
 class Work:
@@ -19,8 +19,10 @@ class Work:
 
     def __init__(self, looks: bool, backend: str = "inductor"):
         self.looks, self.calls = looks, 0
-        self.joint = Joint(self.run, torch.device("cpu"), name="work", parts=[(self, "double"), (self, "increment")])
-        self.joint.mode, self.joint.backend = "default", backend
+        self.phase = Phase(
+            self.run, torch.device("cpu"), name="work", compile_targets=[(self, "double"), (self, "increment")]
+        )
+        self.phase.mode, self.phase.backend = "default", backend
 
     def double(self, x: Tensor) -> Tensor:
         return 2 * x
@@ -42,20 +44,20 @@ def summed(x: Tensor) -> Tensor:
 def test_what_can_be_compiled_is_compiled() -> None:
     work = Work(looks=False)
 
-    results = [work.joint(torch.ones(3)) for _ in range(2)]
+    results = [work.phase(torch.ones(3)) for _ in range(2)]
 
-    assert work.joint.in_force == "compiled" and {"double", "increment"} <= set(vars(work))
+    assert work.phase.execution_mode == "compiled" and {"double", "increment"} <= set(vars(work))
     torch.testing.assert_close(results, [torch.full((3,), 3.0)] * 2)
 
 
-def test_joints_beyond_the_recompile_limit_are_compiled_too() -> None:
+def test_phases_beyond_the_recompile_limit_are_compiled_too() -> None:
     torch._dynamo.reset()
     number = torch._dynamo.config.recompile_limit + 3
 
     works = [Work(looks=False, backend="eager") for _ in range(number)]
-    results = [work.joint(torch.ones(1 + size)) for size, work in enumerate(works)]
+    results = [work.phase(torch.ones(1 + size)) for size, work in enumerate(works)]
 
-    assert [work.joint.in_force for work in works] == ["compiled"] * number
+    assert [work.phase.execution_mode for work in works] == ["compiled"] * number
     assert [len(result) for result in results] == list(range(1, number + 1))
 
 
@@ -63,16 +65,16 @@ def test_a_joint_made_anew_for_the_same_owner_compiles_the_original() -> None:
     work = Work(looks=False, backend="eager")
 
     for size in range(1, torch._dynamo.config.recompile_limit + 4):
-        work.joint = Joint(work.run, torch.device("cpu"), parts=[(work, "double"), (work, "increment")])
-        work.joint.mode, work.joint.backend = "default", "eager"
-        assert torch.equal(work.joint(torch.ones(size)), torch.full((size,), 3.0))
+        work.phase = Phase(work.run, torch.device("cpu"), compile_targets=[(work, "double"), (work, "increment")])
+        work.phase.mode, work.phase.backend = "default", "eager"
+        assert torch.equal(work.phase(torch.ones(size)), torch.full((size,), 3.0))
 
-        assert work.joint.in_force == "compiled"
+        assert work.phase.execution_mode == "compiled"
 
 
 def test_compiled_code_is_freed_with_its_joint() -> None:
     work = Work(looks=False, backend="eager")
-    work.joint(torch.ones(3))
+    work.phase(torch.ones(3))
     code = weakref.ref(work.double._torchdynamo_orig_callable.__func__.__code__)
 
     del work
@@ -83,42 +85,42 @@ def test_compiled_code_is_freed_with_its_joint() -> None:
 
 def test_a_released_joint_leaves_no_compiled_function_and_compiles_anew_when_called() -> None:
     work = Work(looks=False, backend="eager")
-    work.joint(torch.ones(3))
+    work.phase(torch.ones(3))
     code = weakref.ref(work.double._torchdynamo_orig_callable.__func__.__code__)  # type: ignore[attr-defined]
 
-    work.joint.release()
+    work.phase.release_graph()
     gc.collect()
 
     assert code() is None and not {"double", "increment"} & set(vars(work))
-    assert work.joint.in_force == "eager" and torch.equal(work.joint(torch.ones(3)), torch.full((3,), 3.0))
-    assert work.joint.in_force == "compiled"
+    assert work.phase.execution_mode == "eager" and torch.equal(work.phase(torch.ones(3)), torch.full((3,), 3.0))
+    assert work.phase.execution_mode == "compiled"
 
 
 def test_a_part_that_cannot_be_compiled_costs_no_second_call() -> None:
     work = Work(looks=True)
 
-    with pytest.warns(UserWarning, match=r"work cannot be compiled \(.*it goes on without"):
-        result = work.joint(torch.ones(3))
+    with pytest.warns(UserWarning, match=r"work cannot be compiled \(.*the run continues without it"):
+        result = work.phase(torch.ones(3))
 
     assert torch.equal(result, torch.full((3,), 3.0))
-    assert (work.calls, work.joint.in_force) == (1, "eager")
+    assert (work.calls, work.phase.execution_mode) == (1, "eager")
     assert not {"double", "increment"} & set(vars(work))
 
 
 def test_an_error_of_the_function_itself_is_raised() -> None:
-    joint = Joint(torch.linalg.cholesky, torch.device("cpu"), parts=[(Work(looks=False), "double")])
-    joint.mode = "default"
+    phase = Phase(torch.linalg.cholesky, torch.device("cpu"), compile_targets=[(Work(looks=False), "double")])
+    phase.mode = "default"
 
     with pytest.warns(UserWarning, match="cannot be compiled"), pytest.raises(torch.linalg.LinAlgError):
-        joint(-torch.eye(2))
+        phase(-torch.eye(2))
 
 
 def work_on_rank(rank: int, folder: str) -> None:
     """Rank 1's second part cannot be compiled."""
     distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
     work = Work(looks=rank == 1)
-    results = [work.joint(torch.ones(3)).tolist() for _ in range(2)]
-    torch.save((work.joint.in_force, work.calls, results), f"{folder}/{rank}.pt")
+    results = [work.phase(torch.ones(3)).tolist() for _ in range(2)]
+    torch.save((work.phase.execution_mode, work.calls, results), f"{folder}/{rank}.pt")
     distributed.destroy_process_group()
 
 

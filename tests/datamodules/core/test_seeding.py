@@ -9,10 +9,10 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.strategies import SingleDeviceStrategy
 
-from datamodules.core.seeding import STREAMS, env_seeds, stream_generator, stream_seed
-from datamodules.offline import StoredData
+from datamodules.core.seeding import STREAMS, derive_generator, derive_seed, env_seeds
+from datamodules.offline import OfflineSequenceDataModule
 from modules.active_dynamics.active_dynamics import ActiveDynamics
-from modules.active_dynamics.observed_model import ObservedModel
+from modules.active_dynamics.observed_model import FullyObservedModel
 from modules.sac_options.sac_options import SACOptions
 from tests.oracles.sac import box_data, small_sac
 from tests.support.counting_env import Counting
@@ -62,18 +62,18 @@ def run(root: Path, rank: int, model: Any, data: Any, **settings: Any) -> dict[s
 
 
 def expected(rank: int, *streams: str) -> dict[str, int]:
-    return {stream: stream_seed(1, rank, stream) for stream in streams}
+    return {stream: derive_seed(1, rank, stream) for stream in streams}
 
 
 def test_no_two_ranks_or_purposes_share_a_seed() -> None:
-    seeds = {stream_seed(1, rank, stream) for rank in range(8) for stream in STREAMS}
+    seeds = {derive_seed(1, rank, stream) for rank in range(8) for stream in STREAMS}
     cpu = torch.device("cpu")
-    drawn = {stream_generator(1, rank, name, cpu).initial_seed() for rank in RANKS for name in STREAMS}
+    drawn = {derive_generator(1, rank, name, cpu).initial_seed() for rank in RANKS for name in STREAMS}
 
     assert len(seeds) == 8 * len(STREAMS)
     assert len(drawn) == 2 * len(STREAMS)
     assert all(0 <= seed < 2**63 for seed in seeds)
-    assert stream_seed(2, 0, "env") not in seeds
+    assert derive_seed(2, 0, "env") not in seeds
 
 
 def test_seeds_of_environments_are_31_bits_and_their_own_and_other_ones_every_time_without_a_seed() -> None:
@@ -91,7 +91,7 @@ def test_environments_and_evaluations_begin_from_the_seeds_of_the_rank(tmp_path:
 
     run(tmp_path, rank, small_ppo(data), data, val_check_interval=1)
 
-    train, evaluation = (env_seeds(stream_seed(1, rank, stream), 2).tolist() for stream in ("env", "eval"))
+    train, evaluation = (env_seeds(derive_seed(1, rank, stream), 2).tolist() for stream in ("env", "eval"))
     assert Seeded.seen == train + 2 * evaluation
 
 
@@ -131,11 +131,11 @@ def test_every_rank_holds_sequences_of_its_own_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rank", RANKS)
 def test_every_rank_draws_pieces_of_its_own_from_the_same_recording(tmp_path: Path, rank: int) -> None:
-    sizes: dict[str, Any] = {"sequences": 4, "steps": 20, "batch_size": 2, "chunk": 5, "held_out": 3}
-    data = StoredData("tests.support.dynamics_fixtures.Spring", **sizes, total_env_steps=1000)
-    model = ActiveDynamics(data.spaces, ObservedModel(Bumps()))
+    sizes: dict[str, Any] = {"sequences": 4, "steps": 20, "batch_size": 2, "sequence_length": 5, "num_val_sequences": 3}
+    data = OfflineSequenceDataModule("tests.support.dynamics_fixtures.Spring", **sizes, total_env_steps=1000)
+    model = ActiveDynamics(data.spaces, FullyObservedModel(Bumps()))
 
     run(tmp_path, rank, model, data)
 
-    assert data.dataset.seed == stream_seed(1, rank, "replay")
+    assert data.dataset.seed == derive_seed(1, rank, "replay")
     assert torch.equal(data.ring.columns["obs"], data.stored(1 - rank, torch.device("cpu")).obs)

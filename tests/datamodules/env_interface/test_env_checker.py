@@ -3,9 +3,9 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete
 
-from datamodules.core.errors import UsageError
-from datamodules.env_interface.env_checker import judged_spaces
-from datamodules.rollout import RolloutData
+from datamodules.core.errors import ConfigurationError
+from datamodules.env_interface.env_checker import probe_env
+from datamodules.rollout import RolloutDataModule
 from tests.support.counting_env import Counting
 
 ZEROS = np.zeros(3, np.float32)
@@ -54,11 +54,11 @@ class OnlyRight(Counting):
         ({"step": (ZEROS, 1.0, False, {})}, r"returns 4 values from its step: .* terminated, truncated, info\)"),
         (
             {"reset": (np.zeros(4), {})},
-            r"shows an observation of shape \(4,\) after a reset: its obs.* says \(3,\)",
+            r"returns an observation of shape \(4,\) after a reset: its obs.* says \(3,\)",
         ),
-        ({"step": ("left", 1.0, False, False, {})}, "shows 'left' after a step: show numbers"),
-        ({"reset": (ZEROS + np.nan, {})}, "shows NaN or infinite numbers after a reset: show finite"),
-        ({"reset": (ZEROS - np.inf, {})}, "shows NaN or infinite numbers after a reset: show finite"),
+        ({"step": ("left", 1.0, False, False, {})}, "returns 'left' after a step: return numbers"),
+        ({"reset": (ZEROS + np.nan, {})}, "returns NaN or infinite numbers after a reset: return finite"),
+        ({"reset": (ZEROS - np.inf, {})}, "returns NaN or infinite numbers after a reset: return finite"),
         ({"step": (ZEROS, np.nan, False, False, {})}, r"gives nan as reward: .* a finite number"),
         ({"step": (ZEROS, np.inf, False, False, {})}, r"gives inf as reward: .* a finite number"),
         ({"step": (ZEROS, np.ones(1), False, False, {})}, r"gives array\(\[1.\]\) as reward: .* and no array"),
@@ -67,16 +67,16 @@ class OnlyRight(Counting):
             r"gives array\(\[ True\]\) as terminated: .* True or False",
         ),
         ({"step": (ZEROS, 1.0, None, False, {})}, "gives None as terminated: .* True or False"),
-        ({"reset": (4, {}), "observation_space": Discrete(4)}, r"shows 4 after a reset: its .* is Discrete\(4\)"),
+        ({"reset": (4, {}), "observation_space": Discrete(4)}, r"returns 4 after a reset: its .* is Discrete\(4\)"),
         (
             {"reset": (ZEROS + 0.5, {}), "observation_space": Box(0, 255, (3,), np.uint8)},
-            "shows float32 numbers after a reset, which its observation_space of uint8 cuts",
+            "returns float32 numbers after a reset, which its observation_space of uint8 cuts",
         ),
     ],
 )
 def test_a_breach_is_told_in_one_sentence(returns, sentence):
-    with pytest.raises(UsageError, match=f"^mine.Env {sentence}.*\\.$"):
-        judged_spaces(Broken(**returns), "mine.Env")
+    with pytest.raises(ConfigurationError, match=f"^mine.Env {sentence}.*\\.$"):
+        probe_env(Broken(**returns), "mine.Env")
 
 
 @pytest.mark.parametrize(
@@ -87,34 +87,34 @@ def test_a_breach_is_told_in_one_sentence(returns, sentence):
     ],
 )
 def test_what_is_missing_is_named(env, sentence):
-    with pytest.raises(UsageError, match=sentence):
-        judged_spaces(env, "mine.Env")
+    with pytest.raises(ConfigurationError, match=sentence):
+        probe_env(env, "mine.Env")
 
 
 def test_a_breach_is_found_inside_of_wrappers_that_would_stumble_over_it():
     env = gym.wrappers.TimeLimit(gym.wrappers.OrderEnforcing(Broken(step=(ZEROS, 1.0, False, {}))), 5)
-    with pytest.raises(UsageError, match="returns 4 values from its step"):
-        judged_spaces(env, "mine.Env")
+    with pytest.raises(ConfigurationError, match="returns 4 values from its step"):
+        probe_env(env, "mine.Env")
 
 
 def test_numbers_that_survive_may_have_another_dtype():
-    spaces = judged_spaces(Broken(reset=(np.zeros(3), {}), step=([0, 0, 0], 1, 0, False, {})), "mine.Env")
+    spaces = probe_env(Broken(reset=(np.zeros(3), {}), step=([0, 0, 0], 1, 0, False, {})), "mine.Env")
     assert spaces["obs_dtype"] == "float32"
 
 
 def test_a_masked_environment_is_only_asked_for_what_it_allows():
     env = OnlyRight()
-    judged_spaces(env, "mine.Env")
+    probe_env(env, "mine.Env")
     assert env.actions == [1]
 
 
 def test_an_error_of_the_environment_s_own_is_no_breach():
     with pytest.raises(RuntimeError, match=r"mine.Env raised in its first reset or step") as caught:
-        judged_spaces(Raising(), "mine.Env")
+        probe_env(Raising(), "mine.Env")
     assert "the wheels came off" in str(caught.value.__cause__)
 
 
 @pytest.mark.parametrize("backend", ["sync", "async", "vector", "pool"])
 def test_a_run_is_refused_before_copies_are_made_whatever_steps_them(backend):
-    with pytest.raises(UsageError, match=f"{__name__}.NoActions has no action_space"):
-        RolloutData(env=f"{__name__}.NoActions", backend=backend)
+    with pytest.raises(ConfigurationError, match=f"{__name__}.NoActions has no action_space"):
+        RolloutDataModule(env=f"{__name__}.NoActions", backend=backend)

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from datamodules.core.signals import SignalExit
-from datamodules.rollout import RolloutData
-from datamodules.vector.async_vector_env import AsyncEnvs
-from datamodules.vector.gymnasium_adapter import GymnasiumEnv
+from datamodules.rollout import RolloutDataModule
+from datamodules.vector.async_vector_env import SubprocVectorEnv
+from datamodules.vector.gymnasium_adapter import GymnasiumVectorAdapter
 from datamodules.vector.make_env import probe_spaces
-from datamodules.vector.sync_vector_env import SyncEnvs
-from datamodules.worker_pool.vector_env import PoolEnv
+from datamodules.vector.sync_vector_env import SerialVectorEnv
+from datamodules.worker_pool.vector_env import WorkerPoolVectorEnv
 from tests.support import counting_env as counting
 from tests.support.counting_env import Breaking, Counting, CountingTensors
 from tests.support.small_runs import fitted
@@ -34,11 +34,11 @@ class Stumbling(Counting):
         return obs, reward, False, False, {}
 
 
-def made(backend: str, make) -> GymnasiumEnv | PoolEnv:
+def made(backend: str, make) -> GymnasiumVectorAdapter | WorkerPoolVectorEnv:
     if backend == "pool":
-        return PoolEnv([make] * 2, num_workers=1, device=CPU, name="mine.Env")
-    envs = SyncEnvs([make] * 2) if backend == "sync" else AsyncEnvs([make] * 2, name="mine.Env")
-    return GymnasiumEnv(envs, device=CPU, name="mine.Env")
+        return WorkerPoolVectorEnv([make] * 2, num_workers=1, device=CPU, name="mine.Env")
+    envs = SerialVectorEnv([make] * 2) if backend == "sync" else SubprocVectorEnv([make] * 2, name="mine.Env")
+    return GymnasiumVectorAdapter(envs, device=CPU, name="mine.Env")
 
 
 def played(backend: str, make, steps: int = 5) -> None:
@@ -73,8 +73,8 @@ def sent_whole_and_no_orphans():
     ],
 )
 def test_a_breach_in_the_middle_of_a_run_is_told_in_one_sentence(backend, returns, what):
-    sentence = rf"^mine.Env stopped keeping .* \(.*{what}.*\): let .* step \(obs, reward, .* of shape \(3,\)\.$"
-    with pytest.raises(UsageError, match=sentence):
+    sentence = rf"^mine.Env returned invalid values .* \(.*{what}.*\): let .* step \(obs, reward, .* of shape \(3,\)\.$"
+    with pytest.raises(ConfigurationError, match=sentence):
         played(backend, partial(Breaking, **returns))
 
 
@@ -82,7 +82,7 @@ def test_a_breach_in_the_middle_of_a_run_is_told_in_one_sentence(backend, return
 def test_the_same_error_from_the_environment_s_own_code_keeps_its_traceback(backend):
     with pytest.raises((ValueError, RuntimeError), match=r"too many values to unpack \(expected 2\)") as caught:
         played(backend, Stumbling)
-    assert not isinstance(caught.value, UsageError)
+    assert not isinstance(caught.value, ConfigurationError)
 
 
 class Exiting(Counting):
@@ -127,17 +127,17 @@ def test_an_environment_that_exits_where_its_spaces_are_looked_at_ends_in_an_err
 
 
 def test_an_environment_of_tensors_that_exits_ends_in_an_error(tmp_path):
-    data = RolloutData(f"{__name__}.ExitingTensors", num_envs=2, horizon=4, total_env_steps=80)
+    data = RolloutDataModule(f"{__name__}.ExitingTensors", num_envs=2, rollout_length=4, total_env_steps=80)
     with pytest.raises(RuntimeError, match=r"raised SystemExit\(0\)"):
         fitted(tmp_path, data)
 
 
 def test_a_breach_inside_of_wrappers_is_the_environment_s():
-    with pytest.raises(UsageError, match="expected 5, got 4"):
+    with pytest.raises(ConfigurationError, match="expected 5, got 4"):
         played("sync", lambda: gym.wrappers.TimeLimit(Breaking(step=(ZEROS, 1.0, False, {})), 9))
 
 
-class Broadcasting(SyncEnvs):
+class Broadcasting(SerialVectorEnv):
     """Replaces one of the things that it returns."""
 
     changes: dict
@@ -160,9 +160,11 @@ class Broadcasting(SyncEnvs):
 def test_what_numpy_would_broadcast_from_a_vector_environment_is_refused(name, value):
     envs = Broadcasting([Counting] * 2)
     envs.changes = {name: value}
-    adapted = GymnasiumEnv(envs, device=CPU, name="mine.Env")
+    adapted = GymnasiumVectorAdapter(envs, device=CPU, name="mine.Env")
     adapted.reset(0)
-    with pytest.raises(UsageError, match=r"^mine.Env stopped keeping .*cannot put .* of shape .* into shape \(2,.*\)"):
+    with pytest.raises(
+        ConfigurationError, match=r"^mine.Env returned invalid values .*cannot put .* of shape .* into shape \(2,.*\)"
+    ):
         adapted.step(torch.zeros(2, dtype=torch.int64))
 
 
@@ -172,5 +174,5 @@ def test_an_action_mask_of_one_number_is_refused(backend):
         def info(self):
             return {"action_mask": np.ones(1, bool)}
 
-    with pytest.raises(UsageError, match=r"action_mask of shape \(.*1,?\) into shape \(.*2,?\)"):
+    with pytest.raises(ConfigurationError, match=r"action_mask of shape \(.*1,?\) into shape \(.*2,?\)"):
         played(backend, OneMask)

@@ -8,7 +8,7 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from tests.support import counting_env as counting
 from tests.support.killed_parent import seconds_until_workers_end
 from tests.support.small_runs import cartpole_data, small_ppo, trainer
@@ -40,7 +40,9 @@ def hanging(backend: str, **changes: Any) -> Any:
 def test_an_environment_that_hangs_ends_a_fit_in_one_sentence(backend: str, tmp_path: Path) -> None:
     data = hanging(backend, env_kwargs={"call": "its step"})
 
-    with pytest.raises(UsageError, match=r"Environment 0 of .*Hanging.* hung: its step.* with action \d has not come"):
+    with pytest.raises(
+        ConfigurationError, match=r"Environment 0 of .*Hanging.* hung: its step.* with action \d did not return"
+    ):
         trainer(tmp_path).fit(small_ppo(data), datamodule=data)
 
     assert multiprocessing.active_children() == []
@@ -51,7 +53,9 @@ def test_an_environment_that_hangs_ends_a_fit_in_one_sentence(backend: str, tmp_
 def test_an_environment_that_hangs_ends_an_evaluation_in_one_sentence(backend: str, tmp_path: Path) -> None:
     data = hanging(backend, eval_env_kwargs={"call": "its step"})
 
-    with pytest.raises(UsageError, match=r"Environment 0 of .*Hanging.* hung: its step.* with action \d has not come"):
+    with pytest.raises(
+        ConfigurationError, match=r"Environment 0 of .*Hanging.* hung: its step.* with action \d did not return"
+    ):
         trainer(tmp_path).validate(small_ppo(data), datamodule=data, verbose=False)
 
 
@@ -60,11 +64,11 @@ def test_an_environment_that_hangs_ends_an_evaluation_in_one_sentence(backend: s
     [
         ({"backend": "sync", "env_timeout": 5.0}, r"data\.env_timeout is 5, but only .* not one of backend sync: set"),
         ({"backend": "auto", "env_timeout": 5.0}, r"data\.env_timeout is 5, but only .* not one of backend auto: set"),
-        ({"backend": "pool", "env_timeout": 0.0}, r"data\.env_timeout is 0; it must be positive: \.inf waits"),
+        ({"backend": "pool", "env_timeout": 0.0}, r"data\.env_timeout is 0; it must be positive; \.inf disables"),
         ({"backend": "async", "env_timeout": float("nan")}, r"data\.env_timeout is nan; it must be positive"),
     ],
     ids=["sync", "auto", "zero", "nan"],
 )
 def test_a_time_that_cannot_act_is_refused_in_one_sentence(changes: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(UsageError, match=sentence):
+    with pytest.raises(ConfigurationError, match=sentence):
         cartpole_data(**changes)

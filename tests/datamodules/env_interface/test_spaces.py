@@ -3,8 +3,8 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Sequence, Text, Tuple
 
-from datamodules.core.errors import UsageError
-from datamodules.env_interface.spaces import action_writer, observation_reader, spaces_of
+from datamodules.core.errors import ConfigurationError
+from datamodules.env_interface.spaces import make_action_encoder, make_obs_decoder, to_space_spec
 
 OBS, ACTION = Box(-1, 1, (3,)), Discrete(2)
 
@@ -21,7 +21,7 @@ OBS, ACTION = Box(-1, 1, (3,)), Discrete(2)
     ],
 )
 def test_observations(space, shape, dtype):
-    spaces = spaces_of(space, ACTION, name="Env")
+    spaces = to_space_spec(space, ACTION, name="Env")
     assert (spaces["obs_shape"], spaces["obs_dtype"]) == (shape, dtype)
 
 
@@ -35,30 +35,30 @@ def test_observations(space, shape, dtype):
     ],
 )
 def test_actions(space, kind, sizes, low, high, start):
-    spaces = spaces_of(OBS, space, name="Env")
-    assert (spaces["action_kind"], spaces["action_sizes"], spaces["action_start"]) == (kind, sizes, start)
+    spaces = to_space_spec(OBS, space, name="Env")
+    assert (spaces["action_type"], spaces["action_sizes"], spaces["action_start"]) == (kind, sizes, start)
     assert (spaces["action_low"], spaces["action_high"]) == (low, high)
 
 
 @pytest.mark.parametrize("space", [Dict(a=OBS, b=Text(3)), Tuple([OBS]), Text(3)])
 def test_other_observations_are_refused_by_name(space):
-    with pytest.raises(UsageError, match=f"Env shows a {type(space).__name__}.*FlattenObservation"):
-        spaces_of(space, ACTION, name="Env")
+    with pytest.raises(ConfigurationError, match=f"Env has a {type(space).__name__}.*FlattenObservation"):
+        to_space_spec(space, ACTION, name="Env")
 
 
 @pytest.mark.parametrize("space", [Dict(a=ACTION), MultiDiscrete(np.full((2, 2), 3))])
 def test_other_actions_are_refused_by_name(space):
-    with pytest.raises(UsageError, match=f"Env takes actions in a {type(space).__name__}.*ActionWrapper"):
-        spaces_of(OBS, space, name="Env")
+    with pytest.raises(ConfigurationError, match=f"Env takes actions in a {type(space).__name__}.*ActionWrapper"):
+        to_space_spec(OBS, space, name="Env")
 
 
 def test_an_infinite_action_box_is_refused_with_a_sentence():
-    with pytest.raises(UsageError, match=r"Env takes actions in a Box of shape \(2,\).*finite bounds"):
-        spaces_of(OBS, Box(-np.inf, 1, (2,)), name="Env")
+    with pytest.raises(ConfigurationError, match=r"Env takes actions in a Box of shape \(2,\).*finite bounds"):
+        to_space_spec(OBS, Box(-np.inf, 1, (2,)), name="Env")
 
 
 def test_spaces_are_plain_data():
-    spaces = spaces_of(
+    spaces = to_space_spec(
         *(getattr(gym.make("Pendulum-v1"), name) for name in ("observation_space", "action_space")), name="P"
     )
     assert {type(value) for value in spaces["action_low"] + spaces["action_high"]} == {float}
@@ -73,10 +73,10 @@ def test_spaces_are_plain_data():
     ],
 )
 def test_whole_numbers_share_the_range_evenly(space, asked, taken):
-    actions = action_writer(space)(np.array(asked, np.float32)[:, None])
+    actions = make_action_encoder(space)(np.array(asked, np.float32)[:, None])
     assert actions.dtype == space.dtype
     assert actions.ravel().tolist() == taken
-    even = action_writer(space)(np.linspace(space.low[0], space.high[0], 100_001)[:, None])
+    even = make_action_encoder(space)(np.linspace(space.low[0], space.high[0], 100_001)[:, None])
     _, counts = np.unique(even, return_counts=True)
     assert len(counts) == int(space.high[0]) - int(space.low[0]) + 1
     assert counts.max() - counts.min() <= 2
@@ -85,9 +85,9 @@ def test_whole_numbers_share_the_range_evenly(space, asked, taken):
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])
 def test_constant_parts_of_a_box_are_no_part_of_the_policy(dtype):
     box = Box(np.array([[-1, 5], [0, 7]], dtype), np.array([[1, 5], [4, 7]], dtype), dtype=dtype)
-    spaces = spaces_of(OBS, box, name="Env")
+    spaces = to_space_spec(OBS, box, name="Env")
     assert (spaces["action_low"], spaces["action_high"]) == ([-1, 0], [1, 4])
-    written = action_writer(box)(np.array([[0.5, 9.0], [-2.0, 1.0]], np.float32))
+    written = make_action_encoder(box)(np.array([[0.5, 9.0], [-2.0, 1.0]], np.float32))
     assert written[:, :, 1].tolist() == [[5, 7]] * 2
     assert all(box.contains(action) for action in written)
 
@@ -103,28 +103,30 @@ def test_constant_parts_of_a_box_are_no_part_of_the_policy(dtype):
     ],
 )
 def test_a_range_that_float32_cannot_rescale_is_refused(space):
-    with pytest.raises(UsageError, match=r"^Env takes actions from .* to .* in part 0, .* float32 cannot rescale"):
-        spaces_of(OBS, space, name="Env")
+    with pytest.raises(
+        ConfigurationError, match=r"^Env takes actions from .* to .* in part 0, .* float32 cannot rescale"
+    ):
+        to_space_spec(OBS, space, name="Env")
 
 
 def test_a_box_without_anything_to_choose_is_refused():
-    with pytest.raises(UsageError, match=r"^Env takes actions with nothing to choose"):
-        spaces_of(OBS, Box(1, 1, (2,)), name="Env")
+    with pytest.raises(ConfigurationError, match=r"^Env has actions without a choice"):
+        to_space_spec(OBS, Box(1, 1, (2,)), name="Env")
 
 
 def test_scalars_become_vectors_of_one_and_come_back():
     scalar = Box(-1, 1, ())
-    spaces = spaces_of(scalar, scalar, name="Env")
+    spaces = to_space_spec(scalar, scalar, name="Env")
     assert (spaces["obs_shape"], spaces["action_low"]) == ((1,), [-1])
-    read = observation_reader(scalar)
+    read = make_obs_decoder(scalar)
     assert (read(np.zeros(4)).shape, read(np.float32(0)).shape) == ((4, 1), (1,))
-    assert action_writer(scalar)(np.zeros((4, 1), np.float32)).shape == (4,)
+    assert make_action_encoder(scalar)(np.zeros((4, 1), np.float32)).shape == (4,)
 
 
 @pytest.mark.parametrize("space", [Dict(a=OBS, b=Sequence(OBS)), Sequence(OBS)])
 def test_a_space_that_cannot_be_flattened_gets_other_advice(space):
-    with pytest.raises(UsageError, match=r"only Box, .* are taken: write a gymnasium.ObservationWrapper"):
-        spaces_of(space, ACTION, name="Env")
+    with pytest.raises(ConfigurationError, match=r"only Box, .* are supported: write a gymnasium.ObservationWrapper"):
+        to_space_spec(space, ACTION, name="Env")
 
 
 @pytest.mark.parametrize(
@@ -150,4 +152,4 @@ def test_a_space_that_cannot_be_flattened_gets_other_advice(space):
     ],
 )
 def test_bytes_and_images_say_what_they_are_divided_by(space, high):
-    assert spaces_of(space, ACTION, name="Env").get("obs_high") == high
+    assert to_space_spec(space, ACTION, name="Env").get("obs_high") == high

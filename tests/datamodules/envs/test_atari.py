@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 
 import datamodules.envs  # noqa: F401  (registers it)
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from datamodules.envs import atari
 
 
 def test_a_missing_package_is_named_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(atari, "NEEDED", {"no_such_package": "the games"})
-    with pytest.raises(UsageError, match=r"ALE/Pong-v5 needs no_such_package for the games: pip install"):
+    with pytest.raises(ConfigurationError, match=r"ALE/Pong-v5 needs no_such_package for the games: pip install"):
         gym.make("AtariPong-v0")
 
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from datamodules.envs.four_rooms import CELLS, MIDDLES, FetchAndDeliver, FourRooms
 
 HALLWAYS = {25: (3, 6), 51: (6, 2), 62: (7, 9), 88: (10, 6)}
@@ -67,7 +67,7 @@ def test_time_runs_out():
     ("wrong", "said"), [({"goal": 104}, "no cell 104"), ({"slip": 2.0}, "slip"), ({"time_limit": 0}, "time_limit")]
 )
 def test_what_cannot_be_is_refused(wrong: dict[str, float], said: str):
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(ConfigurationError, match=said):
         FourRooms(**wrong)
 
 
@@ -99,5 +99,5 @@ def test_every_episode_draws_one_of_the_deliveries_and_shows_it():
 
 @pytest.mark.parametrize("deliveries", [[], [[0, 0]], [[0, 4]], [[0, 1, 2]]])
 def test_deliveries_that_cannot_be_are_refused(deliveries: list[list[int]]):
-    with pytest.raises(UsageError, match=r"pairs of two different rooms"):
+    with pytest.raises(ConfigurationError, match=r"pairs of two different rooms"):
         FetchAndDeliver(deliveries=deliveries)

@@ -7,23 +7,23 @@ import torch
 from gymnasium.utils.env_checker import check_env
 
 import datamodules.envs
-from datamodules.core.errors import UsageError
-from datamodules.core.types import Spaces
-from datamodules.envs.functional_torch_env import SingleEnv, action_space, action_tensor
+from datamodules.core.errors import ConfigurationError
+from datamodules.core.types import SpaceSpec
+from datamodules.envs.functional_torch_env import FunctionalTorchEnv, action_space, action_tensor
 
 SNAKE = "datamodules.envs.snake.env.Snake"
 
 
-def spaces(kind, sizes=(), low=(), high=(), start=()) -> Spaces:
-    return Spaces(
+def spaces(kind, sizes=(), low=(), high=(), start=()) -> SpaceSpec:
+    return SpaceSpec(
         obs_shape=(3,),
         obs_dtype="float32",
-        action_kind=kind,
+        action_type=kind,
         action_sizes=list(sizes),
         action_low=list(low),
         action_high=list(high),
         action_start=list(start),
-        agents=1,
+        num_agents=1,
     )
 
 
@@ -105,7 +105,7 @@ def test_discrete_actions_count_from_zero_inside():
     ],
 )
 def test_a_wrong_path_or_mode_is_one_sentence(path, mode, sentence):
-    with pytest.raises(UsageError, match=sentence):
-        SingleEnv(path, mode)
-    with pytest.raises(UsageError, match="at least 1"):
+    with pytest.raises(ConfigurationError, match=sentence):
+        FunctionalTorchEnv(path, mode)
+    with pytest.raises(ConfigurationError, match="at least 1"):
         gymnasium.make_vec("Snake-v0", num_envs=0)

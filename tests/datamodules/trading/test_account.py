@@ -2,7 +2,7 @@ import math
 
 import torch
 
-from datamodules.trading.account import Costs, account, drifted
+from datamodules.trading.account import Costs, account, drifted_weight
 
 COSTS = Costs(trade=0.01, borrow=0.001)
 
@@ -21,7 +21,7 @@ def test_a_path_by_hand() -> None:
 
 
 def test_a_full_position_drifts_nowhere_and_cash_stays_cash() -> None:
-    assert drifted(f64(1, 0), f64(0.3, 0.3)).tolist() == [1, 0]
+    assert drifted_weight(f64(1, 0), f64(0.3, 0.3)).tolist() == [1, 0]
 
 
 def test_nothing_happens_after_ruin() -> None:

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from datamodules.core.errors import UsageError
-from datamodules.core.types import Decision, State
+from datamodules.core.errors import ConfigurationError
+from datamodules.core.types import PolicyInput, PolicyOutput, State
 from datamodules.trading.account import Costs
-from datamodules.trading.datamodule import TradingData
+from datamodules.trading.datamodule import TradingDataModule
 from datamodules.trading.prices.lookup_tables import tables
 from datamodules.trading.prices.synthetic import regime, synthetic_prices
 from datamodules.trading.report import report
@@ -29,11 +29,11 @@ class Holder:
     def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         return torch.zeros(*shape, 1)
 
-    def act(self, obs: Tensor, state: State, reset: Tensor, **_: Any) -> tuple[Decision, State]:
-        return Decision(torch.ones(len(obs), 1), {}), state
+    def act(self, inputs: PolicyInput, *_: Any, **__: Any) -> tuple[PolicyOutput, State]:
+        return PolicyOutput(torch.ones(len(inputs.obs), 1), {}), inputs.state
 
 
-class HeldData(TradingData):
+class HeldData(TradingDataModule):
     """Traded by a holder instead of a module that learns."""
 
     @property
@@ -95,12 +95,12 @@ def test_random_policies_trade_and_hold_as_much_as_the_agent_within_the_limits(l
 def test_the_report_agrees_with_the_evaluation_episode(tmp_path: Path) -> None:
     data = held(tmp_path, symbol="WALK,AR1")
 
-    episodes, reports = data.val_dataloader().play(), data.reports()
+    episodes, reports = data.val_dataloader().run(), data.reports()
 
     expected = [report.rows["agent"]["log_return"] for report in reports]
     assert episodes.info["log_return"].tolist() == pytest.approx(expected, abs=1e-12)
     assert episodes.info["sharpe"].tolist() == pytest.approx([report.rows["agent"]["sharpe"] for report in reports])
-    assert (episodes.return_ / 100).tolist() == pytest.approx(expected, abs=1e-9)
+    assert (episodes.episode_return / 100).tolist() == pytest.approx(expected, abs=1e-9)
 
 
 def test_a_test_plays_the_test_days(tmp_path: Path) -> None:
@@ -115,23 +115,23 @@ def test_a_test_plays_the_test_days(tmp_path: Path) -> None:
 
 def test_it_says_on_which_days_it_trains_validates_and_tests(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        TradingData("REGIMES", val_from="2002-01-01", test_from="2003-01-01", **SMALL)
+        TradingDataModule("REGIMES", val_from="2002-01-01", test_from="2003-01-01", **SMALL)
 
     assert "validates on 2002-01-01 to" in caplog.text and "tests on 2003-01-01 to" in caplog.text
 
 
 def test_more_symbols_than_environments_are_refused() -> None:
-    with pytest.raises(UsageError, match="fewer than the 3 symbols"):
-        TradingData("WALK,AR1,REGIMES", **{**SMALL, "num_envs": 2})
+    with pytest.raises(ConfigurationError, match="fewer than the 3 symbols"):
+        TradingDataModule("WALK,AR1,REGIMES", **{**SMALL, "num_envs": 2})
 
 
 def test_the_regime_of_the_last_decision_is_told_while_fitting(tmp_path: Path) -> None:
     data = held(tmp_path, synthetic={"bars": 900, "seed": 5})
-    assert data.ruling() is None
+    assert data.active_regime() is None
     collector = data.make_collector(2)
     collector.collect()
 
-    ruling, bar = data.ruling(), collector.live.envs["bar"]
+    ruling, bar = data.active_regime(), collector.state.env_state["bar"]
 
     assert torch.equal(ruling, torch.from_numpy(regime(900, 5))[bar - 1])
-    assert held(tmp_path, "WALK").ruling() is None
+    assert held(tmp_path, "WALK").active_regime() is None

@@ -11,14 +11,14 @@ from pytest import approx
 from torch import Tensor
 
 import datamodules.envs  # noqa: F401  (registers the id)
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from datamodules.core.types import State
 from datamodules.trading.account import account
 from datamodules.trading.env import Trading
 from datamodules.trading.performance import performance
 from datamodules.trading.prices.features import NAMES, WARMUP
 from datamodules.trading.prices.synthetic import synthetic_prices
-from datamodules.trading.scripted_options import INDEX, SIX
+from datamodules.trading.scripted_options import DEFAULT_OPTIONS, INDEX
 from tests.support.price_fixtures import changed_after, with_gaps, write_prices
 
 SMALL: dict[str, Any] = {"synthetic": {"bars": 900}, "embargo": 5}
@@ -154,7 +154,9 @@ def test_an_episode_is_measured_as_the_report_measures_it() -> None:
     series = (each.numpy() for each in (done.factor.log(), weights.double(), done.traded, done.cost))
     report = performance(*series)._asdict()
     assert report["drawdown"] > 0.01
-    assert {key: float(info[key]) for key in env.episode_keys} == approx({key: report[key] for key in env.episode_keys})
+    assert {key: float(info[key]) for key in env.episode_stat_keys} == approx(
+        {key: report[key] for key in env.episode_stat_keys}
+    )
 
 
 def test_a_ruined_account_terminates(tmp_path: Path) -> None:
@@ -190,7 +192,7 @@ def test_what_is_reported_or_charged_a_year_follows_the_time_stamps(tmp_path: Pa
     assert env.bars_per_year == 7 * 252 and env.costs.borrow == approx(0.02 / 1764)
     assert float(info["sharpe"]) == approx(returns.mean() / returns.std() * 1764**0.5)
     assert float(info["turnover"]) == approx(float(done.traded.mean()) * 1764)
-    with pytest.raises(UsageError, match=r"bars_per_year is 252, but the time stamps of .*X\.csv make 1764"):
+    with pytest.raises(ConfigurationError, match=r"bars_per_year is 252, but the time stamps of .*X\.csv make 1764"):
         Trading("X", str(tmp_path / "X.csv"), split="test", embargo=5, bars_per_year=252)
 
 
@@ -246,7 +248,7 @@ def test_the_option_mask_is_where_the_six_options_say_they_begin() -> None:
 
     mask, obs = env.info(states)["option_mask"], env.observation(states)
 
-    assert torch.equal(mask, torch.stack([option().initiation(obs) for option in SIX], 1))
+    assert torch.equal(mask, torch.stack([option().initiation(obs) for option in DEFAULT_OPTIONS], 1))
     assert mask[:, -1].all() and mask.any(0).sum() >= 4
 
 
@@ -267,5 +269,5 @@ def test_it_is_a_gymnasium_environment() -> None:
     ],
 )
 def test_arguments_out_of_range_are_refused(arguments: dict, why: str) -> None:
-    with pytest.raises(UsageError, match=why):
+    with pytest.raises(ConfigurationError, match=why):
         Trading(**{"synthetic": {"bars": 900}, **arguments})

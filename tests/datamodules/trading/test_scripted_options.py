@@ -3,8 +3,8 @@ import torch
 from torch import Tensor
 
 from datamodules.trading.scripted_options import (
+    DEFAULT_OPTIONS,
     INDEX,
-    SIX,
     ClosePosition,
     OpenLong,
     OpenShort,
@@ -21,7 +21,7 @@ def observations(rows: int = 1, **numbers: float) -> Tensor:
     return obs
 
 
-@pytest.mark.parametrize("option", SIX)
+@pytest.mark.parametrize("option", DEFAULT_OPTIONS)
 def test_an_option_is_a_batched_function(option: type) -> None:
     obs, age, action = torch.randn(32, len(INDEX)), torch.arange(32), torch.rand(32, 1) * 2 - 1
     one = option()
@@ -34,7 +34,7 @@ def test_an_option_is_a_batched_function(option: type) -> None:
 
 def test_where_they_begin() -> None:
     cash, long = observations(), observations(size=0.5, side=1)
-    begin = lambda obs: [bool(option().initiation(obs)) for option in SIX]  # noqa: E731
+    begin = lambda obs: [bool(option().initiation(obs)) for option in DEFAULT_OPTIONS]  # noqa: E731
 
     assert begin(cash) == [True, True, False, False, False, True]
     assert begin(long) == [False, False, True, False, False, True]

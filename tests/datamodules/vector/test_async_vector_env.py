@@ -9,11 +9,11 @@ import pytest
 import torch
 from gymnasium.spaces import Discrete
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from datamodules.core.signals import STOP_SIGNALS
-from datamodules.vector.async_vector_env import AsyncEnvs
-from datamodules.vector.gymnasium_adapter import GymnasiumEnv
-from datamodules.vector.sync_vector_env import SyncEnvs
+from datamodules.vector.async_vector_env import SubprocVectorEnv
+from datamodules.vector.gymnasium_adapter import GymnasiumVectorAdapter
+from datamodules.vector.sync_vector_env import SerialVectorEnv
 from tests.support.counting_env import (
     Counting,
     Dying,
@@ -27,8 +27,8 @@ from tests.support.counting_env import (
 NOTHING = torch.zeros(2, dtype=torch.int64)
 
 
-def workers(*makers, **how) -> GymnasiumEnv:
-    return GymnasiumEnv(AsyncEnvs(makers, name="Counting", **how), device=torch.device("cpu"))
+def workers(*makers, **how) -> GymnasiumVectorAdapter:
+    return GymnasiumVectorAdapter(SubprocVectorEnv(makers, name="Counting", **how), device=torch.device("cpu"))
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def no_orphans():
 def test_async_and_sync_give_the_same_transitions():
     makers = [partial(Counting, length=3, end="truncated", reuse=True), partial(Counting, length=2)]
     envs = workers(*makers)
-    expected = transitions(GymnasiumEnv(SyncEnvs(makers), device=torch.device("cpu")), 12)
+    expected = transitions(GymnasiumVectorAdapter(SerialVectorEnv(makers), device=torch.device("cpu")), 12)
     assert transitions(envs, 12) == expected
     envs.close()
 
@@ -55,7 +55,7 @@ def test_a_worker_that_dies_is_named_with_its_exit_code():
     envs = workers(Counting, Dying)
     envs.reset(0)
     envs.step(NOTHING)
-    with pytest.raises(RuntimeError, match=r"Environment 1 of Counting died.*exit code 9 "):
+    with pytest.raises(RuntimeError, match=r"Environment 1 of Counting crashed.*exit code 9 "):
         envs.step(NOTHING)
 
 
@@ -63,7 +63,7 @@ def test_a_worker_that_was_killed_is_named():
     envs = workers(Counting, Counting)
     envs.reset(0)
     os.kill(envs.envs.processes[0].pid, signal.SIGKILL)
-    with pytest.raises(RuntimeError, match=r"Environment 0 of Counting died.*exit code -9 "):
+    with pytest.raises(RuntimeError, match=r"Environment 0 of Counting crashed.*exit code -9 "):
         envs.step(NOTHING)
 
 
@@ -71,7 +71,9 @@ def test_a_worker_that_raises_shows_its_own_traceback():
     envs = workers(Counting, Raising)
     envs.reset(0)
     envs.step(NOTHING)
-    with pytest.raises(RuntimeError, match=r"(?s)Environment 1 raised.*counting\.py.*UnreadableError: the second step"):
+    with pytest.raises(
+        RuntimeError, match=r"(?s)Environment 1 raised.*counting_env\.py.*UnreadableError: the second step"
+    ):
         envs.step(NOTHING)
 
 
@@ -79,7 +81,7 @@ def test_a_worker_that_raises_shows_its_own_traceback():
 def test_an_environment_that_hangs_is_named_with_its_action_and_its_worker_killed(call):
     asked = call if call in ("its start", "its reset") else "its step, or the reset after it, with action 7"
     start = time.monotonic()
-    with pytest.raises(UsageError, match=f"^Environment 1 of Counting hung: {asked} has not come back within"):
+    with pytest.raises(ConfigurationError, match=f"^Environment 1 of Counting hung: {asked} did not return within"):
         envs = workers(partial(Counting, action_space=Discrete(5, start=3)), partial(Hanging, call), timeout=0.5)
         envs.reset(0)
         for _ in range(2):
@@ -92,7 +94,7 @@ def test_close_ends_a_worker_that_is_stuck():
         def step(self, action):
             time.sleep(60)
 
-    envs = AsyncEnvs([Stuck], name="Stuck")
+    envs = SubprocVectorEnv([Stuck], name="Stuck")
     envs.reset()
     envs.step_async(np.zeros(1, dtype=np.int64))
     start = time.monotonic()

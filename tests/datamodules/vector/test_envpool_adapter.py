@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from datamodules.core.errors import UsageError
-from datamodules.core.seeding import stream_seed
-from datamodules.vector.envpool_adapter import EnvPoolEnvs
-from datamodules.vector.gymnasium_adapter import GymnasiumEnv
-from datamodules.vector.make_env import make_envs, probe_spaces
+from datamodules.core.errors import ConfigurationError
+from datamodules.core.seeding import derive_seed
+from datamodules.vector.envpool_adapter import EnvPoolVectorEnv
+from datamodules.vector.gymnasium_adapter import GymnasiumVectorAdapter
+from datamodules.vector.make_env import make_vector_env, probe_spaces
 from tests.support.autoreset_contract import stepped
 from tests.support.counting_env import transitions
 from tests.support.small_runs import cartpole_data, fitted, small_ppo, trainer, weights_hash
@@ -20,8 +20,8 @@ from tests.support.small_runs import cartpole_data, fitted, small_ppo, trainer, 
 pytest.importorskip("envpool", reason="needs the extra envpool")
 
 
-def pool(env: str = "CartPole-v1", num_envs: int = 4, **kwargs) -> GymnasiumEnv:
-    return make_envs(env, num_envs, backend="envpool", env_kwargs=kwargs)
+def pool(env: str = "CartPole-v1", num_envs: int = 4, **kwargs) -> GymnasiumVectorAdapter:
+    return make_vector_env(env, num_envs, backend="envpool", env_kwargs=kwargs)
 
 
 def threads_of_this_process() -> int:
@@ -119,7 +119,7 @@ def test_threads_are_the_cores_of_a_rank_unless_told_and_end_with_the_environmen
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(6)), raising=False)
     before, counts = threads_of_this_process(), []
     for ranks, num_envs, kwargs in [(2, 8, {}), (1, 2, {}), (1, 8, {"num_threads": 5}), (9, 8, {})]:
-        envs = EnvPoolEnvs("CartPole-v1", num_envs, kwargs, ranks=ranks)
+        envs = EnvPoolVectorEnv("CartPole-v1", num_envs, kwargs, ranks=ranks)
         for seed in (0, 1):
             envs.reset(seed=seed)
             counts.append(envs._pool.config["num_threads"])
@@ -149,26 +149,34 @@ def test_threads_are_the_cores_of_a_rank_unless_told_and_end_with_the_environmen
         (
             "Pong-v5",
             {"mode": 999},
-            r"could not be made with env_kwargs \{'num_threads.*'mode': 999.*: Invalid game mode",
+            r"could not be created with env_kwargs \{'num_threads.*'mode': 999.*: Invalid game mode",
         ),
-        ("TicTacToe-v1", {}, r"TicTacToe-v1 has 2 players, and of EnvPool's .* with one are taken: choose another\."),
-        ("CheetahRun-v1", {}, r"CheetahRun-v1 shows a Dict and takes a Box.* choose another, or another backend\."),
+        (
+            "TicTacToe-v1",
+            {},
+            r"TicTacToe-v1 has 2 players, but only EnvPool .* with one player are supported: choose another\.",
+        ),
+        (
+            "CheetahRun-v1",
+            {},
+            r"CheetahRun-v1 has Dict observations and Box actions.* choose another, or another backend\.",
+        ),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_sentence_before_anything_is_made(env, kwargs, sentence):
     for refused in (lambda: pool(env, **kwargs), lambda: probe_spaces(env, kwargs, "envpool")):
-        with pytest.raises(UsageError, match=sentence) as caught:
+        with pytest.raises(ConfigurationError, match=sentence) as caught:
             refused()
         assert "\n" not in str(caught.value)
 
 
 def test_an_id_of_envpool_s_alone_needs_its_backend():
-    with pytest.raises(UsageError, match=r"There is no environment 'Pong-v5'"):
-        make_envs("Pong-v5", 2, backend="sync")
+    with pytest.raises(ConfigurationError, match=r"There is no environment 'Pong-v5'"):
+        make_vector_env("Pong-v5", 2, backend="sync")
 
 
 def test_a_program_that_forgets_to_close_ends():
-    code = "import datamodules.vector.make_env as v; v.make_envs('CartPole-v1', 4, backend='envpool').reset(0)"
+    code = "import datamodules.vector.make_env as v; v.make_vector_env('CartPole-v1', 4, backend='envpool').reset(0)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert (ran.returncode, ran.stderr) == (0, "")
 
@@ -186,7 +194,7 @@ def test_ranks_of_a_host_play_other_episodes_and_share_its_cores(tmp_path, monke
     data.trainer.strategy.connect(small_ppo(data))
     with closing(data.make_collector(1).envs) as envs:
         assert envs.envs._pool.config["num_threads"] == 2
-        starts = [tuple(obs) for rank in (0, 1) for obs in envs.reset(stream_seed(1, rank, "env"))[0].tolist()]
+        starts = [tuple(obs) for rank in (0, 1) for obs in envs.reset(derive_seed(1, rank, "env"))[0].tolist()]
     assert len(set(starts)) == 8
 
 
@@ -199,7 +207,7 @@ def test_evaluation_plays_whole_episodes_of_the_same_backend(tmp_path):
 
 
 def test_one_step_is_that_of_gymnasium_s_namesake():
-    envs, namesake = pool(num_envs=1), make_envs("CartPole-v1", 1, backend="sync")
+    envs, namesake = pool(num_envs=1), make_vector_env("CartPole-v1", 1, backend="sync")
     obs = envs.reset(0)[0].clone()
     namesake.reset(0)
     namesake.envs.envs[0].unwrapped.state = obs[0].double().numpy()

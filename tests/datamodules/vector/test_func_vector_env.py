@@ -1,16 +1,16 @@
 import pytest
 import torch
 
-from datamodules.core.errors import UsageError
-from datamodules.vector.func_vector_env import DeviceEnv
+from datamodules.core.errors import ConfigurationError
+from datamodules.vector.func_vector_env import TensorVectorEnv
 from tests.support.counting_env import CountingTensors
 
 CPU = torch.device("cpu")
 NOTHING = torch.zeros(3, dtype=torch.int64)
 
 
-def device_env(seed: int = 0, num_envs: int = 3, **kwargs) -> DeviceEnv:
-    return DeviceEnv(CountingTensors(**kwargs), num_envs, device=CPU, seed=seed)
+def device_env(seed: int = 0, num_envs: int = 3, **kwargs) -> TensorVectorEnv:
+    return TensorVectorEnv(CountingTensors(**kwargs), num_envs, device=CPU, seed=seed)
 
 
 def test_rows_that_end_start_anew_in_the_same_step():
@@ -58,7 +58,7 @@ def test_reset_returns_masks_only():
 def test_compiled_with_static_shapes_gives_the_same_results(end):
     envs = device_env(length=3, end=end)
     envs.reset(1)
-    compiled = torch.compile(envs.advance, backend="eager", fullgraph=True)
+    compiled = torch.compile(envs.stateless_step, backend="eager", fullgraph=True)
     for action in torch.randint(0, 2, (20, 3), generator=torch.Generator().manual_seed(0)):
         before, noise = envs.state, envs.noise(1)[0]
         lazy, (state, static, last) = envs.step(action, noise), compiled(before, action, noise)
@@ -86,12 +86,12 @@ def test_reset_with_a_seed_repeats():
 
 def test_continuous_actions_are_clipped():
     class Sliding(CountingTensors):
-        spaces = CountingTensors.spaces | {"action_kind": "continuous", "action_low": [-1.0], "action_high": [2.0]}
+        spaces = CountingTensors.spaces | {"action_type": "continuous", "action_low": [-1.0], "action_high": [2.0]}
 
         def transition(self, state, action, noise):
             return state, action[:, 0], torch.zeros(3, dtype=torch.bool), torch.zeros(3, dtype=torch.bool)
 
-    envs = DeviceEnv(Sliding(), 3, device=CPU)
+    envs = TensorVectorEnv(Sliding(), 3, device=CPU)
     envs.reset()
     assert envs.step(torch.tensor([[-5.0], [0.5], [5.0]])).reward.tolist() == [-1, 0.5, 2]
 
@@ -99,7 +99,7 @@ def test_continuous_actions_are_clipped():
 def test_constant_parts_of_an_action_are_filled_in():
     class Sliding(CountingTensors):
         spaces = CountingTensors.spaces | {
-            "action_kind": "continuous",
+            "action_type": "continuous",
             "action_low": [3.0, -1.0],
             "action_high": [3.0, 2.0],
         }
@@ -107,7 +107,7 @@ def test_constant_parts_of_an_action_are_filled_in():
         def transition(self, state, action, noise):
             return state, action.sum(1), torch.zeros(3, dtype=torch.bool), torch.zeros(3, dtype=torch.bool)
 
-    envs = DeviceEnv(Sliding(), 3, device=CPU)
+    envs = TensorVectorEnv(Sliding(), 3, device=CPU)
     envs.reset()
     assert (envs.spaces["action_low"], envs.spaces["action_high"]) == ([-1.0], [2.0])
     assert envs.step(torch.tensor([[-5.0], [0.5], [5.0]])).reward.tolist() == [2, 3.5, 5]
@@ -125,5 +125,5 @@ def test_state_dict_continues_exactly():
 def test_a_state_of_other_rows_is_refused():
     saved = device_env(num_envs=2)
     saved.reset()
-    with pytest.raises(UsageError, match="have 2 rows and these 3"):
+    with pytest.raises(ConfigurationError, match="have 2 rows and these 3"):
         device_env().load_state_dict(saved.state_dict())

@@ -7,8 +7,8 @@ import torch
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from datamodules.vector.gymnasium_adapter import GymnasiumEnv
-from datamodules.vector.sync_vector_env import SyncEnvs
+from datamodules.vector.gymnasium_adapter import GymnasiumVectorAdapter
+from datamodules.vector.sync_vector_env import SerialVectorEnv
 from tests.support.autoreset_contract import stepped
 from tests.support.counting_env import Counting, Masking, SometimesMasking, copied, sometimes_masked, transitions
 
@@ -20,15 +20,15 @@ PLACED = ("obs", "reward", "terminated", "truncated", "valid")
 
 def adapter(
     mode: AutoresetMode = AutoresetMode.SAME_STEP, num_envs: int = 2, env: type = Counting, **kwargs
-) -> GymnasiumEnv:
-    return GymnasiumEnv(SyncEnvs([partial(env, **kwargs)] * num_envs, mode), device=CPU)
+) -> GymnasiumVectorAdapter:
+    return GymnasiumVectorAdapter(SerialVectorEnv([partial(env, **kwargs)] * num_envs, mode), device=CPU)
 
 
 def test_next_step_mode_yields_20_transitions_not_24():
     envs = adapter(AutoresetMode.NEXT_STEP, length=4)
     envs.reset(0)
     steps = [copied(envs.step(torch.zeros(2, dtype=torch.int64))) for _ in range(12)]
-    assert envs.phantoms
+    assert envs.has_autoreset_steps
     assert sum(int(step.valid.sum()) for step in steps) == 20
 
 
@@ -64,7 +64,7 @@ def test_all_autoreset_modes_give_the_same_transitions(end, length):
 @pytest.mark.parametrize("mode", MODES)
 def test_truncated_rows_keep_their_true_last_observation(mode):
     makers = [partial(Counting, length=2, end="truncated"), partial(Counting, length=3), partial(Counting, length=9)]
-    envs = GymnasiumEnv(SyncEnvs(makers, mode), device=CPU)
+    envs = GymnasiumVectorAdapter(SerialVectorEnv(makers, mode), device=CPU)
     envs.reset(0)
     assert envs.step(torch.zeros(3, dtype=torch.int64)).final_obs is None
     step = envs.step(torch.zeros(3, dtype=torch.int64))
@@ -102,7 +102,7 @@ def test_both_flags_reach_the_step():
 def test_missing_autoreset_metadata_means_next_step():
     vector = SyncVectorEnv([partial(Counting, length=1)])
     del vector.metadata["autoreset_mode"]
-    assert GymnasiumEnv(vector, device=CPU).mode is AutoresetMode.NEXT_STEP
+    assert GymnasiumVectorAdapter(vector, device=CPU).mode is AutoresetMode.NEXT_STEP
 
 
 def test_reset_with_a_seed_repeats_the_episodes_and_later_resets_do_not():
@@ -115,7 +115,9 @@ def test_reset_with_a_seed_repeats_the_episodes_and_later_resets_do_not():
 
 
 def test_the_first_reset_is_seeded_without_being_asked():
-    one, two = (GymnasiumEnv(SyncEnvs([Counting] * 2), device=CPU, seed=5).reset()[0] for _ in range(2))
+    one, two = (
+        GymnasiumVectorAdapter(SerialVectorEnv([Counting] * 2), device=CPU, seed=5).reset()[0] for _ in range(2)
+    )
     assert torch.equal(one, two)
 
 
@@ -141,12 +143,12 @@ def test_actions_reach_the_environment_in_its_own_space(space, action, expected)
 def test_discrete_actions_have_shape_n():
     received = []
 
-    class Recording(SyncEnvs):
+    class Recording(SerialVectorEnv):
         def step(self, actions):
             received.append(actions)
             return super().step(actions)
 
-    envs = GymnasiumEnv(Recording([Counting] * 3), device=CPU)
+    envs = GymnasiumVectorAdapter(Recording([Counting] * 3), device=CPU)
     envs.reset(0)
     envs.step(torch.zeros(3, dtype=torch.int64))
     assert received[0].shape == (3,)
@@ -185,7 +187,7 @@ def test_action_masks_belong_to_the_observation(mode):
 @pytest.mark.parametrize("mode", MODES)
 def test_a_mask_that_comes_only_sometimes_holds_for_its_own_row_and_step(mode):
     makers = [partial(SometimesMasking, length) for length in (3, 4)]
-    sometimes_masked(GymnasiumEnv(SyncEnvs(makers, mode), device=CPU))
+    sometimes_masked(GymnasiumVectorAdapter(SerialVectorEnv(makers, mode), device=CPU))
 
 
 class Whole(gym.vector.VectorEnv):
@@ -207,8 +209,8 @@ class Whole(gym.vector.VectorEnv):
 @pytest.mark.parametrize("mode", [*MODES, "whole"])
 def test_masks_after_a_cut_are_those_of_the_episode_that_begins(mode):
     make = partial(SometimesMasking, 10**9)
-    envs = Whole(make, 2) if mode == "whole" else SyncEnvs([make] * 2, mode)
-    adapted = GymnasiumEnv(envs, device=CPU, seed=1, make_one=lambda: Whole(make, 1))
+    envs = Whole(make, 2) if mode == "whole" else SerialVectorEnv([make] * 2, mode)
+    adapted = GymnasiumVectorAdapter(envs, device=CPU, seed=1, make_one=lambda: Whole(make, 1))
     adapted.limit(3)
     sometimes_masked(adapted)
     assert adapted.step(ACTION).obs[:, 1].tolist() == [2, 2]
@@ -223,13 +225,13 @@ def test_types_are_the_ones_that_networks_want():
 
 
 def test_discrete_observations_become_one_hot():
-    envs = GymnasiumEnv(SyncEnvs([partial(gym.make, "FrozenLake-v1")] * 2), device=CPU)
+    envs = GymnasiumVectorAdapter(SerialVectorEnv([partial(gym.make, "FrozenLake-v1")] * 2), device=CPU)
     obs, _ = envs.reset(0)
     assert obs.tolist() == torch.eye(16)[[0, 0]].tolist()
 
 
 def test_cartpole_s_own_vector_environment_agrees_on_what_is_valid():
-    envs = GymnasiumEnv(gym.make_vec("CartPole-v1", 4), device=CPU)
+    envs = GymnasiumVectorAdapter(gym.make_vec("CartPole-v1", 4), device=CPU)
     assert sum(int(ended.sum()) for _, ended in stepped(envs, 200)) > 0
 
 
@@ -242,7 +244,7 @@ def test_steps_written_to_a_place_are_those_of_the_environments_own_memory(mode)
     kept.reset(0)
     rows = [{name: torch.ones_like(getattr(first, name)) for name in PLACED} for _ in range(8)]
 
-    places = [placed.place(**row) for row in rows]
+    places = [placed.step_buffers(**row) for row in rows]
     steps = [(copied(kept.step(ACTION)), placed.step(ACTION, place=place)) for place in places]
 
     for (step, answer), row in zip(steps, rows, strict=True):
@@ -250,7 +252,7 @@ def test_steps_written_to_a_place_are_those_of_the_environments_own_memory(mode)
         assert answer.obs.data_ptr() == row["obs"].data_ptr()
         assert (step.final_obs is None) == (answer.final_obs is None)
     begins = [step.terminated | step.truncated | ~step.valid for step, _ in steps]
-    assert [place.begins.tolist() for place in places] == torch.stack(begins).tolist()
+    assert [place.episode_start.tolist() for place in places] == torch.stack(begins).tolist()
 
 
 def test_state_dict_is_empty_because_nothing_can_be_restored():

@@ -6,9 +6,9 @@ import pytest
 import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from datamodules.core.errors import UsageError
-from datamodules.vector.func_vector_env import DeviceEnv
-from datamodules.vector.make_env import VECTOR_FROM, make_envs, probe_spaces
+from datamodules.core.errors import ConfigurationError
+from datamodules.vector.func_vector_env import TensorVectorEnv
+from datamodules.vector.make_env import MIN_ENVS_FOR_VECTOR, make_vector_env, probe_spaces
 from tests.support.counting_env import Counting, CountingTensors
 
 HERE = "tests.support.counting_env"
@@ -24,7 +24,10 @@ def registered():
 
 
 def test_few_environments_run_in_sync_and_many_in_the_vector_entry_point():
-    few, many = make_envs("CartPole-v1", VECTOR_FROM - 1), make_envs("CartPole-v1", VECTOR_FROM)
+    few, many = (
+        make_vector_env("CartPole-v1", MIN_ENVS_FOR_VECTOR - 1),
+        make_vector_env("CartPole-v1", MIN_ENVS_FOR_VECTOR),
+    )
     assert isinstance(few.envs, SyncVectorEnv)
     assert few.mode is AutoresetMode.SAME_STEP
     assert many.envs.spec.kwargs["vectorization_mode"] == "vector_entry_point"
@@ -32,7 +35,7 @@ def test_few_environments_run_in_sync_and_many_in_the_vector_entry_point():
 
 
 def test_async_takes_a_process_each():
-    envs = make_envs("CartPole-v1", 2, backend="async")
+    envs = make_vector_env("CartPole-v1", 2, backend="async")
     assert isinstance(envs.envs, AsyncVectorEnv)
     assert envs.reset(0)[0].shape == (2, 4)
     envs.close()
@@ -40,16 +43,16 @@ def test_async_takes_a_process_each():
 
 def test_the_time_limit_is_an_argument_of_the_environment():
     for backend in ("sync", "vector"):
-        envs = make_envs("CartPole-v1", 2, backend=backend, env_kwargs={"max_episode_steps": 3})
+        envs = make_vector_env("CartPole-v1", 2, backend=backend, env_kwargs={"max_episode_steps": 3})
         envs.reset(0)
         truncated = [envs.step(torch.tensor([0, 1])).truncated.all().item() for _ in range(3)]
         assert truncated == [False, False, True]
 
 
 def test_a_class_of_tensors_runs_on_the_device():
-    envs = make_envs(f"{HERE}.CountingTensors", 3, env_kwargs={"length": 7}, seed=2)
-    assert isinstance(envs, DeviceEnv)
-    assert envs.shortest_truncation == 7
+    envs = make_vector_env(f"{HERE}.CountingTensors", 3, env_kwargs={"length": 7}, seed=2)
+    assert isinstance(envs, TensorVectorEnv)
+    assert envs.min_truncation_step == 7
     assert envs.reset()[0].shape == (3, 2)
 
 
@@ -62,13 +65,13 @@ def test_an_id_made_of_tensors_runs_on_the_device_unless_told_otherwise(register
             "length": 5,
         },
     )
-    assert make_envs("Counting-v0", 2).env.length == 5
-    assert make_envs("Counting-v0", 2, env_kwargs={"length": 6}).env.length == 6
-    assert isinstance(make_envs("Counting-v0", 2, backend="sync").envs, SyncVectorEnv)
+    assert make_vector_env("Counting-v0", 2).env.length == 5
+    assert make_vector_env("Counting-v0", 2, env_kwargs={"length": 6}).env.length == 6
+    assert isinstance(make_vector_env("Counting-v0", 2, backend="sync").envs, SyncVectorEnv)
 
 
 def test_a_class_of_gymnasium_s_is_an_environment():
-    envs = make_envs(f"{HERE}.Counting", 2, env_kwargs={"length": 1})
+    envs = make_vector_env(f"{HERE}.Counting", 2, env_kwargs={"length": 1})
     envs.reset(0)
     assert envs.step(torch.zeros(2, dtype=torch.int64)).terminated.all()
 
@@ -87,24 +90,24 @@ def test_probing_makes_one_environment_and_closes_it():
 
 def test_probed_spaces_are_those_of_the_environments():
     for env in ("CartPole-v1", "Pendulum-v1", f"{HERE}.CountingTensors"):
-        assert probe_spaces(env) == make_envs(env, 2).spaces
+        assert probe_spaces(env) == make_vector_env(env, 2).spaces
 
 
 def test_an_unknown_id_is_answered_with_the_nearest():
-    with pytest.raises(UsageError, match=r"There is no environment 'cartpole-v7': did you mean CartPole-v1"):
-        make_envs("cartpole-v7", 2)
+    with pytest.raises(ConfigurationError, match=r"There is no environment 'cartpole-v7': did you mean CartPole-v1"):
+        make_vector_env("cartpole-v7", 2)
 
 
 def test_a_module_before_the_colon_registers_its_ids(tmp_path, monkeypatch, registered):
     source = f"import gymnasium\nfrom {HERE} import Counting\ngymnasium.register('Mine-v0', entry_point=Counting)\n"
     (tmp_path / "friend.py").write_text(source)
     monkeypatch.syspath_prepend(tmp_path)
-    assert make_envs("friend:Mine-v0", 2).num_envs == 2
+    assert make_vector_env("friend:Mine-v0", 2).num_envs == 2
 
 
 def test_a_module_that_does_not_exist_is_named():
-    with pytest.raises(UsageError, match="needs the module nowhere, which cannot be imported: No module named"):
-        make_envs("nowhere:Env-v0", 2)
+    with pytest.raises(ConfigurationError, match="needs the module nowhere, which cannot be imported: No module named"):
+        make_vector_env("nowhere:Env-v0", 2)
 
 
 @pytest.mark.parametrize(
@@ -112,27 +115,27 @@ def test_a_module_that_does_not_exist_is_named():
     [
         ({"num_envs": 0}, "num_envs is 0; it must be at least 1"),
         ({"backend": "fast"}, "no backend 'fast': choose one of auto, device, sync, async, vector"),
-        ({"backend": "device"}, "CartPole-v1 cannot run on the device"),
+        ({"backend": "device"}, "CartPole-v1 is not an on-device environment"),
         ({"env": "Pendulum-v1", "backend": "vector"}, "Pendulum-v1 has no vector entry point"),
         (
             {"env": f"{HERE}.CountingTensors", "backend": "sync"},
-            "no Gymnasium environment: choose backend auto or device",
+            "not a Gymnasium environment: choose backend auto or device",
         ),
         ({"env": f"{HERE}.copied"}, "is not an environment"),
         (
             {"env": f"{HERE}.CountingTensors", "env_kwargs": {"size": 3}},
-            "could not be made.*unexpected keyword argument 'size'",
+            "could not be created.*unexpected keyword argument 'size'",
         ),
         (
             {"env_kwargs": {"lenght": 3}},
-            "CartPole-v1 .* could not be made with env_kwargs .*unexpected keyword argument 'lenght'",
+            "CartPole-v1 .* could not be created with env_kwargs .*unexpected keyword argument 'lenght'",
         ),
         ({"env_kwargs": {"tensor_env": "os.system"}}, "may not contain tensor_env"),
     ],
 )
 def test_bad_input_is_one_sentence(arguments, sentence):
-    with pytest.raises(UsageError, match=sentence) as refused:
-        make_envs(**({"env": "CartPole-v1", "num_envs": 2} | arguments))
+    with pytest.raises(ConfigurationError, match=sentence) as refused:
+        make_vector_env(**({"env": "CartPole-v1", "num_envs": 2} | arguments))
     assert "\n" not in str(refused.value)
 
 
@@ -145,17 +148,19 @@ def test_a_missing_extra_says_how_to_install_it(registered, extra, cure):
         raise gym.error.DependencyNotInstalled(f'It is not installed, run `pip install "gymnasium[{extra}]"`')
 
     registered("Lander-v0", entry_point=lander)
-    with pytest.raises(UsageError, match=rf"Lander-v0 needs a package that is not installed: pip install {cure}\.$"):
+    with pytest.raises(
+        ConfigurationError, match=rf"Lander-v0 needs a package that is not installed: pip install {cure}\.$"
+    ):
         probe_spaces("Lander-v0")
 
 
 @pytest.mark.parametrize(
-    "ask", [lambda: make_envs("Pong-v5", 2, backend="envpool"), lambda: probe_spaces("Pong-v5", None, "envpool")]
+    "ask", [lambda: make_vector_env("Pong-v5", 2, backend="envpool"), lambda: probe_spaces("Pong-v5", None, "envpool")]
 )
 def test_without_envpool_its_backend_says_how_to_install_it(monkeypatch, ask):
     monkeypatch.setitem(sys.modules, "envpool", None)
     with pytest.raises(
-        UsageError, match=r"needs the package envpool, .*: pip install -e '\.\[envpool\]' in the project"
+        ConfigurationError, match=r"needs the package envpool, .*: pip install -e '\.\[envpool\]' in the project"
     ):
         ask()
 
@@ -170,7 +175,7 @@ class Unmakeable(Counting):
 @pytest.mark.parametrize("error", ["NotImplementedError", "AssertionError", "ValueError", "RuntimeError", "KeyError"])
 def test_an_environment_that_raises_without_a_message_is_refused_by_type_and_place(error):
     with pytest.raises(
-        UsageError, match=rf"could not be made with .*: {error}, raised in .*test_vector.py, line \d+\.$"
+        ConfigurationError, match=rf"could not be created with .*: {error}, raised in .*test_make_env.py, line \d+\.$"
     ):
         probe_spaces(f"{__name__}.Unmakeable", {"error": error})
 

@@ -11,10 +11,10 @@ import torch
 from gymnasium.spaces import Box
 from gymnasium.vector import AutoresetMode
 
-from datamodules.replay import ReplayData
-from datamodules.vector.gymnasium_adapter import GymnasiumEnv
-from datamodules.vector.make_env import make_envs, probe_spaces
-from datamodules.vector.sync_vector_env import SyncEnvs
+from datamodules.replay import ReplayDataModule
+from datamodules.vector.gymnasium_adapter import GymnasiumVectorAdapter
+from datamodules.vector.make_env import make_vector_env, probe_spaces
+from datamodules.vector.sync_vector_env import SerialVectorEnv
 from modules.sac.sac import SAC
 from tests.support.small_runs import trainer
 
@@ -61,7 +61,7 @@ class Gears(gym.Env):
 def test_scalar_observations_and_actions_pass_through_every_backend(backend: str) -> None:
     env = f"{HERE}.Thermostat"
     assert probe_spaces(env)["obs_shape"] == (1,)
-    with closing(make_envs(env, 2, backend=backend)) as envs:
+    with closing(make_vector_env(env, 2, backend=backend)) as envs:
         assert envs.reset(0)[0].tolist() == [[20], [20]]
         for warmer in (0.5, 1.5):
             step = envs.step(torch.full((2, 1), warmer))
@@ -72,14 +72,14 @@ def test_scalar_observations_and_actions_pass_through_every_backend(backend: str
 
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_scalar_observations_keep_their_last_one_in_every_mode(mode: AutoresetMode) -> None:
-    envs = GymnasiumEnv(SyncEnvs([Thermostat] * 2, mode), device=torch.device("cpu"))
+    envs = GymnasiumVectorAdapter(SerialVectorEnv([Thermostat] * 2, mode), device=torch.device("cpu"))
     envs.reset(0)
     *_, step = [envs.step(torch.ones(2, 1)) for _ in range(3)]
     assert step.final_obs.tolist() == [[23.0]] * 2
 
 
 def test_sac_learns_with_whole_numbers_and_a_constant_part(tmp_path: Path) -> None:
-    data = ReplayData(f"{HERE}.Gears", num_envs=2, total_env_steps=400, learning_starts=16, batch_size=16,
+    data = ReplayDataModule(f"{HERE}.Gears", num_envs=2, total_env_steps=400, learning_starts=16, batch_size=16,
                       replay_ratio=8, eval_episodes=2)  # fmt: skip
     model = SAC(data.spaces)
     Gears.gears.clear()

@@ -16,11 +16,11 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from datamodules.core.signals import STOP_SIGNALS
-from datamodules.vector.gymnasium_adapter import GymnasiumEnv
-from datamodules.vector.sync_vector_env import SyncEnvs
-from datamodules.worker_pool.vector_env import PoolEnv
+from datamodules.vector.gymnasium_adapter import GymnasiumVectorAdapter
+from datamodules.vector.sync_vector_env import SerialVectorEnv
+from datamodules.worker_pool.vector_env import WorkerPoolVectorEnv
 from tests.support import counting_env as counting
 from tests.support.counting_env import (
     Counting,
@@ -86,12 +86,12 @@ def quick_workers_and_no_orphans():
     assert multiprocessing.active_children() == []
 
 
-def pool(*makers: Callable[[], gym.Env], workers: int = 2, **kwargs) -> PoolEnv:
-    return PoolEnv(makers, num_workers=workers, device=CPU, name="Counting", **kwargs)
+def pool(*makers: Callable[[], gym.Env], workers: int = 2, **kwargs) -> WorkerPoolVectorEnv:
+    return WorkerPoolVectorEnv(makers, num_workers=workers, device=CPU, name="Counting", **kwargs)
 
 
-def sync(*makers: Callable[[], gym.Env]) -> GymnasiumEnv:
-    return GymnasiumEnv(SyncEnvs(makers), device=CPU)
+def sync(*makers: Callable[[], gym.Env]) -> GymnasiumVectorAdapter:
+    return GymnasiumVectorAdapter(SerialVectorEnv(makers), device=CPU)
 
 
 def test_pool_and_sync_give_the_same_transitions():
@@ -121,7 +121,7 @@ def test_one_half_steps_while_the_other_waits():
     makers = [partial(Counting, length=length, end="truncated") for length in (2, 3, 4)]
     with closing(pool(*makers)) as envs, closing(pool(*makers)) as whole:
         envs.reset(0), whole.reset(0)
-        assert envs.halves == (slice(0, 2), slice(2, 3))
+        assert envs.groups == (slice(0, 2), slice(2, 3))
         envs.send(0, NOTHING)
         for _ in range(9):
             envs.send(1, NOTHING[:1])
@@ -137,7 +137,7 @@ def test_one_half_steps_while_the_other_waits():
 
 def test_a_single_environment_has_an_empty_half():
     with closing(pool(partial(Counting, length=2))) as envs:
-        assert (envs.num_workers, envs.halves) == (1, (slice(0, 1), slice(1, 1)))
+        assert (envs.num_workers, envs.groups) == (1, (slice(0, 1), slice(1, 1)))
         assert transitions(envs, 6) == transitions(sync(partial(Counting, length=2)), 6)
 
 
@@ -184,7 +184,7 @@ def test_a_worker_that_dies_is_named_with_its_exit_code():
     envs = pool(Counting, Counting, Counting, Dying)
     envs.reset(0)
     envs.step(torch.zeros(4, dtype=torch.int64))
-    with pytest.raises(RuntimeError, match=r"Environment 3 of Counting died.*exit code 9 "):
+    with pytest.raises(RuntimeError, match=r"Environment 3 of Counting crashed.*exit code 9 "):
         envs.step(torch.zeros(4, dtype=torch.int64))
 
 
@@ -192,7 +192,7 @@ def test_a_worker_that_was_killed_is_named_by_its_environments():
     envs = pool(*[Counting] * 4)
     envs.reset(0)
     os.kill(envs.processes[0].pid, signal.SIGKILL)
-    with pytest.raises(RuntimeError, match=r"One of the environments \[0, 2\] of Counting died.*exit code -9 "):
+    with pytest.raises(RuntimeError, match=r"One of the environments \[0, 2\] of Counting crashed.*exit code -9 "):
         envs.step(torch.zeros(4, dtype=torch.int64))
 
 
@@ -206,17 +206,17 @@ def test_a_worker_that_raises_shows_its_own_traceback():
 
 def test_an_environment_that_cannot_be_made_in_a_worker_shows_its_traceback():
     envs = pool(Unmade, Unmade)
-    with pytest.raises(RuntimeError, match=r"(?s)Environment 0 raised in its own.*AssertionError: only at home"):
+    with pytest.raises(RuntimeError, match=r"(?s)Environment 0 raised in its.*AssertionError: only at home"):
         envs.reset(0)
 
 
 @pytest.mark.parametrize("call", ["its start", "its reset", "its step", "the reset after its step"])
 def test_an_environment_that_hangs_is_named_with_its_action_and_its_worker_killed(call):
     action = "" if call in ("its start", "its reset") else r" with action 7"
-    sentence = f"^Environment 1 of Counting hung: {call}{action} has not come back within data.env_timeout \\(0.5 s\\);"
+    sentence = f"^Environment 1 of Counting hung: {call}{action} did not return within data.env_timeout \\(0.5 s\\);"
     envs = pool(partial(Counting, action_space=Discrete(5, start=3)), partial(Hanging, call), timeout=0.5)
     start = time.monotonic()
-    with pytest.raises(UsageError, match=sentence):
+    with pytest.raises(ConfigurationError, match=sentence):
         envs.reset(0)
         for _ in range(2):
             envs.step(torch.tensor([1, 4]))
@@ -254,10 +254,10 @@ def test_workers_ignore_ctrl_c_termination_and_hangup():
 def test_halves_are_sent_and_received_in_turn():
     envs = pool(Counting, Counting)
     envs.reset(0)
-    with pytest.raises(RuntimeError, match=r"Half 1 of the pool of Counting does not step: send it actions first\."):
+    with pytest.raises(RuntimeError, match=r"Half 1 of the pool of Counting has no pending step: send actions first\."):
         envs.receive(1)
     envs.send(0, NOTHING[:1])
-    with pytest.raises(RuntimeError, match=r"The pool of Counting still steps half 0: receive it first\."):
+    with pytest.raises(RuntimeError, match=r"The pool of Counting has a pending step of half 0: receive it first\."):
         envs.send(0, NOTHING[:1])
     assert envs.reset(0)[0][:, 1].tolist() == [0, 0]
     envs.close()
@@ -268,10 +268,11 @@ def test_halves_are_sent_and_received_in_turn():
 SCRIPT = """
 import functools, os, signal, torch
 import gymnasium as gym
-from datamodules.pool import PoolEnv
+from datamodules.worker_pool.vector_env import WorkerPoolVectorEnv
 
 if __name__ == "__main__":
-    envs = PoolEnv([functools.partial(gym.make, "CartPole-v1")] * 4, num_workers=2, device=torch.device("cpu"))
+    make = functools.partial(gym.make, "CartPole-v1")
+    envs = WorkerPoolVectorEnv([make] * 4, num_workers=2, device=torch.device("cpu"))
     envs.reset(0)
     {end}
 """
@@ -300,7 +301,7 @@ def test_a_worker_needs_no_torch():
     ],
 )
 def test_bad_input_is_refused_in_one_sentence(makers, workers, sentence):
-    with pytest.raises(UsageError, match=sentence):
+    with pytest.raises(ConfigurationError, match=sentence):
         pool(*makers, workers=workers)
 
 
@@ -322,7 +323,7 @@ def test_ranks_of_a_host_share_its_cores(tmp_path, monkeypatch):
 @pytest.mark.gpu
 def test_steps_on_a_gpu_are_those_on_the_host():
     makers = [partial(Masking, length=length, end="truncated") for length in (2, 3, 4)]
-    on_gpu = PoolEnv(makers, num_workers=1, device=torch.device("cuda", 0))
+    on_gpu = WorkerPoolVectorEnv(makers, num_workers=1, device=torch.device("cuda", 0))
     with closing(on_gpu), closing(pool(*makers)) as on_host:
         assert on_gpu.pinned
         assert torch.equal(on_gpu.reset(0)[0].cpu(), on_host.reset(0)[0])

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn.functional import smooth_l1_loss
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 
 
 def make(**arguments):
@@ -41,7 +41,7 @@ def test_a_replay_descends_the_gradient_of_autograd():
 
     agent.replay()
 
-    assert all(torch.allclose(*pair, atol=1e-6) for pair in zip(agent.flat.views, expected, strict=True))
+    assert all(torch.allclose(*pair, atol=1e-6) for pair in zip(agent.flat.grad_views, expected, strict=True))
 
 
 def test_replaying_learns_what_was_paid():
@@ -95,11 +95,15 @@ def test_a_foreign_file_is_one_sentence(tmp_path):
     torch.save({"agent": make()}, tmp_path / "pickled.pt")
     torch.save({"epsilon": 0.1}, tmp_path / "parts.pt")
     (tmp_path / "noise.pt").write_bytes(b"\x00\x01snake")
-    for name, sentence in (("pickled", "foreign code"), ("parts", "lacks model_state_dict"), ("noise", "no file of")):
-        with pytest.raises(UsageError, match=sentence) as error:
+    for name, sentence in (
+        ("pickled", "could execute code"),
+        ("parts", "lacks model_state_dict"),
+        ("noise", "not a file of"),
+    ):
+        with pytest.raises(ConfigurationError, match=sentence) as error:
             make().load(tmp_path / f"{name}.pt")
         assert "\n" not in str(error.value)
-    with pytest.raises(UsageError, match="There is no checkpoint"):
+    with pytest.raises(ConfigurationError, match="There is no checkpoint"):
         make().load(tmp_path / "nothing.pt")
 
 
@@ -107,5 +111,5 @@ def test_weights_of_other_sizes_are_refused(tmp_path):
     from agent import DQNAgent
 
     DQNAgent(7, 4, device="cpu").save(tmp_path / "snake.pt")
-    with pytest.raises(UsageError, match="choose the old state size"):
+    with pytest.raises(ConfigurationError, match="choose the old state size"):
         make().load(tmp_path / "snake.pt")

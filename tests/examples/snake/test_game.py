@@ -5,7 +5,7 @@ import pytest
 import torch
 from gymnasium.utils.env_checker import check_env
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from datamodules.envs.snake.env import Snake
 from tests.oracles.snake_rules import place_food
 
@@ -77,5 +77,5 @@ def test_it_shows_itself():
 
 @pytest.mark.parametrize("arguments", [{"startingBlocks": 6}, {"dim": 6}, {"distToBorder": -1}])
 def test_a_snake_that_does_not_fit_is_refused(arguments):
-    with pytest.raises(UsageError, match=r"choose .*\.$"):
+    with pytest.raises(ConfigurationError, match=r"choose .*\.$"):
         make(**arguments)

@@ -6,24 +6,24 @@ import numpy as np
 import pytest
 import torch
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 
 SETTINGS = """
 trainer: {accelerator: cpu, log_every_n_steps: 1}
 model:
-  class_path: modules.dqn.dqn.DQN
+  class_path: modules.DQN
   init_args:
     network: {class_path: modules.networks.MLP, init_args: {hidden: [256, 256, 128], activation: relu}}
-    double: false
-    epsilon: 0.01
-    epsilon_steps: 1000
+    double_q: false
+    epsilon_end: 0.01
+    epsilon_decay_steps: 1000
 data:
-  class_path: datamodules.replay.ReplayData
+  class_path: datamodules.ReplayDataModule
   init_args:
     env: Snake-v0
     env_kwargs: {dim: 6, distance_to_border: 2, observation: grid, rewards: classic, starvation: board}
     num_envs: 4
-    horizon: 4
+    train_freq: 4
     batch_size: 32
     replay_ratio: 8
     learning_starts: 64
@@ -76,7 +76,7 @@ def test_an_old_checkpoint_goes_on_as_ours(old, tmp_path: Path, monkeypatch: pyt
     [
         (["old.pth"], "Usage: python import_checkpoint.py"),
         (["none.pth", "snake.ckpt", "--config", "classic.yaml"], "There is no checkpoint none.pth"),
-        (["old.pth", "snake.ckpt", "--config", "ppo_fast.yaml"], "give a config of modules.dqn.dqn.DQN"),
+        (["old.pth", "snake.ckpt", "--config", "ppo_fast.yaml"], "give a config of modules.DQN"),
         (["old.pth", "snake.ckpt", "--config", "classic.yaml", "--data.env_kwargs.dim", "7"], "old state size"),
     ],
 )
@@ -97,7 +97,7 @@ def test_what_cannot_be_taken_over_is_one_sentence(
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ("text", "is damaged, or no file of tensors"),
+        ("text", "is damaged, or not a file of tensors"),
         ("list", "lacks model_state_dict"),
         ({"model_state_dict": [1]}, "another model_state_dict"),
         ({"target_model_state_dict": {"weight": 1}}, "another target_model_state_dict"),
@@ -116,6 +116,6 @@ def test_a_damaged_checkpoint_is_one_sentence(old, change, sentence, tmp_path: P
     else:
         torch.save([1, 2] if change == "list" else {**torch.load(path), **change}, path)
 
-    with pytest.raises(UsageError, match=sentence) as error:
+    with pytest.raises(ConfigurationError, match=sentence) as error:
         read_checkpoint(path)
     assert str(path) in str(error.value) and "\n" not in str(error.value)

@@ -46,10 +46,10 @@ def test_what_would_fail_later_is_refused_before_training(words, sentence, tmp_p
     pytest.importorskip("matplotlib")
     from train import main
 
-    from datamodules.core.errors import UsageError
+    from datamodules.core.errors import ConfigurationError
 
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match=sentence):
+    with pytest.raises(ConfigurationError, match=sentence):
         main(words.split())
     assert not list(tmp_path.iterdir())
 

@@ -7,25 +7,26 @@ import lightning
 import pytest
 import torch
 
-from callbacks.run_control.checkpoint import Checkpoint
-from datamodules.core.errors import UsageError
-from datamodules.core.sequence_types import Sequences
-from datamodules.offline import StoredData
-from datamodules.sequence import SequenceData
+from callbacks.run_control.checkpoint import RunCheckpoint
+from datamodules.core.errors import ConfigurationError
+from datamodules.core.sequence_types import SequenceBatch
+from datamodules.core.types import PolicyInput
+from datamodules.offline import OfflineSequenceDataModule
+from datamodules.sequence import SequenceDataModule
 from modules.active_dynamics.active_dynamics import ActiveDynamics
-from modules.active_dynamics.bayesian_last_layer import Posterior
-from modules.active_dynamics.observed_model import ObservedModel
+from modules.active_dynamics.bayesian_last_layer import BayesianLastLayer
+from modules.active_dynamics.observed_model import FullyObservedModel
 from modules.exploration.acquisitions import Disagreement, Distillation
 from modules.exploration.planners import CEM
-from modules.exploration.policies import Held, Planned
-from modules.functional.dynamics.information_gain import Weights, conditioned
+from modules.exploration.policies import HeldRandomAction, PlannedExploration
+from modules.functional.dynamics.information_gain import Weights, posterior_update
 from modules.networks.latent import RBF, Ensemble, MLPDynamics
 from tests.support.dynamics_fixtures import Spring, explorer, spring_data
 from tests.support.small_runs import trainer, weights_hash
 
 
 def explored(
-    root: Path, data: SequenceData, *callbacks: Checkpoint, ckpt_path: Path | None = None, **changes: int
+    root: Path, data: SequenceDataModule, *callbacks: RunCheckpoint, ckpt_path: Path | None = None, **changes: int
 ) -> ActiveDynamics:
     lightning.seed_everything(1, verbose=False)
     model = explorer(data)
@@ -38,21 +39,21 @@ def explored(
 def test_exploring_learns_the_field(tmp_path: Path) -> None:
     model = explored(tmp_path, spring_data(total_env_steps=600))
 
-    assert model.latest["dynamics/field_r2"] > 0.8 and model.latest["dynamics/r2_1"] > 0.95
+    assert model.last_logged["dynamics/field_r2"] > 0.8 and model.last_logged["dynamics/r2_1"] > 0.95
     assert model.env_steps == 600 and model.updates == 150
-    assert model.latest["dynamics/information"] > 0
+    assert model.last_logged["dynamics/information"] > 0
 
 
 def test_the_posterior_is_that_of_all_steps_at_once(tmp_path: Path) -> None:
     data = spring_data()
     model = explored(tmp_path, data)
 
-    lesson = model.lesson(data.ring.history())
-    prior = Posterior(26, 2, 1.0)
-    at_once = conditioned(
+    regression = model.regression(data.ring.history())
+    prior = BayesianLastLayer(26, 2, 1.0)
+    at_once = posterior_update(
         Weights(prior.mean, prior.covariance),
-        lesson.features,
-        lesson.target,
+        regression.features,
+        regression.target,
         variance=model.regression_noise().double(),
     )
 
@@ -62,22 +63,25 @@ def test_the_posterior_is_that_of_all_steps_at_once(tmp_path: Path) -> None:
 
 def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(tmp_path: Path) -> None:
     whole = explored(tmp_path / "whole", spring_data())
-    explored(tmp_path / "part", spring_data(), Checkpoint("dynamics/field_r2"), max_steps=5)
+    explored(tmp_path / "part", spring_data(), RunCheckpoint("dynamics/field_r2"), max_steps=5)
 
     (last,) = (tmp_path / "part").rglob("last.ckpt")
     resumed = explored(tmp_path / "rest", spring_data(), ckpt_path=last)
 
     assert weights_hash(resumed) == weights_hash(whole)
-    assert resumed.env_steps == whole.env_steps and resumed.latest == whole.latest
+    assert resumed.env_steps == whole.env_steps and resumed.last_logged == whole.last_logged
 
 
 def test_steps_across_an_end_teach_nothing() -> None:
-    model, joined = explorer(spring_data()), torch.tensor([[True, True], [False, True], [True, True], [True, False]])
+    model, contiguous = (
+        explorer(spring_data()),
+        torch.tensor([[True, True], [False, True], [True, True], [True, False]]),
+    )
 
-    lesson = model.lesson(Sequences(torch.rand(5, 2, 2), torch.rand(4, 2, 2), joined))
+    regression = model.regression(SequenceBatch(torch.rand(5, 2, 2), torch.rand(4, 2, 2), contiguous))
 
-    assert torch.equal(lesson.features.any(-1), joined.flatten())
-    assert not lesson.target[~joined.flatten()].any()
+    assert torch.equal(regression.features.any(-1), contiguous.flatten())
+    assert not regression.target[~contiguous.flatten()].any()
 
 
 def test_targets_are_the_field_without_what_was_pushed() -> None:
@@ -86,44 +90,48 @@ def test_targets_are_the_field_without_what_was_pushed() -> None:
     obs, action = torch.rand(1, 5, 2), torch.rand(1, 5, 2)
     after = spring.transition({"x": obs[0], "age": torch.zeros(5)}, action[0], torch.full((5, 2), 0.5))[0]["x"]
 
-    lesson = model.lesson(Sequences(torch.stack([obs[0], after]), action, torch.ones(1, 5, dtype=torch.bool)))
+    regression = model.regression(
+        SequenceBatch(torch.stack([obs[0], after]), action, torch.ones(1, 5, dtype=torch.bool))
+    )
 
-    torch.testing.assert_close(lesson.target.float(), spring.field(obs[0]), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(regression.target.float(), spring.field(obs[0]), rtol=1e-4, atol=1e-4)
 
 
 def test_every_episode_begins_exploring_anew() -> None:
-    model = explorer(spring_data(), exploration=Held(steps=5))
+    model = explorer(spring_data(), exploration=HeldRandomAction(steps=5))
     state, noise = model.initial_state(2), torch.ones(2, 2)
-    _, state = model.act(torch.zeros(2, 2), state, torch.tensor([True, True]), noise=noise)
+    _, state = model.act(PolicyInput(torch.zeros(2, 2), state, torch.tensor([True, True])), noise=noise)
 
-    decision, state = model.act(torch.zeros(2, 2), state, torch.tensor([False, True]), noise=-noise)
+    decision, state = model.act(PolicyInput(torch.zeros(2, 2), state, torch.tensor([False, True])), noise=-noise)
 
     assert (decision.action[0] > 0).all() and (decision.action[1] < 0).all()
     assert state["explore/age"].tolist() == [2, 1]
 
 
 def test_the_exploration_of_a_config_is_what_acts(tmp_path: Path) -> None:
-    planned, held = (explorer(spring_data(), **changes) for changes in ({}, {"exploration": Held(steps=5)}))
+    planned, held = (explorer(spring_data(), **changes) for changes in ({}, {"exploration": HeldRandomAction(steps=5)}))
 
     assert planned.noise((3,), torch.Generator()).shape == (3, (16 + 16) * 3 * 2)
     assert held.noise((3,), torch.Generator()).shape == (3, 2)
 
 
 def test_steps_of_gradient_learn_too_and_make_the_posterior_anew(tmp_path: Path) -> None:
-    data = spring_data(total_env_steps=400, updates=4, batch_size=16, chunk=10, recent=2)
+    data = spring_data(total_env_steps=400, num_updates=4, batch_size=16, sequence_length=10, num_recent=2)
     dynamics = MLPDynamics(dt=Spring.dt, noise=0.05)
-    model = ActiveDynamics(data.spaces, ObservedModel(dynamics), Held(), learning_rate=1e-2)
+    model = ActiveDynamics(data.spaces, FullyObservedModel(dynamics), HeldRandomAction(), learning_rate=1e-2)
 
     trainer(tmp_path, val_check_interval=20).fit(model, datamodule=data)
 
-    assert model.updates == 400 and model.latest["dynamics/field_r2"] > 0.6
-    assert model.latest["dynamics/loss"] < 0 and model.posterior.precision.trace() > 65
+    assert model.updates == 400 and model.last_logged["dynamics/field_r2"] > 0.6
+    assert model.last_logged["dynamics/loss"] < 0 and model.posterior.precision.trace() > 65
 
 
 def test_an_ensemble_and_a_novelty_are_trained_while_they_are_explored(tmp_path: Path) -> None:
-    data = spring_data(updates=1, batch_size=8)
+    data = spring_data(num_updates=1, batch_size=8)
     worth = [Disagreement(), Distillation(2)]
-    model = ActiveDynamics(data.spaces, ObservedModel(Ensemble(dt=Spring.dt)), Planned(CEM(horizon=3), worth))
+    model = ActiveDynamics(
+        data.spaces, FullyObservedModel(Ensemble(dt=Spring.dt)), PlannedExploration(CEM(horizon=3), worth)
+    )
     before = [worth[1].predictor[0].weight.clone(), model.model.dynamics.each[4].weight.clone()]
 
     trainer(tmp_path, val_check_interval=20).fit(model, datamodule=data)
@@ -133,68 +141,75 @@ def test_an_ensemble_and_a_novelty_are_trained_while_they_are_explored(tmp_path:
 
 
 def test_stored_sequences_are_learned_from(tmp_path: Path) -> None:
-    data = StoredData(
+    data = OfflineSequenceDataModule(
         "tests.support.dynamics_fixtures.Spring",
         sequences=8,
         steps=60,
         total_env_steps=40_000,
         batch_size=16,
-        chunk=20,
-        held_out=3,
+        sequence_length=20,
+        num_val_sequences=3,
     )
-    model = ActiveDynamics(data.spaces, ObservedModel(MLPDynamics(dt=Spring.dt, noise=0.05)), learning_rate=1e-2)
+    model = ActiveDynamics(data.spaces, FullyObservedModel(MLPDynamics(dt=Spring.dt, noise=0.05)), learning_rate=1e-2)
 
     trainer(tmp_path, val_check_interval=50).fit(model, datamodule=data)
 
-    assert model.latest["dynamics/field_r2"] > 0.6 and model.env_steps == 125 * 16 * 20
+    assert model.last_logged["dynamics/field_r2"] > 0.6 and model.env_steps == 125 * 16 * 20
 
 
 def test_features_that_must_be_learned_are_not_regressed_on(tmp_path: Path) -> None:
     data = spring_data()
-    model = ActiveDynamics(data.spaces, ObservedModel(MLPDynamics()), Held())
+    model = ActiveDynamics(data.spaces, FullyObservedModel(MLPDynamics()), HeldRandomAction())
 
-    with pytest.raises(UsageError, match=r"MLPDynamics behind ObservedModel has more to learn .* set data\.updates"):
+    with pytest.raises(
+        ConfigurationError, match=r"MLPDynamics of FullyObservedModel learns more than .* set data\.num_updates"
+    ):
         trainer(tmp_path).fit(model, datamodule=data)
 
 
 @pytest.mark.parametrize(
     ("model", "sentence"),
     [
-        (lambda: ObservedModel(RBF([-1.0] * 3, [1.0] * 3, centres=3)), "of 3 numbers, but an observation here has 2"),
-        (lambda: ObservedModel(RBF(), axes=[1]), r"actions of 2 parts, .* model\.model\.axes one entry for each"),
+        (
+            lambda: FullyObservedModel(RBF([-1.0] * 3, [1.0] * 3, centres=3)),
+            "observes 3 numbers, but the environment's observations have 2",
+        ),
+        (lambda: FullyObservedModel(RBF(), axes=[1]), r"actions of 2 parts: .* model\.model\.axes one entry for each"),
     ],
 )
 def test_a_model_made_for_another_system_is_refused(tmp_path: Path, model: Any, sentence: str) -> None:
     data = spring_data()
-    with pytest.raises(UsageError, match=sentence):
-        trainer(tmp_path).fit(ActiveDynamics(data.spaces, model(), exploration=Held()), datamodule=data)
+    with pytest.raises(ConfigurationError, match=sentence):
+        trainer(tmp_path).fit(ActiveDynamics(data.spaces, model(), exploration=HeldRandomAction()), datamodule=data)
 
 
 def test_impossible_values_are_refused() -> None:
-    with pytest.raises(UsageError, match=r"model\.prior is 0; it must be positive"):
-        explorer(spring_data(), prior=0)
+    with pytest.raises(ConfigurationError, match=r"model\.prior_variance is 0; it must be positive"):
+        explorer(spring_data(), prior_variance=0)
 
 
 def test_a_gymnasium_environment_is_judged_by_its_predictions(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    data = spring_data(env="Pendulum-v1", num_envs=1, horizon=1, total_env_steps=60)
+    data = spring_data(env="Pendulum-v1", num_envs=1, train_freq=1, total_env_steps=60)
     dynamics = RBF([-1.0, -1.0, -8.0], [1.0, 1.0, 8.0], centres=3, noise=0.3, residual=False)
-    model = ActiveDynamics(data.spaces, ObservedModel(dynamics, [2], [3.0]), Held(), prior=30.0)
+    model = ActiveDynamics(
+        data.spaces, FullyObservedModel(dynamics, [2], [3.0]), HeldRandomAction(), prior_variance=30.0
+    )
 
     with caplog.at_level("INFO", "lightning.pytorch.utilities.rank_zero"):
         trainer(tmp_path, val_check_interval=30).fit(model, datamodule=data)
 
     assert set(model.held_out) == {"r2_1", "r2_5", "r2_10", "r2_20"} and model.held_out["r2_1"] > 0.3
-    assert caplog.text.count("Pendulum-v1 knows no true field") == 1
+    assert caplog.text.count("Pendulum-v1 provides no true vector field") == 1
 
 
 def test_every_step_of_a_gymnasium_environment_is_learned_from_but_the_last(tmp_path: Path) -> None:
-    data = spring_data(env="Pendulum-v1", horizon=1, total_env_steps=440, capacity=300)
+    data = spring_data(env="Pendulum-v1", train_freq=1, total_env_steps=440, capacity=300)
     dynamics = RBF([-1.0, -1.0, -8.0], [1.0, 1.0, 8.0], centres=2, residual=False)
-    model = ActiveDynamics(data.spaces, ObservedModel(dynamics, [2], [3.0]), Held())
+    model = ActiveDynamics(data.spaces, FullyObservedModel(dynamics, [2], [3.0]), HeldRandomAction())
 
     trainer(tmp_path).fit(model, datamodule=data)
 
-    obs, action, joined = data.ring.history()
+    obs, action, contiguous = data.ring.history()
     expected = (obs[:-1, :, 2] + 0.05 * (15 * obs[:-1, :, 1] + 3 * action[..., 0])).clamp(-8, 8)
-    torch.testing.assert_close(obs[1:, :, 2][joined], expected[joined], rtol=1e-5, atol=1e-5)
-    assert joined.sum(0).tolist() == [219, 219]
+    torch.testing.assert_close(obs[1:, :, 2][contiguous], expected[contiguous], rtol=1e-5, atol=1e-5)
+    assert contiguous.sum(0).tolist() == [219, 219]

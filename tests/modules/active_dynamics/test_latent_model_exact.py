@@ -9,7 +9,7 @@ from torch.distributions import MultivariateNormal
 from torch.nn import functional as F
 
 from modules.active_dynamics.latent_model import Draws, LatentModel
-from modules.functional.dynamics.elbo import Posterior
+from modules.functional.dynamics.elbo import StatePosterior
 from modules.networks.latent import LinearActions, LinearDecoder, LinearDynamics, MLPEncoder
 
 STEPS, SIZE, SEEN, PUSHES = 12, 2, 3, 1
@@ -30,12 +30,12 @@ class Free(nn.Module):
         return self.mean, self.raw.exp()
 
 
-def linear_model(horizon: int = 1, encoder: nn.Module | None = None) -> LatentModel:
+def linear_model(overshooting_steps: int = 1, encoder: nn.Module | None = None) -> LatentModel:
     """A slow rotation, pushed, seen in three noisy dimensions; float64."""
     decoder = LinearDecoder(SEEN, SIZE, noise=0.5)
     dynamics = LinearDynamics(SIZE, dt=0.5, noise=0.6)
     parts = (encoder or Free(), decoder, dynamics, LinearActions(PUSHES, SIZE))
-    model = LatentModel(*parts, horizon=horizon, hide=0.0).double()
+    model = LatentModel(*parts, overshooting_steps=overshooting_steps, mask_prob=0.0).double()
     with torch.no_grad():
         dynamics.weight.copy_(torch.tensor([[-0.3, 1.0], [-1.0, -0.3], [0.2, 0.1]]))
         decoder.linear.weight.copy_(torch.tensor([[1.0, 0.5], [-0.4, 0.8], [0.3, -1.0]]))
@@ -58,7 +58,7 @@ def prior(model: LatentModel, control: Tensor) -> tuple[Tensor, Tensor]:
 
 
 @torch.no_grad()
-def case(model: LatentModel) -> tuple[Tensor, Tensor, Tensor, Posterior]:
+def case(model: LatentModel) -> tuple[Tensor, Tensor, Tensor, StatePosterior]:
     """Observations, actions, their exact log-evidence, and the best posterior with independent dimensions.
 
     Of a normal with precision P the best such approximation has the same mean, and variances 1 / P_ii (Bishop 2006,
@@ -76,7 +76,7 @@ def case(model: LatentModel) -> tuple[Tensor, Tensor, Tensor, Posterior]:
     precision = covariance.inverse() + shown.T @ (shown / noise.unsqueeze(1))
     away = obs - evidence.mean
     centre = mean + torch.linalg.solve(precision, shown.T @ (away / noise))
-    best = Posterior(*(part.view(ROWS, 1, SIZE) for part in (centre, 1 / precision.diagonal())))
+    best = StatePosterior(*(part.view(ROWS, 1, SIZE) for part in (centre, 1 / precision.diagonal())))
     gap = 0.5 * (precision.diagonal().log().sum() - precision.logdet())
     return obs.view(ROWS, 1, SEEN), action, torch.stack([evidence.log_prob(obs), gap]), best
 
@@ -93,8 +93,8 @@ def sigma_points(horizon: int) -> Draws:
 
 def bound(model: LatentModel, obs: Tensor, action: Tensor) -> Tensor:
     """In nats, of the whole sequence."""
-    joined = torch.ones(STEPS, 1, dtype=torch.bool)
-    return -ROWS * model.loss(obs, action, joined, sigma_points(len(model.weights)))[0]
+    contiguous = torch.ones(STEPS, 1, dtype=torch.bool)
+    return -ROWS * model.loss(obs, action, contiguous, sigma_points(len(model.weights)))[0]
 
 
 def test_the_bound_at_the_best_posterior_is_the_evidence_less_their_divergence() -> None:
@@ -110,7 +110,7 @@ def test_the_bound_at_the_best_posterior_is_the_evidence_less_their_divergence()
 
 
 def test_the_bound_is_below_the_evidence_whatever_the_posterior_and_the_horizon() -> None:
-    model, further = linear_model(), linear_model(horizon=3)
+    model, further = linear_model(), linear_model(overshooting_steps=3)
     obs, action, (evidence, gap), best = case(model)
 
     for seed in range(5):

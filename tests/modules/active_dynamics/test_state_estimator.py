@@ -4,18 +4,18 @@ import pytest
 import torch
 
 from modules.active_dynamics.latent_model import LatentModel
-from modules.active_dynamics.state_estimator import Tracker
+from modules.active_dynamics.state_estimator import StateEstimator
 from modules.exploration.policies import Belief
 from modules.networks.latent import GRUEncoder, LinearActions, LinearDecoder, LinearDynamics, MLPEncoder
 
 NEVER, ALWAYS = torch.tensor([False]), torch.tensor([True])
 
 
-def tracked(recurrent: bool = False) -> tuple[LatentModel, Tracker]:
+def tracked(recurrent: bool = False) -> tuple[LatentModel, StateEstimator]:
     torch.manual_seed(0)
     encoder = GRUEncoder(3, 2, hidden=8, window=4) if recurrent else MLPEncoder(3, 2)
     model = LatentModel(encoder, LinearDecoder(3, 2), LinearDynamics(2, dt=0.1), LinearActions(1, 2))
-    return model, Tracker(model, 3)
+    return model, StateEstimator(model, 3)
 
 
 def test_a_belief_is_corrected_by_what_is_seen_as_a_kalman_filter_would() -> None:

@@ -3,14 +3,14 @@
 import torch
 from pytest import approx
 
-from datamodules.core.types import Episodes
-from modules.base.episode_metrics import EvaluationEpisodes
+from datamodules.core.types import EpisodeBatch
+from modules.base.episode_metrics import EvaluationStats
 
 
 def test_the_interval_of_a_mean_shrinks_with_the_root_of_the_episodes() -> None:
     returns = torch.tensor([1.0, 2.0, 4.0, 9.0] * 4, dtype=torch.float64)
-    metric = EvaluationEpisodes()
-    metric.update(Episodes(returns, torch.full((16,), 5), {}, []))
+    metric = EvaluationStats()
+    metric.update(EpisodeBatch(returns, torch.full((16,), 5), {}, []))
 
     found = metric.compute()
 

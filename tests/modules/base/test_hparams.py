@@ -9,19 +9,19 @@ import torch
 from lightning.pytorch.cli import instantiate_module
 from torch import nn
 
-from datamodules.core.errors import UsageError
-from datamodules.core.types import Spaces
+from datamodules.core.errors import ConfigurationError
+from datamodules.core.types import SpaceSpec
 from modules.base.algorithm import Algorithm
-from modules.base.hparams import described
+from modules.base.hparams import to_plain
 from modules.dqn.dqn import DQN
 from modules.dqn.pqn import PQN
 from modules.networks import CNN, MLP, NatureCNN
-from modules.networks.heads.twin_critic import TwinNetworks
+from modules.networks.heads.twin_critic import TwinTorsoCritic
 from modules.networks.preprocessing import Preprocessing
 from modules.ppo.ppo import PPO
 from modules.sac.curiosity import Curiosity
 from modules.sac.sac import SAC
-from modules.sac_options.controller import Controller
+from modules.sac_options.controller import OptionController
 from modules.sac_options.sac_options import SACOptions
 from tests.support.small_runs import fitted, small_ppo, snake_data, trainer
 
@@ -45,49 +45,49 @@ def test_a_checkpoint_that_names_foreign_code_is_refused_and_nothing_runs(tmp_pa
     marker = tmp_path / "marker"
     named = {"class_path": network, "init_args": {"cmd": f"touch {marker}", "command": f"touch {marker}"}}
     path = checkpoint_naming(tmp_path, network=named)
-    with pytest.raises(UsageError, match=rf"names {network}, which may not be imported"):
+    with pytest.raises(ConfigurationError, match=rf"names {network}, which may not be imported"):
         PPO.load_from_checkpoint(path)
     assert not marker.exists()
 
 
 def test_an_activation_is_imported_only_if_it_may_be(tmp_path: Path) -> None:
     named = {"class_path": "modules.networks.MLP", "init_args": {"activation": "evilmod.Tanh"}}
-    with pytest.raises(UsageError, match=r"names evilmod\.Tanh"):
+    with pytest.raises(ConfigurationError, match=r"names evilmod\.Tanh"):
         PPO.load_from_checkpoint(checkpoint_naming(tmp_path, network=named))
 
 
 def test_a_url_is_no_checkpoint() -> None:
-    with pytest.raises(UsageError, match="is not a local file"):
+    with pytest.raises(ConfigurationError, match="is not a local file"):
         PPO.load_from_checkpoint("https://example.org/a.ckpt")
 
 
 def test_functions_of_plain_arguments_are_described_and_others_left_out() -> None:
     hparams = {"network": functools.partial(MLP, hidden=(32,)), "optimizer": lambda params: None, "gamma": 0.9}
-    plain = described(hparams, PPO)
-    assert plain["network"] == {"class_path": "modules.networks.mlp.MLP", "init_args": {"hidden": (32,)}}
+    plain = to_plain(hparams, PPO)
+    assert plain["network"] == {"class_path": "modules.networks.MLP", "init_args": {"hidden": (32,)}}
     assert "optimizer" not in plain and plain["gamma"] == 0.9
 
 
 def test_what_holds_something_that_cannot_be_described_is_left_out_whole() -> None:
     hparams = {"listed": [object()], "made": functools.partial(MLP, activation=object()), "plain": [1, "a"]}
 
-    plain = described(hparams, PPO)
+    plain = to_plain(hparams, PPO)
 
     assert plain["plain"] == [1, "a"] and not {"listed", "made"} & set(plain)
 
 
-FRAMES = Spaces(
+FRAMES = SpaceSpec(
     obs_shape=(6, 6, 3),
     obs_dtype="uint8",
     obs_high=8,
-    action_kind="discrete",
+    action_type="discrete",
     action_sizes=[2],
     action_low=[],
     action_high=[],
     action_start=[0],
-    agents=1,
+    num_agents=1,
 )
-CRITIC: dict[str, Any] = {"critic": functools.partial(TwinNetworks, network=CNN)}
+CRITIC: dict[str, Any] = {"critic": functools.partial(TwinTorsoCritic, network=CNN)}
 
 
 def layers(model: nn.Module) -> list[tuple[str, str, Any]]:
@@ -100,7 +100,7 @@ def layers(model: nn.Module) -> list[tuple[str, str, Any]]:
     ("kind", "settings"),
     [
         (PPO, {"network": CNN}),
-        (PPO, {"network": NatureCNN, "shared": True}),
+        (PPO, {"network": NatureCNN, "share_torso": True}),
         (PPO, {"network": functools.partial(CNN, channels=(4,), channels_last=True)}),
         (PPO, {"network": functools.partial(MLP, activation=nn.Mish)}),
         (PPO, {"network": functools.partial(CNN, activation=nn.Mish, scale=0.5)}),
@@ -109,17 +109,17 @@ def layers(model: nn.Module) -> list[tuple[str, str, Any]]:
         (PQN, {"network": CNN}),
         (SAC, {"network": CNN, **CRITIC}),
         (SAC, {"network": CNN, "curiosity": functools.partial(Curiosity, network=CNN), **CRITIC}),
-        (SACOptions, {"network": CNN, "controller": functools.partial(Controller, network=CNN), **CRITIC}),
+        (SACOptions, {"network": CNN, "controller": functools.partial(OptionController, network=CNN), **CRITIC}),
     ],
 )
 def test_networks_that_are_not_the_default_are_made_again_as_they_were(
     kind: type[Algorithm], settings: dict[str, Any]
 ) -> None:
-    frames: Spaces = {**FRAMES, "obs_shape": (36, 36, 3)} if settings["network"] is NatureCNN else FRAMES
+    frames: SpaceSpec = {**FRAMES, "obs_shape": (36, 36, 3)} if settings["network"] is NatureCNN else FRAMES
     model = kind(frames, **settings)
 
     again: Any = instantiate_module(
-        kind, {key: value for key, value in described(dict(model.hparams), kind).items() if key != "_instantiator"}
+        kind, {key: value for key, value in to_plain(dict(model.hparams), kind).items() if key != "_instantiator"}
     )
 
     assert layers(again) == layers(model)

@@ -8,8 +8,8 @@ import pytest
 from lightning.pytorch.callbacks import Callback, EMAWeightAveraging, LearningRateMonitor
 from lightning.pytorch.loggers import CSVLogger
 
-from callbacks.performance.progress_bar import Progress
-from datamodules.core.errors import UsageError
+from callbacks.performance.progress_bar import TrainingProgress
+from datamodules.core.errors import ConfigurationError
 from modules.ppo.ppo import PPO
 from tests.support.small_runs import cartpole_data, fitted, small_ppo, snake_data, trainer, weights_hash
 
@@ -42,8 +42,8 @@ def test_every_counter_that_lightning_keeps_is_advanced(tmp_path: Path, count: i
 class Logs(PPO):
     """An algorithm that logs a value of its own through Lightning in every iteration."""
 
-    def absorb_(self, collected: Any) -> None:
-        super().absorb_(collected)
+    def update_normalizers(self, collected: Any) -> None:
+        super().update_normalizers(collected)
         self.log("mine", float(self.global_step))
 
 
@@ -51,7 +51,7 @@ class Logs(PPO):
 def test_what_an_algorithm_logs_itself_has_a_row_at_every_log(tmp_path: Path, count: int) -> None:
     data, logger = snake_data(iterations_per_batch=count), CSVLogger(tmp_path, name="", version="")
 
-    trainer(tmp_path, logger=logger).fit(Logs(data.spaces, minibatches=4), datamodule=data)
+    trainer(tmp_path, logger=logger).fit(Logs(data.spaces, num_minibatches=4), datamodule=data)
 
     header, *rows = [line.split(",") for line in (tmp_path / "metrics.csv").read_text().splitlines()]
     found = [row[header.index("mine")] for row in rows]
@@ -81,7 +81,7 @@ class PerBatch(Callback):
         """Do something."""
 
 
-class Louder(Progress):
+class Louder(TrainingProgress):
     """Overrides what its parent declared to be indifferent."""
 
     def on_train_batch_end(self, *what: Any) -> None:
@@ -103,20 +103,22 @@ class Hooked(PPO):
 def test_several_iterations_a_batch_are_refused_with_a_callback_that_acts_per_batch(
     tmp_path: Path, callback: Callback
 ) -> None:
-    shown = {"enable_progress_bar": isinstance(callback, Progress)}
-    with pytest.raises(UsageError, match=rf"iterations_per_batch is 2, but {type(callback).__name__}\.on_train_batch"):
+    shown = {"enable_progress_bar": isinstance(callback, TrainingProgress)}
+    with pytest.raises(
+        ConfigurationError, match=rf"iterations_per_batch is 2, but {type(callback).__name__}\.on_train_batch"
+    ):
         fitted(tmp_path, snake_data(iterations_per_batch=2), callback, logger=CSVLogger(tmp_path), **shown)
 
 
 def test_several_iterations_a_batch_are_refused_with_a_hook_of_the_algorithm(tmp_path: Path) -> None:
     data = snake_data(iterations_per_batch=2)
-    with pytest.raises(UsageError, match=r"Hooked\.on_train_batch_end acts on every batch"):
-        trainer(tmp_path).fit(Hooked(data.spaces, minibatches=4), datamodule=data)
+    with pytest.raises(ConfigurationError, match=r"Hooked\.on_train_batch_end acts on every batch"):
+        trainer(tmp_path).fit(Hooked(data.spaces, num_minibatches=4), datamodule=data)
 
 
 @pytest.mark.parametrize("epochs", [2, -1])
 def test_more_than_one_epoch_is_refused(tmp_path: Path, epochs: int) -> None:
-    with pytest.raises(UsageError, match=rf"trainer.max_epochs is {epochs}, but a run is one epoch"):
+    with pytest.raises(ConfigurationError, match=rf"trainer.max_epochs is {epochs}, but a run is one epoch"):
         fitted(tmp_path, snake_data(), max_epochs=epochs)
 
 
@@ -132,7 +134,7 @@ def test_a_run_resumed_with_shorter_rollouts_ends_at_the_env_steps_asked_for(tmp
     part.fit(small_ppo(whole), datamodule=whole)
     part.save_checkpoint(path)
 
-    resumed = fitted(tmp_path, snake_data(horizon=4), ckpt_path=path)
+    resumed = fitted(tmp_path, snake_data(rollout_length=4), ckpt_path=path)
 
     assert (resumed.env_steps, resumed.global_step, resumed.progress) == (1280, 15, 1.0)
 
@@ -140,7 +142,7 @@ def test_a_run_resumed_with_shorter_rollouts_ends_at_the_env_steps_asked_for(tmp
 def test_next_step_environments_end_at_the_env_steps_asked_for_with_a_policy_lag_too(tmp_path: Path) -> None:
     runs = []
     for count in (1, 50):
-        data = cartpole_data(backend="vector", staleness=1, iterations_per_batch=count)
+        data = cartpole_data(backend="vector", policy_lag=1, iterations_per_batch=count)
         runs.append(fitted(tmp_path, data))
 
     assert all(640 <= run.env_steps < 704 for run in runs)

@@ -10,18 +10,19 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from torch import nn
 
-from datamodules.replay import ReplayData
+from datamodules.core.types import PolicyInput
+from datamodules.replay import ReplayDataModule
 from modules.active_dynamics.active_dynamics import ActiveDynamics
 from modules.active_dynamics.latent_model import LatentModel
 from modules.base.modes import Modes
 from modules.dqn.dqn import DQN
 from modules.dqn.pqn import PQN
-from modules.exploration.policies import Held
-from modules.networks.heads.twin_critic import TwinNetworks
+from modules.exploration.policies import HeldRandomAction
+from modules.networks.heads.twin_critic import TwinTorsoCritic
 from modules.networks.latent import LinearActions, LinearDecoder, MLPDynamics, MLPEncoder
 from modules.ppo.ppo import PPO
 from modules.sac.sac import SAC
-from modules.sac_options.controller import Controller
+from modules.sac_options.controller import OptionController
 from modules.sac_options.sac_options import SACOptions
 from tests.oracles.sac import box_data
 from tests.support.dynamics_fixtures import Spring, spring_data
@@ -34,12 +35,12 @@ dropping = partial(Normalizing, dropout=0.5)
 
 def ppo(**changes: Any) -> tuple[PPO, Any]:
     data = cartpole_data(**{"num_envs": 1, "total_env_steps": 64, **changes})
-    return PPO(data.spaces, network=dropping, minibatches=2, normalize_obs=True), data
+    return PPO(data.spaces, network=dropping, num_minibatches=2, normalize_obs=True), data
 
 
 def pqn() -> tuple[PQN, Any]:
     data = cartpole_data(num_envs=1, total_env_steps=64)
-    return PQN(data.spaces, network=dropping, minibatches=2), data
+    return PQN(data.spaces, network=dropping, num_minibatches=2), data
 
 
 def dqn() -> tuple[DQN, Any]:
@@ -48,17 +49,17 @@ def dqn() -> tuple[DQN, Any]:
 
 
 def critics() -> dict[str, Any]:
-    return {"network": dropping, "critic": partial(TwinNetworks, network=dropping)}
+    return {"network": dropping, "critic": partial(TwinTorsoCritic, network=dropping)}
 
 
-def sac() -> tuple[SAC, ReplayData]:
+def sac() -> tuple[SAC, ReplayDataModule]:
     data = box_data(total_env_steps=96)
     return SAC(data.spaces, **critics()), data
 
 
-def options() -> tuple[SACOptions, ReplayData]:
+def options() -> tuple[SACOptions, ReplayDataModule]:
     data = box_data(total_env_steps=96, n_step=1)
-    return SACOptions(data.spaces, 2, controller=partial(Controller, network=dropping), **critics()), data
+    return SACOptions(data.spaces, 2, controller=partial(OptionController, network=dropping), **critics()), data
 
 
 class Dropping(nn.Dropout):
@@ -75,12 +76,12 @@ class Dropping(nn.Dropout):
 
 def active_dynamics() -> tuple[ActiveDynamics, Any]:
     """A latent model whose encoder drops units, learned by gradient while it explores."""
-    data = spring_data(updates=2, batch_size=4)
+    data = spring_data(num_updates=2, batch_size=4)
     encoder, dynamics = MLPEncoder(2, 2, hidden=(8,)), MLPDynamics(2, hidden=(8,), dt=Spring.dt, noise=0.35)
     encoder.body.append(Dropping())
     dynamics.body.append(Dropping())
-    model = LatentModel(encoder, LinearDecoder(2, 2), dynamics, LinearActions(2, 2), samples=1, horizon=3)
-    return ActiveDynamics(data.spaces, model, Held(), refit_every=1), data
+    model = LatentModel(encoder, LinearDecoder(2, 2), dynamics, LinearActions(2, 2), samples=1, overshooting_steps=3)
+    return ActiveDynamics(data.spaces, model, HeldRandomAction(), posterior_refit_interval=1), data
 
 
 class Watched(Callback):
@@ -141,7 +142,7 @@ def test_acting_after_a_fit_is_deterministic_and_changes_no_buffer(tmp_path: Pat
     trainer(tmp_path).fit(model, datamodule=data)
     obs, reset, before = torch.randn(1, 4), torch.zeros(1, dtype=torch.bool), tensors_of(model)
 
-    policies = [model.act(obs, {}, reset, greedy=True)[0].extras["policy"] for _ in range(2)]
+    policies = [model.act(PolicyInput(obs, {}, reset), greedy=True)[0].extras["policy"] for _ in range(2)]
 
     assert torch.equal(*policies)
     assert all(torch.equal(value, before[name]) for name, value in tensors_of(model).items())
@@ -151,11 +152,11 @@ class Kept(Callback):
     """Keeps what collects."""
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        self.actor = trainer.datamodule.collector.actor
+        self.actor = trainer.datamodule.collector.policy
 
 
 def test_a_copy_that_collects_ahead_acts_in_eval_mode(tmp_path: Path) -> None:
-    (model, data), kept = ppo(staleness=1), Kept()
+    (model, data), kept = ppo(policy_lag=1), Kept()
     trainer(tmp_path, kept).fit(model, datamodule=data)
 
     actor = kept.actor

@@ -8,8 +8,8 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
 
-from datamodules.core.errors import UsageError
-from modules.manual_backward.ppo import Deciding
+from datamodules.core.errors import ConfigurationError
+from datamodules.core.types import PolicyInput
 from modules.ppo.ppo import PPO
 from tests.support.small_runs import fitted, small_ppo, snake_data, trainer, weights_hash
 
@@ -27,8 +27,8 @@ class Noisy(PPO):
 
 def test_the_twin_knows_the_numbers_that_the_weights_had(tmp_path: Path) -> None:
     Noisy.seen.clear()
-    data = snake_data(staleness=1)
-    trainer(tmp_path).fit(Noisy(data.spaces, minibatches=1), datamodule=data)
+    data = snake_data(policy_lag=1)
+    trainer(tmp_path).fit(Noisy(data.spaces, num_minibatches=1), datamodule=data)
 
     assert sorted(set(Noisy.seen)) == [128 * n for n in range(9)]
 
@@ -46,9 +46,9 @@ class Heard(Callback):
 
 def test_hooks_hear_the_twin_as_they_hear_the_module(tmp_path: Path) -> None:
     calls = []
-    for staleness in (0, 1):
+    for policy_lag in (0, 1):
         heard = Heard()
-        fitted(tmp_path, snake_data(staleness=staleness), heard)
+        fitted(tmp_path, snake_data(policy_lag=policy_lag), heard)
         calls.append(heard.calls)
 
     assert calls[1] == calls[0] + 10  # once more an iteration, to reconsider
@@ -58,18 +58,19 @@ class Asked(Callback):
     """Asks a twin the short way and the long way."""
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        live, twin = trainer.datamodule.collector.live, pl_module.twin()
-        self.short = type(twin.written_out)
-        self.short_way = twin.act(live.obs, {}, live.reset, greedy=True)[0].extras["policy"]
-        twin.written_out = None
-        self.long_way = twin.act(live.obs, {}, live.reset, greedy=True)[0].extras["policy"]
+        state, policy_copy = trainer.datamodule.collector.state, pl_module.policy_copy()
+        self.short = policy_copy.replaced_methods
+        inputs = PolicyInput(state.obs, {}, state.episode_start)
+        self.short_way = policy_copy.act(inputs, greedy=True)[0].extras["policy"]
+        policy_copy.restore_methods_()
+        self.long_way = policy_copy.act(inputs, greedy=True)[0].extras["policy"]
 
 
 def test_a_twin_decides_the_short_way_where_its_module_does(tmp_path: Path) -> None:
     asked = Asked()
-    fitted(tmp_path, snake_data(staleness=1), asked)
+    fitted(tmp_path, snake_data(policy_lag=1), asked)
 
-    assert asked.short is Deciding
+    assert asked.short == ("policy_and_value",)
     assert torch.allclose(asked.short_way, asked.long_way, atol=1e-6)
 
 
@@ -82,16 +83,18 @@ class Locked(PPO):
 
 
 def test_networks_that_cannot_be_copied_are_refused_in_one_sentence(tmp_path: Path) -> None:
-    data = snake_data(staleness=1)
-    with pytest.raises(UsageError, match=r"acts by a copy of its networks, .* cannot be copied .*: set it to 0\."):
+    data = snake_data(policy_lag=1)
+    with pytest.raises(
+        ConfigurationError, match=r"needs a copy of .* networks, but they cannot be copied .*: set it to 0\."
+    ):
         trainer(tmp_path).fit(Locked(data.spaces), datamodule=data)
 
 
 def test_a_twin_acts_by_weights_of_its_own() -> None:
     model = small_ppo(snake_data())
-    twin = model.twin()
+    policy_copy = model.policy_copy()
 
-    assert weights_hash(twin) == weights_hash(model)
+    assert weights_hash(policy_copy) == weights_hash(model)
     with torch.no_grad():
-        twin.actor.linear.weight.add_(1)
-    assert weights_hash(twin) != weights_hash(model)
+        policy_copy.actor.linear.weight.add_(1)
+    assert weights_hash(policy_copy) != weights_hash(model)

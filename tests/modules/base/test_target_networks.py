@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from modules.functional.soft_actor_critic import follow_network_
-from modules.networks.heads.twin_critic import TwinNetworks
+from modules.networks.heads.twin_critic import TwinTorsoCritic
 from modules.sac.sac import SAC
 from tests.oracles.sac import box_data, choice_data, fitted_sac
 from tests.support.normalizing_networks import Normalizing, tensors_of
@@ -69,7 +69,7 @@ def test_a_dqn_that_copies_after_every_iteration_has_a_target_equal_to_its_onlin
 
 @pytest.mark.parametrize("data", [box_data, choice_data])
 def test_twin_target_critics_follow_their_critics_buffers(tmp_path: Path, data: Any) -> None:
-    critic = partial(TwinNetworks, network=Normalizing)
+    critic = partial(TwinTorsoCritic, network=Normalizing)
     model: SAC = fitted_sac(tmp_path, data(), critic=critic, tau=1.0)
 
     assert not any(differences(model.critic, model.target_critic).values())

@@ -10,7 +10,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from datamodules.core.types import Rollout
 from modules.ppo.ppo import PPO, PPOBatch
 from tests.support.small_runs import cartpole_data, fitted, small_ppo, snake_data, trainer, weights_hash
@@ -46,7 +46,13 @@ class Spy(PPO):
 
 def spied(root: Path, data: Any, **changes: Any) -> Spy:
     lightning.seed_everything(1, verbose=False)
-    settings = {"passes": 2, "minibatches": 4, "normalize_obs": True, "normalize_reward": True, "learning_rate": 1e-2}
+    settings = {
+        "update_epochs": 2,
+        "num_minibatches": 4,
+        "normalize_obs": True,
+        "normalize_reward": True,
+        "learning_rate": 1e-2,
+    }
     model = Spy(data.spaces, **settings)
     trainer(root, **changes).fit(model, datamodule=data)
     return model
@@ -97,7 +103,7 @@ def test_phantom_rows_are_masked_where_the_vector_env_is_next_step(tmp_path: Pat
 
 def test_bf16_mixed_learns_and_does_not_reuse_stale_weights(tmp_path: Path) -> None:
     model = spied(tmp_path, snake_data(), precision="bf16-mixed")
-    kl = model.latest["train/approx_kl"]
+    kl = model.last_logged["train/approx_kl"]
     assert kl > 1e-6  # weights cast once and cached would leave the ratio at one in every pass
 
 
@@ -139,7 +145,7 @@ class Curve(Callback):
 
     def on_train_batch_end(self, trainer: lightning.Trainer, pl_module: Any, *_: Any) -> None:
         if trainer.global_step % trainer.log_every_n_steps == 0 or pl_module.progress == 1:
-            self.points[pl_module.env_steps] = dict(pl_module.latest)
+            self.points[pl_module.env_steps] = dict(pl_module.last_logged)
 
 
 @pytest.mark.parametrize("iteration", [1, 4, 9])
@@ -184,7 +190,7 @@ def test_resuming_a_gymnasium_environment_says_that_its_episodes_begin_anew(tmp_
     resumed = fitted(tmp_path, cartpole_data(), ckpt_path=path)
     logging.getLogger("lightning.pytorch").removeHandler(caplog.handler)
     assert resumed.global_step == 10
-    assert any("begins new episodes" in record.message for record in caplog.records)
+    assert any("resets its environments" in record.message for record in caplog.records)
 
 
 def test_an_optimizers_options_are_the_configurations_also_after_a_resume(tmp_path: Path) -> None:
@@ -200,7 +206,7 @@ def test_environments_of_another_shape_do_not_resume(tmp_path: Path) -> None:
     path = tmp_path / "k.ckpt"
     fitted(tmp_path, snake_data(), SaveAt(4, path))
     larger = {"dim": 8, "distance_to_border": 2, "observation": "features"}
-    with pytest.raises(UsageError, match="of another shape than these"):
+    with pytest.raises(ConfigurationError, match="have states of another shape"):
         fitted(tmp_path, snake_data(env_kwargs=larger), ckpt_path=path)
 
 
@@ -210,8 +216,8 @@ def test_a_second_fit_of_the_same_data_begins_anew(tmp_path: Path) -> None:
 
 
 def test_phantoms_are_masked_by_what_the_environments_are_not_by_what_a_rollout_holds(tmp_path: Path) -> None:
-    data = cartpole_data(backend="vector", num_envs=8, horizon=4, total_env_steps=64)
-    model = Batches(data.spaces, minibatches=1)
+    data = cartpole_data(backend="vector", num_envs=8, rollout_length=4, total_env_steps=64)
+    model = Batches(data.spaces, num_minibatches=1)
     trainer(tmp_path).fit(model, datamodule=data)
     assert all(model.masked)
 
@@ -219,36 +225,38 @@ def test_phantoms_are_masked_by_what_the_environments_are_not_by_what_a_rollout_
 def test_evaluation_does_not_disturb_training(tmp_path: Path) -> None:
     without = fitted(tmp_path, snake_data())
     evaluated = fitted(tmp_path, snake_data(), val_check_interval=2)
-    assert "eval/return_mean" in evaluated.latest
+    assert "eval/return_mean" in evaluated.last_logged
     assert weights_hash(without) == weights_hash(evaluated)
 
 
 def test_minibatches_that_do_not_divide_the_rollout_are_refused_with_those_that_would(tmp_path: Path) -> None:
     data = snake_data()
-    model = PPO(data.spaces, minibatches=7)
-    with pytest.raises(UsageError, match=r"minibatches is 7.*128 transitions.*the nearest that do are \[1, 2, 4, 8\]"):
+    model = PPO(data.spaces, num_minibatches=7)
+    with pytest.raises(
+        ConfigurationError, match=r"minibatches is 7.*128 transitions.*the nearest that do are \[1, 2, 4, 8\]"
+    ):
         trainer(tmp_path).fit(model, datamodule=data)
 
 
 def test_a_horizon_longer_than_the_time_limit_is_refused_on_the_device_path(tmp_path: Path) -> None:
-    data = snake_data(horizon=4096, num_envs=2)
-    with pytest.raises(UsageError, match=r"set data\.horizon to at most"):
+    data = snake_data(rollout_length=4096, num_envs=2)
+    with pytest.raises(ConfigurationError, match=r"set data\.rollout_length to at most"):
         trainer(tmp_path).fit(small_ppo(data), datamodule=data)
 
 
 def test_a_pool_in_halves_collects_what_sync_collects(tmp_path: Path) -> None:
-    settings: dict[str, Any] = {"horizon": 64, "total_env_steps": 1280}
+    settings: dict[str, Any] = {"rollout_length": 64, "total_env_steps": 1280}
     sync, pool = (fitted(tmp_path, cartpole_data(backend=backend, **settings)) for backend in ("sync", "pool"))
-    assert pool.latest["rollout/return_mean"] == sync.latest["rollout/return_mean"]
+    assert pool.last_logged["rollout/return_mean"] == sync.last_logged["rollout/return_mean"]
     difference = [
         float((a - b).detach().abs().max()) for a, b in zip(pool.parameters(), sync.parameters(), strict=True)
     ]
     assert max(difference) < 1e-5  # the same, but for rows that are multiplied in other batches
 
 
-@pytest.mark.parametrize("name", ["num_envs", "horizon", "total_env_steps", "eval_episodes"])
+@pytest.mark.parametrize("name", ["num_envs", "rollout_length", "total_env_steps", "eval_episodes"])
 def test_a_size_of_zero_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match=rf"data.{name} is 0; it must be at least 1"):
+    with pytest.raises(ConfigurationError, match=rf"data.{name} is 0; it must be at least 1"):
         snake_data(**{name: 0})
 
 

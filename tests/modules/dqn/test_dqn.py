@@ -10,23 +10,23 @@ from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from datamodules.core.errors import UsageError
-from datamodules.core.types import Experience, Spaces
+from datamodules.core.errors import ConfigurationError
+from datamodules.core.types import OffPolicyIteration, PolicyInput, SpaceSpec
 from modules.dqn.dqn import DQN, DQNBatch
 from modules.networks.heads.q_value import C51Head, QuantileHead
 from modules.networks.recurrent import GRU
 from tests.support.replay_fixtures import fitted_dqn, replay_data, small_dqn
 from tests.support.small_runs import snake_data, trainer, weights_hash
 
-SPACES = Spaces(
+SPACES = SpaceSpec(
     obs_shape=(3,),
     obs_dtype="float32",
-    action_kind="discrete",
+    action_type="discrete",
     action_sizes=[3],
     action_low=[],
     action_high=[],
     action_start=[0],
-    agents=1,
+    num_agents=1,
 )
 
 
@@ -53,15 +53,15 @@ def batch(mask: Tensor | None = None, discount: float = 0.9) -> DQNBatch:
     return DQNBatch(obs, one.long() * 0, one, one * discount, obs, mask, None, one, one.long())
 
 
-@pytest.mark.parametrize(("double", "discount", "target"), [(True, 0.9, 3.7), (False, 0.9, 10.0), (True, 0.0, 1.0)])
-def test_targets_are_those_of_double_and_plain_q_learning(double: bool, discount: float, target: float) -> None:
-    model = tabular([1, 5, 2], [10, 3, 7], double=double)
+@pytest.mark.parametrize(("double_q", "discount", "target"), [(True, 0.9, 3.7), (False, 0.9, 10.0), (True, 0.0, 1.0)])
+def test_targets_are_those_of_double_and_plain_q_learning(double_q: bool, discount: float, target: float) -> None:
+    model = tabular([1, 5, 2], [10, 3, 7], double_q=double_q)
     assert_close(model.targets(batch(discount=discount)), torch.tensor([[target]]))
 
 
-@pytest.mark.parametrize(("double", "target"), [(True, 7.3), (False, 7.3)])
-def test_targets_never_take_a_forbidden_action(double: bool, target: float) -> None:
-    model = tabular([9, 5, 6], [10, 3, 7], double=double)
+@pytest.mark.parametrize(("double_q", "target"), [(True, 7.3), (False, 7.3)])
+def test_targets_never_take_a_forbidden_action(double_q: bool, target: float) -> None:
+    model = tabular([9, 5, 6], [10, 3, 7], double_q=double_q)
     mask = torch.tensor([[False, True, True]])
     assert_close(model.targets(batch(mask)), torch.tensor([[target]]))
 
@@ -71,10 +71,10 @@ def test_acting_never_takes_a_forbidden_action_and_explores_the_others_evenly() 
     mask = torch.tensor([False, True, True]).expand(3000, 3)
     noise = model.noise((3000,), torch.Generator().manual_seed(0))
     model.explore.now.fill_(0.5)
-    decision, _ = model.act(obs, {}, torch.zeros(3000) > 0, mask=mask, noise=noise)
+    decision, _ = model.act(PolicyInput(obs, {}, torch.zeros(3000) > 0, mask), noise=noise)
     share = decision.action.bincount(minlength=3) / 3000
     assert_close(share, torch.tensor([0, 0.25, 0.75]), rtol=0, atol=0.03)
-    greedy, _ = model.act(obs, {}, torch.zeros(3000) > 0, mask=mask, greedy=True)
+    greedy, _ = model.act(PolicyInput(obs, {}, torch.zeros(3000) > 0, mask), greedy=True)
     assert (greedy.action == 2).all()
 
 
@@ -90,15 +90,15 @@ class Epsilons(Callback):
 
 def test_epsilon_is_linear_in_env_steps_once_learning_started(tmp_path: Path) -> None:
     epsilons = Epsilons()
-    fitted_dqn(tmp_path, replay_data(), epsilons, epsilon_start=0.8, epsilon=0.1, epsilon_steps=320)
+    fitted_dqn(tmp_path, replay_data(), epsilons, epsilon_start=0.8, epsilon_end=0.1, epsilon_decay_steps=320)
     expected = [1.0, 1.0, *(max(0.1, 0.8 - 0.7 * steps / 320) for steps in range(64, 640, 32))]
     assert epsilons.seen == pytest.approx(expected)
 
 
 def test_a_sampled_evaluation_explores_as_much_as_the_checkpoint_did(tmp_path: Path) -> None:
-    fitted = fitted_dqn(tmp_path, replay_data(), epsilon_steps=1280)
+    fitted = fitted_dqn(tmp_path, replay_data(), epsilon_decay_steps=1280)
     fitted.trainer.save_checkpoint(path := tmp_path / "half.ckpt")
-    fresh, data = small_dqn(replay_data(), epsilon_steps=1280), replay_data(eval_greedy=False)
+    fresh, data = small_dqn(replay_data(), epsilon_decay_steps=1280), replay_data(eval_greedy=False)
     trainer(tmp_path).validate(fresh, datamodule=data, ckpt_path=path, weights_only=True)
     assert float(fresh.explore.now) == pytest.approx(0.525) == pytest.approx(float(fitted.explore.now))
 
@@ -136,7 +136,7 @@ def test_the_target_network_follows_every_update_by_tau(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"head": C51Head}, {"head": QuantileHead}, {"double": False}, {"tau": 0.1}], ids=str
+    "settings", [{}, {"head": C51Head}, {"head": QuantileHead}, {"double_q": False}, {"tau": 0.1}], ids=str
 )
 def test_the_same_seed_twice_gives_identical_weights(tmp_path: Path, settings: dict[str, Any]) -> None:
     once, twice = (fitted_dqn(tmp_path, replay_data(), **settings) for _ in range(2))
@@ -148,15 +148,15 @@ def test_the_same_seed_twice_gives_identical_weights(tmp_path: Path, settings: d
         "train/updates",
         "replay/size",
         "replay/priority_max",
-    } <= {*once.latest}
+    } <= {*once.last_logged}
 
 
 def test_targets_of_a_whole_iteration_are_those_of_its_minibatches(tmp_path: Path) -> None:
     data = replay_data()
-    model = fitted_dqn(tmp_path, data, double=False)
+    model = fitted_dqn(tmp_path, data, double_q=False)
     replay = data.dataset.replay
     found = replay.sample(replay.noise(3, 16, torch.Generator()))
-    for minibatch in model.prepare(Experience(None, found, data.dataset)).minibatches():
+    for minibatch in model.prepare(OffPolicyIteration(None, found, data.dataset)).minibatches():
         each = model.targets(minibatch._replace(following=None))
         assert_close(model.targets(minibatch), each)
         assert_close(minibatch.target, each)
@@ -171,22 +171,22 @@ def test_importance_weights_scale_the_loss() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"network": GRU}, "network is GRU, which remembers"),
+        ({"network": GRU}, "network is GRU, which is recurrent"),
         ({"gamma": 1.5}, "gamma is 1.5"),
         ({"tau": 0.0}, "tau is 0"),
-        ({"epsilon": 1.5}, r"epsilon is 1.5; it must lie in \[0, 1\]"),
+        ({"epsilon_end": 1.5}, r"epsilon_end is 1.5; it must lie in \[0, 1\]"),
         (
-            {"spaces": SPACES | {"action_kind": "continuous"}},
-            "DQN cannot act in .* Box: use .*modules.ppo.ppo.PPO or modules.sac.sac.SAC",
+            {"spaces": SPACES | {"action_type": "continuous"}},
+            "DQN cannot act in .* Box: use .*modules.PPO or modules.SAC",
         ),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(ConfigurationError, match=message):
         DQN(**{"spaces": SPACES, **change})
 
 
 def test_a_rollout_without_a_replay_is_refused(tmp_path: Path) -> None:
     data = snake_data()
-    with pytest.raises(UsageError, match=r"DQN learns from a replay .*, not from RolloutData"):
+    with pytest.raises(ConfigurationError, match=r"DQN learns from a replay .*, not from RolloutDataModule"):
         trainer(tmp_path).fit(small_dqn(data), datamodule=data)

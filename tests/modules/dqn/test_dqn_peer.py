@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from datamodules.core.types import Scalars
-from datamodules.replay import ReplayData
+from datamodules.core.types import MetricVector
+from datamodules.replay import ReplayDataModule
 from modules.dqn.dqn import DQN
 from modules.networks.mlp import MLP
 from tests.support.small_runs import trainer
@@ -23,7 +23,7 @@ class Beside(DQN):
 
     peer: Any
 
-    def iterate(self, collected: Any) -> Scalars | None:
+    def run_iteration(self, collected: Any) -> MetricVector | None:
         found = collected.transitions
         columns = (found.obs, found.action, found.next_obs, found.terminated.float(), found.reward.squeeze(-1))
         columns = tuple(column.view(*found.weight.shape, -1) for column in columns)
@@ -32,7 +32,7 @@ class Beside(DQN):
         for _ in range(collected.env_steps):
             self.peer._on_step()
         self.peer.train(len(found.action), len(found.action[0]))
-        return super().iterate(collected)
+        return super().run_iteration(collected)
 
 
 def samples(*columns: torch.Tensor) -> Any:
@@ -62,9 +62,17 @@ def peer_of(online: nn.Module) -> Any:
 def test_a_hundred_and_fifty_updates_give_the_weights_of_stable_baselines3(tmp_path: Path) -> None:
     pytest.importorskip("stable_baselines3", reason="needs the extra peers")
     lightning.seed_everything(1, verbose=False)
-    sizes: dict[str, Any] = {"num_envs": 1, "horizon": 50, "batch_size": 64, "replay_ratio": 64, "total_env_steps": 150}
-    data = ReplayData("CartPole-v1", backend="sync", **sizes)
-    model = Beside(data.spaces, lambda shape: MLP(shape, (32, 32), "relu"), double=False, target_interval=1, **SETTINGS)
+    sizes: dict[str, Any] = {
+        "num_envs": 1,
+        "train_freq": 50,
+        "batch_size": 64,
+        "replay_ratio": 64,
+        "total_env_steps": 150,
+    }
+    data = ReplayDataModule("CartPole-v1", backend="sync", **sizes)
+    model = Beside(
+        data.spaces, lambda shape: MLP(shape, (32, 32), "relu"), double_q=False, target_interval=1, **SETTINGS
+    )
     model.peer = peer_of(model.online)
     trainer(tmp_path).fit(model, datamodule=data)
     assert model.updates == model.peer._n_updates == 150

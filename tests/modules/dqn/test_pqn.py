@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
+from datamodules.core.types import PolicyInput
 from modules.dqn.pqn import PQN
 from modules.networks.recurrent import LSTM
 from tests.modules.dqn.test_dqn import SPACES, Table
@@ -17,7 +18,7 @@ from tests.support.small_runs import cartpole_data, snake_data, trainer, weights
 
 def fitted(root: Path, data: Any, **settings: Any) -> PQN:
     lightning.seed_everything(1, verbose=False)
-    model = PQN(data.spaces, **{"passes": 2, "minibatches": 4, "epsilon_steps": 500, **settings})
+    model = PQN(data.spaces, **{"update_epochs": 2, "num_minibatches": 4, "epsilon_decay_steps": 500, **settings})
     trainer(root).fit(model, datamodule=data)
     return model
 
@@ -27,12 +28,12 @@ def test_the_same_seed_twice_gives_identical_weights(tmp_path: Path, make_data: 
     once, twice = fitted(tmp_path, make_data()), fitted(tmp_path, make_data())
     assert weights_hash(once) == weights_hash(twice)
     assert once.updates == 10 * 2 * 4
-    assert {"train/td_loss", "train/q_mean", "train/epsilon", "train/updates"} <= {*once.latest}
+    assert {"train/td_loss", "train/q_mean", "train/epsilon", "train/updates"} <= {*once.last_logged}
 
 
-@pytest.mark.parametrize(("lam", "target"), [(0.0, [1.9, 2.9, 3, 13, 5.9]), (1.0, [2.8, 2, 3, 13, 5.9])])
-def test_targets_by_hand(lam: float, target: list[float]) -> None:
-    model = PQN(SPACES, network=lambda shape: Table(), gamma=0.9, lam=lam)
+@pytest.mark.parametrize(("q_lambda", "target"), [(0.0, [1.9, 2.9, 3, 13, 5.9]), (1.0, [2.8, 2, 3, 13, 5.9])])
+def test_targets_by_hand(q_lambda: float, target: list[float]) -> None:
+    model = PQN(SPACES, network=lambda shape: Table(), gamma=0.9, q_lambda=q_lambda)
     column = torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0]).unsqueeze(1)
     flag = column > 9
     model.values.head.linear.weight.data = torch.eye(3)
@@ -42,34 +43,36 @@ def test_targets_by_hand(lam: float, target: list[float]) -> None:
         obs=obs,
         action=column.long() * 0,
         reward=column,
-        terminated=flag.index_fill(0, torch.tensor([1, 2] if lam else [2]), True),
+        terminated=flag.index_fill(0, torch.tensor([1, 2] if q_lambda else [2]), True),
         truncated=flag.index_fill(0, torch.tensor([3]), True),
         valid=~flag,
         final_obs=10 * obs[:1],
-        final_index=torch.tensor([[3]]),
+        final_step=torch.tensor([[3]]),
         extras={"value": torch.ones(5, 1)},
     )
     assert_close(model.prepare(rollout).target, torch.tensor(target))
 
 
 def snake_rollouts() -> Any:
-    from datamodules.core.types import Rollout, Scalars
+    from datamodules.core.types import MetricVector, Rollout
 
     nothing = torch.zeros(0)
     empty = {name: nothing for name in Rollout._fields}
-    yield Rollout(**{**empty, "state": {}, "extras": {}, "episodes": Scalars((), nothing), "phantoms": False})
+    yield Rollout(
+        **{**empty, "state": {}, "extras": {}, "episodes": MetricVector((), nothing), "has_autoreset_steps": False}
+    )
 
 
 def test_acting_never_takes_a_forbidden_action() -> None:
     model = PQN(SPACES, network=lambda shape: Table())
     mask = torch.tensor([False, True, False]).expand(50, 3)
     noise = model.noise((50,), torch.Generator().manual_seed(0))
-    decision, _ = model.act(torch.randn(50, 3), {}, torch.zeros(50) > 0, mask=mask, noise=noise)
+    decision, _ = model.act(PolicyInput(torch.randn(50, 3), {}, torch.zeros(50) > 0, mask), noise=noise)
     assert (decision.action == 1).all()
 
 
 def test_a_checkpoint_says_how_much_is_explored() -> None:
-    model = PQN(SPACES, epsilon=0.0, epsilon_steps=100)
+    model = PQN(SPACES, epsilon_end=0.0, epsilon_decay_steps=100)
     model.on_load_checkpoint({"counters": {"env_steps": 75, "updates": 0}})
     assert float(model.explore.now) == pytest.approx(0.25)
 
@@ -77,11 +80,11 @@ def test_a_checkpoint_says_how_much_is_explored() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"network": LSTM}, "network is LSTM, which remembers"),
-        ({"epsilon_steps": 0}, "epsilon_steps is 0; it must be positive"),
-        ({"spaces": SPACES | {"action_kind": "binary"}}, "PQN cannot act in .* MultiBinary: use modules.ppo.ppo.PPO"),
+        ({"network": LSTM}, "network is LSTM, which is recurrent"),
+        ({"epsilon_decay_steps": 0}, "epsilon_decay_steps is 0; it must be positive"),
+        ({"spaces": SPACES | {"action_type": "binary"}}, "PQN cannot act in .* MultiBinary: use modules.PPO"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(change: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(ConfigurationError, match=message):
         PQN(**{"spaces": SPACES, **change})

@@ -10,18 +10,18 @@ from modules.exploration.acquisitions import (
     Distillation,
     EmbeddingGain,
     Fisher,
+    ImaginedTrajectories,
     InformationGain,
-    Optimistic,
+    OptimisticGain,
     OutsideBox,
-    Paths,
 )
-from modules.exploration.policies import Belief, imagined
+from modules.exploration.policies import Belief, imagine
 from tests.support.dynamics_fixtures import knowledge
 
 INFORMATIVE = [
     InformationGain(),
     Disagreement(),
-    Optimistic(),
+    OptimisticGain(),
     Fisher("d"),
     Fisher("a"),
     EmbeddingGain("weight", 1.0),
@@ -29,10 +29,10 @@ INFORMATIVE = [
 ]
 
 
-def paths(candidates: int = 3, steps: int = 4) -> Paths:
+def paths(candidates: int = 3, steps: int = 4) -> ImaginedTrajectories:
     random = torch.Generator().manual_seed(0)
     actions = torch.rand(2, candidates, steps, 2, generator=random) * 2 - 1
-    return imagined(knowledge(), Belief(torch.zeros(2, 2), torch.full((2, 2), 0.01)), actions)
+    return imagine(knowledge(), Belief(torch.zeros(2, 2), torch.full((2, 2), 0.01)), actions)
 
 
 @pytest.mark.parametrize("acquisition", INFORMATIVE, ids=lambda each: type(each).__name__)
@@ -64,7 +64,7 @@ def test_an_ensemble_differs_where_its_members_do() -> None:
     expected = (0.1 * imagined_paths.latent[..., :-1, :]).square() / variance
 
     torch.testing.assert_close(Disagreement()(knowledge(), imagined_paths), expected.mean(-1))
-    torch.testing.assert_close(Optimistic()(knowledge(), imagined_paths), expected.log1p().sum(-1))
+    torch.testing.assert_close(OptimisticGain()(knowledge(), imagined_paths), expected.log1p().sum(-1))
 
 
 def test_distillation_falls_where_it_has_learned() -> None:
@@ -84,7 +84,9 @@ def test_distillation_falls_where_it_has_learned() -> None:
 
 def test_leaving_the_box_and_acting_cost() -> None:
     way = torch.tensor([[0.0, 0.0], [1.5, 0.0], [0.5, -3.0]]).view(1, 1, 3, 2)
-    seen = Paths(way, way, way[..., 1:, :], torch.tensor([[1.0, 0.5], [0.0, 0.0]]).view(1, 1, 2, 2), torch.zeros(1, 2))
+    seen = ImaginedTrajectories(
+        way, way, way[..., 1:, :], torch.tensor([[1.0, 0.5], [0.0, 0.0]]).view(1, 1, 2, 2), torch.zeros(1, 2)
+    )
 
     assert OutsideBox([-1.0, -4.0], [1.0, 4.0])(knowledge(), seen).tolist() == [[[-1.0, 0.0]]]
     assert ActionCost()(knowledge(), seen).tolist() == [[[-1.25, 0.0]]]

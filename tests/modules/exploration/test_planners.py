@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from modules.exploration.planners import CEM, ICEM, MPPI, Planner, RandomShooting, autoregressive, power_law, shifted
+from modules.exploration.planners import CEM, ICEM, MPPI, Planner, RandomShooting, autoregressive, power_law, shift_plan
 
 PLANNERS = [RandomShooting(horizon=4, candidates=256), CEM(horizon=4), ICEM(horizon=4), MPPI(horizon=4, iterations=3)]
 every_planner = pytest.mark.parametrize("planner", PLANNERS, ids=[type(planner).__name__ for planner in PLANNERS])
@@ -58,7 +58,7 @@ def test_a_score_that_is_no_number_never_wins(planner: Planner) -> None:
 def test_a_plan_is_shifted_and_its_last_action_held() -> None:
     plan = torch.arange(3.0).view(1, 3, 1)
 
-    assert shifted(plan)[0, :, 0].tolist() == [1, 2, 2]
+    assert shift_plan(plan)[0, :, 0].tolist() == [1, 2, 2]
 
 
 def test_the_warm_start_is_the_last_plan() -> None:

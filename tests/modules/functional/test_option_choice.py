@@ -16,7 +16,7 @@ def test_an_option_goes_on_until_it_ends_or_the_episode_does():
 
     assert choice.option.tolist() == [0, 1, 1]
     assert choice.age.tolist() == [4, 1, 1]
-    assert choice.begun.tolist() == [False, True, True]
+    assert choice.started.tolist() == [False, True, True]
 
 
 def test_durations_bind_the_option_that_runs():
@@ -26,7 +26,7 @@ def test_durations_bind_the_option_that_runs():
 
     choice = next_option(option, age, reset, logits, beta, noise([0.5] * 4), **bounds)
 
-    assert choice.begun.tolist() == [False, True, False, True]
+    assert choice.started.tolist() == [False, True, False, True]
 
 
 def test_greedy_takes_the_likeliest_and_ends_what_rather_ends_than_not():
@@ -45,8 +45,8 @@ def test_draws_follow_the_master_and_the_terminations():
 
     choice = next_option(option, age, reset.bool(), logits, beta, choice_noise((rows,), 3, generator))
 
-    shares = torch.bincount(choice.option[choice.begun], minlength=3) / choice.begun.sum()
-    assert abs(choice.begun.float().mean() - 0.3) < 0.015
+    shares = torch.bincount(choice.option[choice.started], minlength=3) / choice.started.sum()
+    assert abs(choice.started.float().mean() - 0.3) < 0.015
     assert torch.allclose(shares, torch.tensor([0.1, 0.2, 0.7]), atol=0.02)
 
 

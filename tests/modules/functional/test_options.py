@@ -10,16 +10,16 @@ from modules.functional.options import (
     bounded_termination,
     categorical_divergence,
     controller_value,
-    even_usage,
     gaussian_divergence,
     log_master,
     master_entropy,
     master_loss,
-    offered,
+    offered_options,
     option_advantage,
     option_target,
     option_value_upon_arrival,
     termination_loss,
+    uniform_usage,
     usage_divergence,
 )
 
@@ -83,9 +83,9 @@ def test_options_not_offered_are_never_chosen_and_a_state_without_any_offers_all
 
     assert master.exp().tolist()[0] == [0.5, 0.0, 0.5]
     assert torch.allclose(master.exp()[1], torch.full((3,), 1 / 3))
-    assert offered(mask).tolist() == [[True, False, True], [True, True, True]]
+    assert offered_options(mask).tolist() == [[True, False, True], [True, True, True]]
     assert torch.isfinite(controller_value(torch.ones(2, 3), master, 0.5)).all()
-    assert torch.allclose(even_usage(mask, master), torch.tensor([5 / 12, 1 / 6, 5 / 12]))
+    assert torch.allclose(uniform_usage(mask, master), torch.tensor([5 / 12, 1 / 6, 5 / 12]))
 
 
 def test_the_option_that_ran_cannot_end_too_young_and_must_end_too_old():
@@ -121,7 +121,7 @@ def test_usage_is_even_over_states_even_if_every_state_decides_sharply():
     sharp = log_master(torch.tensor([[1e4, 0.0], [0.0, 1e4]], dtype=double))
     usage = sharp.exp().mean(0)
 
-    assert usage_divergence(usage, even_usage(None, sharp)).item() == pytest.approx(0.0)
+    assert usage_divergence(usage, uniform_usage(None, sharp)).item() == pytest.approx(0.0)
     assert master_entropy(sharp).tolist() == [0.0, 0.0]
     assert usage_divergence(torch.tensor([1.0, 0.0]), torch.tensor([0.5, 0.5])).item() == pytest.approx(math.log(2))
 
@@ -172,5 +172,7 @@ def test_even_usage_is_one_number_an_option_also_where_nothing_is_masked(shape: 
     like = torch.randn(shape)
 
     assert (
-        even_usage(None, like).tolist() == even_usage(torch.ones(shape, dtype=torch.bool), like).tolist() == [0.25] * 4
+        uniform_usage(None, like).tolist()
+        == uniform_usage(torch.ones(shape, dtype=torch.bool), like).tolist()
+        == [0.25] * 4
     )

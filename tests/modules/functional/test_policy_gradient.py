@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from modules.functional.policy_gradient import Moments, masked_mean, moments, normalised, ppo_loss
+from modules.functional.policy_gradient import Moments, masked_mean, moments, normalize, ppo_loss
 
 
 def double(*entries: float) -> Tensor:
@@ -93,7 +93,7 @@ def test_masked_mean_counts_the_valid_entries_only() -> None:
 
 @pytest.mark.parametrize("advantage", [[3.7], [0.1] * 7, [1e6] * 5], ids=["one sample", "constant", "large constant"])
 def test_normalised_advantages_are_finite_for_one_sample_and_for_constants(advantage: list[float]) -> None:
-    result = normalised(torch.tensor(advantage))
+    result = normalize(torch.tensor(advantage))
 
     assert torch.equal(result, torch.zeros(len(advantage)))
 
@@ -105,7 +105,7 @@ def test_normalised_has_mean_0_and_deviation_1_over_the_valid_entries(seed: int,
     valid = torch.arange(40) % 3 > 0
     x = torch.randn(40, generator=random, dtype=torch.float64) * scale + shift
 
-    result = normalised(torch.where(valid, x, math.nan), valid)[valid]
+    result = normalize(torch.where(valid, x, math.nan), valid)[valid]
 
     assert result.mean().item() == pytest.approx(0.0, abs=1e-6)
     assert result.std(correction=0).item() == pytest.approx(1.0, abs=1e-5)
@@ -117,5 +117,5 @@ def test_normalised_over_the_sums_of_all_ranks_equals_normalising_everything() -
 
     together = Moments(*(sum(sums) for sums in zip(*map(moments, ranks), strict=True)))
 
-    parts = [normalised(rank, moments=together) for rank in ranks]
-    torch.testing.assert_close(torch.cat(parts), normalised(x), rtol=1e-12, atol=1e-13)
+    parts = [normalize(rank, moments=together) for rank in ranks]
+    torch.testing.assert_close(torch.cat(parts), normalize(x), rtol=1e-12, atol=1e-13)

@@ -21,24 +21,31 @@ def entries(shape: tuple[int, ...] = (64,)) -> dict[str, Tensor]:
     return {name: each.requires_grad_(name in names[:3]) for name, each in x.items()}
 
 
-def plain(x: dict[str, Tensor], valid: Tensor | None, value_clip: float | None, weight: float) -> tuple[Tensor, Tensor]:
+def plain(
+    x: dict[str, Tensor], valid: Tensor | None, value_clip_range: float | None, weight: float
+) -> tuple[Tensor, Tensor]:
     policy = ppo_loss(x["log_prob"], x["old_log_prob"], x["advantage"], clip=0.2, valid=valid)
-    value = clipped_value_loss(x["value"], x["old_value"], x["target"], clip=value_clip, valid=valid)
+    value = clipped_value_loss(x["value"], x["old_value"], x["target"], clip=value_clip_range, valid=valid)
     entropy = masked_mean(x["entropy"], valid)
     measures = torch.stack([policy.loss, value, entropy, policy.approx_kl, policy.clip_fraction])
     return policy.loss + 0.7 * value - weight * entropy, measures
 
 
-@pytest.mark.parametrize(("value_clip", "entropy_weight", "masked"), SETTINGS)
+@pytest.mark.parametrize(("value_clip_range", "entropy_coef", "masked"), SETTINGS)
 def test_loss_measures_and_gradients_are_those_of_the_plain_composition(
-    value_clip: float | None, entropy_weight: float, masked: bool
+    value_clip_range: float | None, entropy_coef: float, masked: bool
 ) -> None:
     x = entries((8, 8))
     valid = torch.rand(8, 8) > 0.3 if masked else None
 
-    expected, expected_measures = plain(x, valid, value_clip, entropy_weight)
+    expected, expected_measures = plain(x, valid, value_clip_range, entropy_coef)
     loss, measures = ppo_objective(
-        **x, clip=torch.tensor(0.2), value_clip=value_clip, value_weight=0.7, entropy_weight=entropy_weight, valid=valid
+        **x,
+        clip=torch.tensor(0.2),
+        value_clip_range=value_clip_range,
+        value_loss_coef=0.7,
+        entropy_coef=entropy_coef,
+        valid=valid,
     )
 
     learned = [x["log_prob"], x["entropy"], x["value"]]
@@ -65,10 +72,10 @@ def test_the_surrogate_is_pessimistic_about_the_ratio(ratio: float, advantage: f
 @pytest.mark.parametrize("wild", [torch.nan, torch.inf, 1e30])
 def test_what_stands_in_invalid_entries_has_no_effect(wild: float) -> None:
     x, valid = entries(), torch.arange(64) % 3 > 0
-    tame = ppo_objective(**x, clip=0.2, value_clip=0.1, entropy_weight=0.1, valid=valid)
+    tame = ppo_objective(**x, clip=0.2, value_clip_range=0.1, entropy_coef=0.1, valid=valid)
 
     leaves = {name: each.detach().masked_fill(~valid, wild).requires_grad_() for name, each in x.items()}
-    found = ppo_objective(**leaves, clip=0.2, value_clip=0.1, entropy_weight=0.1, valid=valid)
+    found = ppo_objective(**leaves, clip=0.2, value_clip_range=0.1, entropy_coef=0.1, valid=valid)
 
     gradients = torch.autograd.grad(found.loss, [leaves["log_prob"], leaves["entropy"], leaves["value"]])
     assert torch.equal(found.loss, tame.loss) and torch.equal(found.measures, tame.measures)
@@ -77,7 +84,7 @@ def test_what_stands_in_invalid_entries_has_no_effect(wild: float) -> None:
 
 def test_no_valid_entry_gives_zero_and_no_gradient() -> None:
     x = entries()
-    found = ppo_objective(**x, clip=0.2, entropy_weight=0.1, valid=torch.zeros(64, dtype=torch.bool))
+    found = ppo_objective(**x, clip=0.2, entropy_coef=0.1, valid=torch.zeros(64, dtype=torch.bool))
 
     assert float(found.loss) == 0 and not found.measures.any()
     assert not any(each.any() for each in torch.autograd.grad(found.loss, [x["log_prob"], x["entropy"], x["value"]]))
@@ -86,7 +93,7 @@ def test_no_valid_entry_gives_zero_and_no_gradient() -> None:
 @pytest.mark.parametrize("masked", [False, True])
 def test_it_is_one_graph_for_a_compiler_gradients_included(masked: bool) -> None:
     x, valid = entries(), torch.arange(64) % 3 > 0 if masked else None
-    settings = {"value_clip": 0.1, "entropy_weight": 0.1, "valid": valid}
+    settings = {"value_clip_range": 0.1, "entropy_coef": 0.1, "valid": valid}
 
     compiled = torch.compile(ppo_objective, fullgraph=True, backend="aot_eager")(
         **x, clip=torch.tensor(0.2), **settings

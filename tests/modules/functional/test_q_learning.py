@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from modules.functional.q_learning import huber, projected, quantile_huber
+from modules.functional.q_learning import huber, project_distribution, quantile_huber
 
 SUPPORT = torch.linspace(-2, 2, 5, dtype=torch.float64)
 
@@ -36,16 +36,18 @@ def test_projection_is_that_of_the_papers_algorithm() -> None:
     return_ = torch.randn(20, dtype=torch.float64, generator=generator)
     discount = torch.rand(20, dtype=torch.float64, generator=generator)
     expected = [slow_projection(p, float(r), float(d)) for p, r, d in zip(probability, return_, discount, strict=True)]
-    assert_close(projected(probability, return_, discount, SUPPORT), torch.stack(expected), rtol=1e-12, atol=1e-14)
+    assert_close(
+        project_distribution(probability, return_, discount, SUPPORT), torch.stack(expected), rtol=1e-12, atol=1e-14
+    )
 
 
 def test_nothing_follows_so_all_mass_lies_at_the_return() -> None:
-    found = projected(torch.full((1, 5), 0.2, dtype=torch.float64), numbers(0.25), numbers(0), SUPPORT)
+    found = project_distribution(torch.full((1, 5), 0.2, dtype=torch.float64), numbers(0.25), numbers(0), SUPPORT)
     assert_close(found, numbers(0, 0, 0.75, 0.25, 0).unsqueeze(0))
 
 
 def test_a_return_beyond_the_support_lies_at_its_end() -> None:
-    found = projected(torch.full((1, 5), 0.2, dtype=torch.float64), numbers(9), numbers(1), SUPPORT)
+    found = project_distribution(torch.full((1, 5), 0.2, dtype=torch.float64), numbers(9), numbers(1), SUPPORT)
     assert_close(found, numbers(0, 0, 0, 0, 1).unsqueeze(0))
 
 

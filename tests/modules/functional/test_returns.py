@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from modules.functional.returns import double_q_target, gae, n_step_return, td_target, vtrace, window_return
+from modules.functional.returns import double_q_target, gae, n_step_return, td_target, truncated_n_step_return, vtrace
 
 FACTORS = st.floats(0.0, 1.0)
 SEEDS = st.integers(0, 10_000)
@@ -267,6 +267,6 @@ def test_a_window_has_the_return_and_discount_that_its_start_has_in_the_whole(se
     steps = torch.arange(n)
     reward = data["reward"].unfold(0, n, 1) * (steps < length.unsqueeze(-1))
     terminated = data["terminated"].gather(0, whole.last)
-    return_, discount = window_return(reward, length, terminated, gamma=gamma)
+    return_, discount = truncated_n_step_return(reward, length, terminated, gamma=gamma)
     torch.testing.assert_close(return_, whole.return_, rtol=1e-12, atol=1e-14)
     torch.testing.assert_close(discount, whole.discount, rtol=1e-12, atol=1e-14)

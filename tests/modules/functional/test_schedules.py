@@ -2,7 +2,7 @@
 
 import pytest
 
-from modules.functional.schedules import Schedule, scheduled
+from modules.functional.schedules import Schedule, schedule_value
 
 
 @pytest.mark.parametrize(
@@ -10,21 +10,21 @@ from modules.functional.schedules import Schedule, scheduled
     [("constant", 2.0, 2.0, 2.0), ("linear", 2.0, 1.5, 1.0), ("cosine", 2.0, 1.5, 1.0)],
 )
 def test_schedule_passes_through_its_values(kind: Schedule, start: float, middle: float, end: float) -> None:
-    values = [scheduled(kind, 2.0, progress, end=1.0) for progress in (0.0, 0.5, 1.0)]
+    values = [schedule_value(kind, 2.0, progress, end=1.0) for progress in (0.0, 0.5, 1.0)]
 
     assert values == pytest.approx([start, middle, end], rel=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["linear", "cosine"])
 def test_progress_beyond_the_run_counts_as_its_end(kind: Schedule) -> None:
-    assert scheduled(kind, 1e-3, 1.01) == pytest.approx(0.0, abs=1e-18)
-    assert scheduled(kind, 1e-3, -0.01) == 1e-3
+    assert schedule_value(kind, 1e-3, 1.01) == pytest.approx(0.0, abs=1e-18)
+    assert schedule_value(kind, 1e-3, -0.01) == 1e-3
 
 
 def test_cosine_starts_flat_where_linear_does_not() -> None:
-    assert scheduled("cosine", 1.0, 0.1) > 0.97 > scheduled("linear", 1.0, 0.1)
+    assert schedule_value("cosine", 1.0, 0.1) > 0.97 > schedule_value("linear", 1.0, 0.1)
 
 
 def test_unknown_schedule_is_refused() -> None:
     with pytest.raises(ValueError, match="use constant, linear or cosine"):
-        scheduled("exponential", 1.0, 0.5)  # type: ignore[arg-type]
+        schedule_value("exponential", 1.0, 0.5)  # type: ignore[arg-type]

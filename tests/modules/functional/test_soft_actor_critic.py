@@ -12,8 +12,8 @@ from torch.distributions.transforms import AffineTransform, TanhTransform
 
 from modules.functional.soft_actor_critic import (
     expected_soft_value,
-    follow_,
     log_tanh_slope,
+    polyak_update_,
     reparametrised_log_prob,
     soft_q_target,
     soft_value,
@@ -136,7 +136,7 @@ def test_the_temperature_falls_where_the_policy_is_too_random() -> None:
 def test_targets_follow_by_the_share_tau() -> None:
     targets, sources = [torch.zeros(3), torch.ones(2)], [torch.ones(3), torch.zeros(2)]
 
-    follow_(targets, sources, 0.25)
-    follow_(targets, sources, 1.0)
+    polyak_update_(targets, sources, 0.25)
+    polyak_update_(targets, sources, 1.0)
 
     assert torch.equal(targets[0], torch.ones(3)) and torch.equal(targets[1], torch.zeros(2))

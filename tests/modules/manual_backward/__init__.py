@@ -1,1 +1,1 @@
-"""Tests of written-out updates, one file a module of `modules.manual_backward`: each is held to the readable one."""
+"""Tests of `modules.manual_backward`: its results are those of the algorithms, which it replaces only where it may."""

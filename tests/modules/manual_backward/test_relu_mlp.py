@@ -5,10 +5,10 @@ import torch
 from torch import nn
 from torch.optim import Adam
 
-from modules.manual_backward.relu_mlp import as_features, layers_of, plain
+from modules.manual_backward.relu_mlp import as_features, is_relu_mlp, layers_of
 from modules.networks.heads.q_value import QHead, QNetwork
 from modules.networks.mlp import MLP
-from modules.optim.flat_parameters import flattened
+from modules.optim.flat_parameters import flatten_optimizer
 
 
 def network(**settings: object) -> QNetwork:
@@ -18,22 +18,22 @@ def network(**settings: object) -> QNetwork:
 
 def test_values_and_gradients_are_those_of_autograd_to_the_last_bit() -> None:
     graph, optimizer = network(), Adam(network().parameters())
-    flat = flattened(optimizer)
+    flat = flatten_optimizer(optimizer)
     assert flat is not None
-    obs, by_output = torch.randint(5, (9, 2, 3)), torch.randn(9, 4)
+    obs, grad_output = torch.randint(5, (9, 2, 3)), torch.randn(9, 4)
 
     layers = layers_of(flat)
     values, seen = layers(as_features(obs))
-    layers.learn_(seen, by_output)
+    layers.backward_(seen, grad_output)
 
     expected = graph(obs).squeeze(-1)
     assert torch.equal(values, expected)
-    assert all(map(torch.equal, flat.views, torch.autograd.grad(expected, [*graph.parameters()], by_output)))
+    assert all(map(torch.equal, flat.grad_views, torch.autograd.grad(expected, [*graph.parameters()], grad_output)))
 
 
 def test_layers_read_the_weights_as_they_are_then() -> None:
     net = network()
-    flat = flattened(Adam(net.parameters()))
+    flat = flatten_optimizer(Adam(net.parameters()))
     assert flat is not None
     layers = layers_of(flat)
 
@@ -45,8 +45,8 @@ def test_layers_read_the_weights_as_they_are_then() -> None:
 
 @pytest.mark.parametrize("settings", [{"layer_norm": True}, {"activation": "tanh"}], ids=str)
 def test_other_layers_are_not_plain(settings: dict[str, object]) -> None:
-    assert plain(network())
-    assert not plain(MLP((3,), (4,), **{"activation": "relu", **settings}))  # type: ignore[arg-type]
+    assert is_relu_mlp(network())
+    assert not is_relu_mlp(MLP((3,), (4,), **{"activation": "relu", **settings}))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("part", ["", "torso", "torso.body.1", "head"])
@@ -55,4 +55,4 @@ def test_a_network_that_somebody_listens_to_is_not_plain(part: str, listen: obje
     net = network()
     listen(net.get_submodule(part), lambda *_: None)  # type: ignore[operator]
 
-    assert not plain(net)
+    assert not is_relu_mlp(net)

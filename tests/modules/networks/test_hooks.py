@@ -13,10 +13,10 @@ from torch import nn
 from torch.nn.modules import module as torch_module
 from torch.nn.utils import parametrizations
 
-from modules.networks.base import has_hooks, through
+from modules.networks.base import has_hooks, run_layers
 from modules.networks.heads.twin_critic import TwinMLP
 from modules.networks.mlp import MLP
-from modules.optim.optimizer_group import Optimizers
+from modules.optim.optimizer_group import OptimizerGroup
 from modules.ppo.ppo import PPO
 from modules.sac.sac import SAC
 from tests.oracles.sac import box_data
@@ -46,12 +46,12 @@ def test_torch_has_the_kinds_of_hooks_that_are_known_here() -> None:
 )
 def test_a_hook_on_any_layer_is_heard_in_updates(tmp_path: Path, kind: str, part: str) -> None:
     told, data, heard = Told(), cartpole_data(total_env_steps=64), list[str]()
-    model = PPO(data.spaces, network=lambda shape: MLP(shape, (8,)), minibatches=2, passes=1)
+    model = PPO(data.spaces, network=lambda shape: MLP(shape, (8,)), num_minibatches=2, update_epochs=1)
     getattr(model.get_submodule(part), kind)(lambda *_: heard.append(part))
 
     trainer(tmp_path, told).fit(model, datamodule=data)
 
-    assert heard and not told.written_out
+    assert heard and not told.manual_backward
 
 
 INNER = {"ppo": "network.body", "dqn": "online.torso.body", "sac": "critic.layers"}
@@ -63,7 +63,7 @@ def fitted_with_hook(root: Path, algorithm: str, kind: str, number: int) -> tupl
     relu, heard = partial(MLP, hidden=(8, 8), activation="relu"), list[Any]()
     data: Any = {"ppo": cartpole_data, "dqn": replay_data, "sac": box_data}[algorithm](total_env_steps=128)
     models: dict[str, Callable[[], Any]] = {
-        "ppo": lambda: PPO(data.spaces, network=relu, minibatches=2, passes=1),
+        "ppo": lambda: PPO(data.spaces, network=relu, num_minibatches=2, update_epochs=1),
         "dqn": lambda: small_dqn(data, network=relu),
         "sac": lambda: SAC(data.spaces, network=relu, critic=partial(TwinMLP, hidden=(8, 8))),
     }
@@ -100,7 +100,7 @@ def test_what_a_forward_hook_keeps_before_a_relu_is_not_overwritten() -> None:
 def test_a_relu_without_hooks_overwrites_the_output_of_an_affine_layer_only() -> None:
     affine, other = nn.Sequential(nn.Linear(3, 4), nn.ReLU()), nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.ReLU())
 
-    changes = [through(layers, torch.randn(2, 3))._version for layers in (affine, other)]
+    changes = [run_layers(layers, torch.randn(2, 3))._version for layers in (affine, other)]
 
     assert changes == [1, 0]
 
@@ -161,14 +161,14 @@ def test_a_changed_layer_goes_the_long_way(tmp_path: Path, algorithm: str, part:
 
     trainer(tmp_path, told).fit(model, datamodule=data)
 
-    assert not told.written_out and all(bool(each.isfinite().all()) for each in model.parameters())
+    assert not told.manual_backward and all(bool(each.isfinite().all()) for each in model.parameters())
 
 
 @pytest.mark.parametrize("groups", [1, 2])
 def test_hooks_on_a_parameter_see_its_gradient_and_may_change_it(groups: int) -> None:
     layer, seen = nn.Linear(2, 1), list[torch.Tensor]()
     parts: Any = layer.parameters() if groups == 1 else [{"params": [each]} for each in layer.parameters()]
-    optimizers = Optimizers([torch.optim.SGD(parts, lr=1.0)])
+    optimizers = OptimizerGroup([torch.optim.SGD(parts, lr=1.0)])
     layer.weight.register_hook(lambda gradient: 2 * gradient)
     layer.weight.register_post_accumulate_grad_hook(lambda each: seen.append(each.grad.clone()))  # type: ignore[union-attr]
     layer.weight.register_post_accumulate_grad_hook(lambda each: each.grad.zero_())  # type: ignore[union-attr]

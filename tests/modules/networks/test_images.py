@@ -9,21 +9,22 @@ import lightning
 import pytest
 import torch
 
-from callbacks.run_control.checkpoint import Checkpoint
-from datamodules.base import EnvironmentData
-from datamodules.core.errors import UsageError
-from datamodules.replay import ReplayData
-from datamodules.rollout import RolloutData
+from callbacks.run_control.checkpoint import RunCheckpoint
+from datamodules.base import EnvDataModule
+from datamodules.core.errors import ConfigurationError
+from datamodules.core.types import PolicyInput
+from datamodules.replay import ReplayDataModule
+from datamodules.rollout import RolloutDataModule
 from modules.base.algorithm import Algorithm
 from modules.dqn.dqn import DQN
 from modules.dqn.pqn import PQN
 from modules.networks import CNN, GRU, MLP, NatureCNN
-from modules.networks.heads.twin_critic import TwinMLP, TwinNetworks
+from modules.networks.heads.twin_critic import TwinMLP, TwinTorsoCritic
 from modules.networks.preprocessing import Preprocessing
 from modules.ppo.ppo import PPO
 from modules.sac.curiosity import Curiosity
 from modules.sac.sac import SAC
-from modules.sac_options.controller import Controller
+from modules.sac_options.controller import OptionController
 from modules.sac_options.sac_options import SACOptions
 from tests.support.dynamics_fixtures import explorer, spring_data
 from tests.support.small_runs import Told, trainer, weights_hash
@@ -36,32 +37,32 @@ NATURE = partial(NatureCNN, features=16)
 
 
 def critic(network: Any) -> Any:
-    return partial(TwinMLP, hidden=(16,)) if network is SMALL else partial(TwinNetworks, network=network, hidden=16)
+    return partial(TwinMLP, hidden=(16,)) if network is SMALL else partial(TwinTorsoCritic, network=network, hidden=16)
 
 
 ALGORITHMS: dict[str, Callable[[Any, Any], Algorithm]] = {
-    "ppo": lambda spaces, network: PPO(spaces, network=network, minibatches=2, passes=2),
-    "ppo_shared": lambda spaces, network: PPO(spaces, network=network, minibatches=2, shared=True),
-    "ppo_normalized": lambda spaces, network: PPO(spaces, network=network, minibatches=2, normalize_obs=True),
-    "pqn": lambda spaces, network: PQN(spaces, network=network, minibatches=2),
+    "ppo": lambda spaces, network: PPO(spaces, network=network, num_minibatches=2, update_epochs=2),
+    "ppo_shared": lambda spaces, network: PPO(spaces, network=network, num_minibatches=2, share_torso=True),
+    "ppo_normalized": lambda spaces, network: PPO(spaces, network=network, num_minibatches=2, normalize_obs=True),
+    "pqn": lambda spaces, network: PQN(spaces, network=network, num_minibatches=2),
     "dqn": lambda spaces, network: DQN(spaces, network=network, target_interval=4),
     "sac": lambda spaces, network: SAC(spaces, network=network, critic=critic(network)),
     "sac_curious": lambda spaces, network: SAC(
         spaces, network=network, critic=critic(network), curiosity=partial(Curiosity, network=network)
     ),
     "options": lambda spaces, network: SACOptions(
-        spaces, 2, network=network, critic=critic(network), controller=partial(Controller, network=network)
+        spaces, 2, network=network, critic=critic(network), controller=partial(OptionController, network=network)
     ),
 }
 
 
-def grid_data(name: str, **changes: Any) -> EnvironmentData:
+def grid_data(name: str, **changes: Any) -> EnvDataModule:
     """Four views; four iterations that learn."""
     common = {"env": GRID, "backend": "sync", "num_envs": 4, "eval_episodes": 2, **changes}
     if name[:2] in ("pp", "pq"):
-        return RolloutData(**{"horizon": 8, "total_env_steps": 128, **common})
-    replay = {"horizon": 4, "batch_size": 16, "replay_ratio": 1, "capacity": 200, "learning_starts": 16}
-    return ReplayData(**{**replay, "total_env_steps": 96, **common})
+        return RolloutDataModule(**{"rollout_length": 8, "total_env_steps": 128, **common})
+    replay = {"train_freq": 4, "batch_size": 16, "replay_ratio": 1, "capacity": 200, "learning_starts": 16}
+    return ReplayDataModule(**{**replay, "total_env_steps": 96, **common})
 
 
 def learned(
@@ -132,20 +133,22 @@ def test_a_recurrent_network_learns_the_same_from_codes_and_from_their_shares(tm
 def test_bytes_do_not_go_the_short_way_past_their_scale(name: str, tmp_path: Path) -> None:
     told = Told()
     learned(tmp_path, name, SMALL, told, env_kwargs={"continuous": name == "sac"})
-    assert told.written_out is (name == "ppo")  # the short form of PPO scales
+    assert told.manual_backward is (name == "ppo")  # the short form of PPO scales
 
 
 @pytest.mark.parametrize("name", ["ppo", "dqn", "sac", "options"])
 def test_a_loaded_model_and_a_resumed_run_see_images_as_before(name: str, tmp_path: Path) -> None:
     half = {"total_env_steps": 64 if name == "ppo" else 48}
-    model = learned(tmp_path / "half", name, CONV, Checkpoint(), **half)
+    model = learned(tmp_path / "half", name, CONV, RunCheckpoint(), **half)
     last = next(tmp_path.rglob("last.ckpt"))
     obs, reset = torch.randint(0, 16, (64, 7, 7, 3), dtype=torch.uint8), torch.ones(64, dtype=torch.bool)
 
     loaded = type(model).load_from_checkpoint(last)
     resumed = learned(tmp_path / "rest", name, CONV, ckpt_path=last)
 
-    actions = [each.act(obs, each.initial_state(64), reset, greedy=True)[0].action for each in (model, loaded)]
+    actions = [
+        each.act(PolicyInput(obs, each.initial_state(64), reset), greedy=True)[0].action for each in (model, loaded)
+    ]
     assert weights_hash(loaded) == weights_hash(model) and torch.equal(*actions)
     assert resumed.updates > model.updates and resumed.env_steps == grid_data(name).total_env_steps
 
@@ -186,7 +189,9 @@ def test_stacks_in_the_last_dimension_and_floats_are_learned_from(kwargs: dict[s
 
 def test_stacks_in_the_last_dimension_are_stored_whole() -> None:
     camera = {"env": "tests.support.image_envs.Camera", "env_kwargs": {"frames": 4}}
-    with pytest.raises(UsageError, match=r"frame_stack is 4, but .*\(40, 48, 4\): .* else 1, which stores .* whole"):
+    with pytest.raises(
+        ConfigurationError, match=r"frame_stack is 4, but .*\(40, 48, 4\): .* else 1, which stores .* unchanged"
+    ):
         grid_data("dqn", **camera, frame_stack=4)
 
 
@@ -202,5 +207,5 @@ def test_dynamics_are_not_learned_from_images() -> None:
     data = spring_data()
     for shown in ({"obs_shape": (7, 7, 3), "obs_dtype": "uint8"}, {"obs_shape": (3, 8, 8)}):
         data.spaces = {**data.spaces, **shown}
-        with pytest.raises(UsageError, match=r"ActiveDynamics learns the dynamics of vectors .* shows images"):
+        with pytest.raises(ConfigurationError, match=r"learns the dynamics of state vectors.* are images"):
             explorer(data)

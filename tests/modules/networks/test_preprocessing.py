@@ -75,7 +75,7 @@ def test_the_setting_decides_where_the_shape_does_not(last: bool) -> None:
 
 @pytest.mark.parametrize("shape", [(19,), (2, 2, 3, 4, 5), ()])
 def test_what_is_no_image_is_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"CNN: the observation's shape is .* use MLP, or show images"):
+    with pytest.raises(ValueError, match=r"CNN: the observation's shape is .* use MLP, or an environment"):
         CNN(shape)
 
 

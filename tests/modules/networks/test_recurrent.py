@@ -7,14 +7,16 @@ import torch
 from torch import Tensor, nn
 
 from modules.networks import GRU, LSTM
-from modules.networks.recurrent import Cells
+from modules.networks.recurrent import RecurrentTorso
 
 BOTH = pytest.mark.parametrize("network", [LSTM, GRU])
 DEPTHS = pytest.mark.parametrize("layers", [1, 2])
 T, ROWS = 6, 8  # a matrix product rounds a row the same way in any batch from about eight rows on
 
 
-def network_and_sequence(network: type[Cells], layers: int = 1, **settings: Any) -> tuple[Cells, Tensor, Any, Tensor]:
+def network_and_sequence(
+    network: type[RecurrentTorso], layers: int = 1, **settings: Any
+) -> tuple[RecurrentTorso, Tensor, Any, Tensor]:
     """A network in float64, observations, a state that is not zero, and resets in the middle."""
     net = network((3, 2), hidden=16, encoder=(12,), layers=layers, **settings).double()
     state = {name: torch.randn_like(leaf) for name, leaf in net.initial_state(ROWS).items()}
@@ -22,7 +24,7 @@ def network_and_sequence(network: type[Cells], layers: int = 1, **settings: Any)
     return net, torch.randn(T, ROWS, 3, 2, dtype=torch.float64), state, reset
 
 
-def stepped(net: Cells, obs: Tensor, state: Any, reset: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+def stepped(net: RecurrentTorso, obs: Tensor, state: Any, reset: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     features, states = [], []
     for observation, fresh in zip(obs, reset, strict=True):
         output, state = net(observation, state, fresh)
@@ -33,17 +35,17 @@ def stepped(net: Cells, obs: Tensor, state: Any, reset: Tensor) -> tuple[Tensor,
 
 @BOTH
 @DEPTHS
-def test_collecting_step_by_step_equals_unrolling_bit_for_bit(network: type[Cells], layers: int) -> None:
+def test_collecting_step_by_step_equals_unrolling_bit_for_bit(network: type[RecurrentTorso], layers: int) -> None:
     net, obs, state, reset = network_and_sequence(network, layers)
     features, states = stepped(net, obs, state, reset)
-    traced, trace = net.trace(obs, state, reset)
+    traced, trace = net.unroll_with_states(obs, state, reset)
     assert torch.equal(net.unroll(obs, state, reset), features) and torch.equal(traced, features)
     assert all(torch.equal(trace[name], leaf) for name, leaf in states.items())
 
 
 @BOTH
 @DEPTHS
-def test_environments_do_not_leak_into_each_other(network: type[Cells], layers: int) -> None:
+def test_environments_do_not_leak_into_each_other(network: type[RecurrentTorso], layers: int) -> None:
     net, obs, state, reset = network_and_sequence(network, layers)
     before = net.unroll(obs, state, reset)
     obs[:, 1], reset[:, 1] = torch.randn_like(obs[:, 1]), ~reset[:, 1]
@@ -55,7 +57,9 @@ def test_environments_do_not_leak_into_each_other(network: type[Cells], layers: 
 
 @BOTH
 @DEPTHS
-def test_a_row_with_a_reset_starts_from_the_initial_state_whatever_it_held(network: type[Cells], layers: int) -> None:
+def test_a_row_with_a_reset_starts_from_the_initial_state_whatever_it_held(
+    network: type[RecurrentTorso], layers: int
+) -> None:
     net, obs, state, _ = network_and_sequence(network, layers)
     everywhere = torch.ones(ROWS, dtype=torch.bool)
     broken = {name: torch.full_like(leaf, torch.nan) for name, leaf in state.items()}
@@ -66,7 +70,7 @@ def test_a_row_with_a_reset_starts_from_the_initial_state_whatever_it_held(netwo
 
 
 @BOTH
-def test_no_gradient_flows_back_through_a_reset(network: type[Cells]) -> None:
+def test_no_gradient_flows_back_through_a_reset(network: type[RecurrentTorso]) -> None:
     net, obs, state, reset = network_and_sequence(network)
     reset[:] = False
     reset[3, 0] = True
@@ -77,7 +81,7 @@ def test_no_gradient_flows_back_through_a_reset(network: type[Cells]) -> None:
 
 @DEPTHS
 @pytest.mark.parametrize(("network", "known"), [(LSTM, nn.LSTM), (GRU, nn.GRU)])
-def test_without_resets_the_cells_are_those_of_torch(network: type[Cells], known: Any, layers: int) -> None:
+def test_without_resets_the_cells_are_those_of_torch(network: type[RecurrentTorso], known: Any, layers: int) -> None:
     net, obs, state, reset = network_and_sequence(network, layers)
     for parameter in net.parameters():
         nn.init.normal_(parameter, std=0.5)
@@ -87,14 +91,14 @@ def test_without_resets_the_cells_are_those_of_torch(network: type[Cells], known
         ours["bias_hh"] = torch.zeros_like(inputs.bias) if recurrent.bias is None else recurrent.bias
         for name, value in ours.items():
             getattr(reference, f"{name}_l{i}").data.copy_(value)
-    leaves = tuple(torch.stack(state[name].chunk(layers, -1)) for name in net.leaves)
+    leaves = tuple(torch.stack(state[name].chunk(layers, -1)) for name in net.state_names)
     encoded = net.encoder(obs.flatten(0, 1)).unflatten(0, (T, ROWS))
     expected, _ = reference(encoded, leaves if len(leaves) > 1 else leaves[0])
     torch.testing.assert_close(net.unroll(obs, state, torch.zeros_like(reset)), expected, rtol=1e-12, atol=1e-12)
 
 
 @BOTH
-def test_a_compiled_sequence_is_one_graph_and_equals_the_eager_one(network: type[Cells]) -> None:
+def test_a_compiled_sequence_is_one_graph_and_equals_the_eager_one(network: type[RecurrentTorso]) -> None:
     net, obs, state, reset = network_and_sequence(network, layers=2)
     compiled = torch.compile(net.unroll, backend="aot_eager", fullgraph=True, dynamic=False)
     expected, features = net.unroll(obs, state, reset), compiled(obs, state, reset)
@@ -105,16 +109,16 @@ def test_a_compiled_sequence_is_one_graph_and_equals_the_eager_one(network: type
 
 
 @BOTH
-def test_arguments_stay_as_they_are(network: type[Cells]) -> None:
+def test_arguments_stay_as_they_are(network: type[RecurrentTorso]) -> None:
     net, obs, state, reset = network_and_sequence(network)
     copies = obs.clone(), {name: leaf.clone() for name, leaf in state.items()}, reset.clone()
-    net.trace(obs, state, reset)
+    net.unroll_with_states(obs, state, reset)
     assert torch.equal(obs, copies[0]) and torch.equal(reset, copies[2])
     assert all(torch.equal(state[name], leaf) for name, leaf in copies[1].items())
 
 
 @BOTH
-def test_weights_are_orthogonal_and_biases_zero(network: type[Cells]) -> None:
+def test_weights_are_orthogonal_and_biases_zero(network: type[RecurrentTorso]) -> None:
     net = network((4,), hidden=16, encoder=(16,), layers=2)
     for layer in (*net.inputs, *net.recurrent):
         assert isinstance(layer.weight, Tensor)
@@ -123,7 +127,7 @@ def test_weights_are_orthogonal_and_biases_zero(network: type[Cells]) -> None:
 
 
 @BOTH
-def test_the_state_keeps_float32_under_autocast_and_bytes_are_taken(network: type[Cells]) -> None:
+def test_the_state_keeps_float32_under_autocast_and_bytes_are_taken(network: type[RecurrentTorso]) -> None:
     net = network((4,), hidden=16, encoder=())
     obs, reset = torch.randint(0, 2, (ROWS, 4), dtype=torch.uint8), torch.zeros(ROWS, dtype=torch.bool)
     state = net.initial_state(ROWS)
@@ -137,6 +141,6 @@ def test_the_state_keeps_float32_under_autocast_and_bytes_are_taken(network: typ
 
 @BOTH
 @pytest.mark.parametrize("name", ["hidden", "layers"])
-def test_a_size_of_zero_is_refused(network: type[Cells], name: str) -> None:
+def test_a_size_of_zero_is_refused(network: type[RecurrentTorso], name: str) -> None:
     with pytest.raises(ValueError, match=rf"{network.__name__}: {name} is 0; it must be at least 1"):
         network((4,), **{name: 0})

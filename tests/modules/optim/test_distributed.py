@@ -49,7 +49,7 @@ def test_env_steps_are_counted_over_all_ranks_and_the_curves_agree(two_ranks: tu
 
 def test_the_checkpoint_holds_the_state_of_every_rank(two_ranks: tuple[Path, Lines, Lines]) -> None:
     checkpoint = torch.load(two_ranks[0] / "end.ckpt", weights_only=True)
-    ranks = checkpoint["RolloutData"]["ranks"]
+    ranks = checkpoint["RolloutDataModule"]["ranks"]
     assert len(ranks) == len(checkpoint["ranks"]) == 2
     assert not torch.equal(ranks[0]["generator"], ranks[1]["generator"])
 

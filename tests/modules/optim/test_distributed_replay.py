@@ -51,10 +51,10 @@ def test_steps_are_counted_over_all_ranks_and_the_replay_ratio_is_kept(root: Pat
     for seen in lines(root, kind, "whole"):
         steps, updates = of("env_steps", seen), of("updates", seen)
 
-        assert steps == [2 * data.num_envs * data.horizon * (n + 1) for n in range(20)]
+        assert steps == [2 * data.num_envs * data.train_freq * (n + 1) for n in range(20)]
         learning = steps[-1] - steps[0]  # the first iteration waits for `learning_starts`
         assert 2 * data.batch_size * updates[-1] == data.replay_ratio * learning and updates[0] == 0
-        assert seen[-1]["latest"]["replay/size"] == min(data.rows - 1, 20 * data.horizon) * data.num_envs
+        assert seen[-1]["latest"]["replay/size"] == min(data.rows - 1, 20 * data.train_freq) * data.num_envs
 
 
 @KIND
@@ -86,4 +86,4 @@ def test_all_ranks_start_to_learn_after_the_env_steps_that_count_on_all_of_them(
 
 def saved(root: Path, kind: str) -> list[dict[str, Any]]:
     """What the checkpoint holds of each rank's data."""
-    return torch.load(root / kind / "checkpoints" / "last.ckpt", weights_only=True)["ReplayData"]["ranks"]
+    return torch.load(root / kind / "checkpoints" / "last.ckpt", weights_only=True)["ReplayDataModule"]["ranks"]

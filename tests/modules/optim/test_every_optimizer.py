@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import nn, optim
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from modules.dqn.dqn import DQN
 from modules.dqn.pqn import PQN
 from modules.networks.heads.twin_critic import TwinMLP
 from modules.networks.mlp import MLP
-from modules.optim.optimizer_group import Optimizers, make_state_of_
+from modules.optim.optimizer_group import OptimizerGroup, make_state_of_
 from modules.ppo.ppo import PPO
 from modules.sac.sac import SAC
 from modules.sac_options.sac_options import SACOptions
@@ -35,7 +35,7 @@ SOFT["critic"] = partial(TwinMLP, hidden=(8,))
 MAKE: dict[str, Callable[[Any], tuple[Any, Any]]] = {
     "ppo": lambda kind: (PPO((data := cartpole_data(total_env_steps=64)).spaces, optimizer=kind, **SMALL), data),
     "pqn": lambda kind: (
-        PQN((data := cartpole_data(total_env_steps=64)).spaces, optimizer=kind, minibatches=2, **SMALL),
+        PQN((data := cartpole_data(total_env_steps=64)).spaces, optimizer=kind, num_minibatches=2, **SMALL),
         data,
     ),
     "dqn": lambda kind: (DQN((data := replay_data(total_env_steps=128)).spaces, optimizer=kind, **SMALL), data),
@@ -55,7 +55,7 @@ def test_it_learns_or_is_refused_in_a_sentence_that_names_alternatives(
     model, data = MAKE[algorithm](kind)
     before = [parameter.detach().clone() for parameter in model.parameters()]
     if kind in REFUSED:
-        with pytest.raises(UsageError, match=rf"{kind.__name__} .*{REFUSED[kind]}.*choose another, .*AdamW"):
+        with pytest.raises(ConfigurationError, match=rf"{kind.__name__} .*{REFUSED[kind]}.*choose another, .*AdamW"):
             trainer(tmp_path).fit(model, datamodule=data)
         return
 
@@ -82,7 +82,7 @@ def test_a_state_made_beforehand_is_that_of_the_first_step(kind: Any, groups: in
     for made in (False, True):
         module = copy.deepcopy(layer)
         parts = module.parameters() if groups == 1 else [{"params": [each]} for each in module.parameters()]
-        optimizers = Optimizers([kind(parts, lr=0.01)])
+        optimizers = OptimizerGroup([kind(parts, lr=0.01)])
         if made:
             optimizers.make_state_()
             assert optimizers.tensors and all(map(torch.equal, module.parameters(), layer.parameters()))
@@ -94,7 +94,7 @@ def test_a_state_made_beforehand_is_that_of_the_first_step(kind: Any, groups: in
 
 def test_what_warming_up_changed_is_put_back_to_the_first_state() -> None:
     layer = nn.Linear(3, 2)
-    optimizers = Optimizers([optim.NAdam(layer.parameters(), lr=0.01)])
+    optimizers = OptimizerGroup([optim.NAdam(layer.parameters(), lr=0.01)])
     optimizers.make_state_()
     first = [tensor.clone() for tensor in optimizers.tensors]
 
@@ -107,8 +107,8 @@ def test_what_warming_up_changed_is_put_back_to_the_first_state() -> None:
 
 def test_optimizers_whose_first_state_is_known_are_captured_and_dampened_momentum_is_not() -> None:
     for kind, expected in ((optim.NAdam, True), (optim.ASGD, True), (optim.Rprop, True)):
-        assert Optimizers([kind(nn.Linear(1, 1).parameters())]).make_capturable_(torch.device("cpu")) == expected
-    dampened = Optimizers([optim.SGD(nn.Linear(1, 1).parameters(), momentum=0.9, dampening=0.5)])
+        assert OptimizerGroup([kind(nn.Linear(1, 1).parameters())]).make_capturable_(torch.device("cpu")) == expected
+    dampened = OptimizerGroup([optim.SGD(nn.Linear(1, 1).parameters(), momentum=0.9, dampening=0.5)])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert not dampened.make_capturable_(torch.device("cpu"))
@@ -123,7 +123,7 @@ def test_a_run_is_not_resumed_with_another_optimizer(tmp_path: Path) -> None:
     for kind, match in ((optim.SGD, "with the optimizer Adam, and this run has SGD"), (in_groups, "parameter groups")):
         other, _ = MAKE["ppo"](kind)
         more = cartpole_data(total_env_steps=128)
-        with pytest.raises(UsageError, match=match):
+        with pytest.raises(ConfigurationError, match=match):
             trainer(tmp_path).fit(other, datamodule=more, ckpt_path=path, weights_only=True)
 
 
@@ -141,12 +141,12 @@ class Own(PPO):
 
 def test_configure_optimizers_of_ones_own_is_refused_in_a_sentence(tmp_path: Path) -> None:
     data = cartpole_data()
-    with pytest.raises(UsageError, match=r"Own overrides configure_optimizers.*override make_optimizers"):
+    with pytest.raises(ConfigurationError, match=r"Own overrides configure_optimizers.*override build_optimizers"):
         trainer(tmp_path).fit(Own(data.spaces), datamodule=data)
 
 
 def test_groups_keep_the_rates_they_were_given_and_schedules_scale_them() -> None:
-    optimizers = Optimizers([in_groups([nn.Parameter(torch.ones(1)) for _ in range(2)])])
+    optimizers = OptimizerGroup([in_groups([nn.Parameter(torch.ones(1)) for _ in range(2)])])
 
     optimizers.set_learning_rates_([0.3], 1.0)
     assert [group["lr"] for group in optimizers.groups] == [1e-3, 0.3]
@@ -162,7 +162,7 @@ def test_a_schedule_reaches_the_groups_of_every_algorithm(tmp_path: Path, algori
     model.learning_rate_schedule = "linear"
     trainer(tmp_path).fit(model, datamodule=data)
 
-    group = model.optimization.groups[0]
+    group = model.optim.groups[0]
     share = 1 - (model.global_step - 1) / data.iterations
     assert group["lr"] == pytest.approx(share * (1e-2 if algorithm == "sac" else 1e-3))
 
@@ -172,7 +172,7 @@ def test_weight_decay_leaves_temperatures_alone_and_nothing_else(algorithm: str)
     model, _ = MAKE[algorithm](partial(optim.AdamW, weight_decay=0.5))
     decay = {
         id(parameter): group["weight_decay"]
-        for optimizer in model.make_optimizers()
+        for optimizer in model.build_optimizers()
         for group in optimizer.param_groups
         for parameter in group["params"]
     }

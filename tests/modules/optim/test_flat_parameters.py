@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn, optim
 from torch.testing import assert_close
 
-from modules.optim.flat_parameters import ALIGNED, FlatParameters, flattened
+from modules.optim.flat_parameters import ALIGNMENT, FlatParameters, flatten_optimizer
 
 Make = Callable[[Iterable[nn.Parameter]], optim.Optimizer]
 
@@ -33,7 +33,7 @@ def loss_of(module: nn.Module, step: int) -> Tensor:
 
 
 def differentiate_(flat: FlatParameters, loss: Tensor) -> None:
-    flat.receive_(torch.autograd.grad(loss, flat.parameters, allow_unused=True))
+    flat.copy_grads_(torch.autograd.grad(loss, flat.parameters, allow_unused=True))
 
 
 def plain_step(loss: Tensor, optimizer: optim.Optimizer, parameters: list[nn.Parameter]) -> Tensor:
@@ -49,7 +49,7 @@ def test_steps_equal_those_of_the_optimizer_on_separate_parameters(make: Make) -
     module = network()
     reference = copy.deepcopy(module)
     plain, optimizer = make(reference.parameters()), make(module.parameters())
-    flat = flattened(optimizer)
+    flat = flatten_optimizer(optimizer)
     assert flat is not None
 
     for step in range(5):
@@ -66,7 +66,7 @@ def test_the_kernel_alone_gives_what_the_optimizer_gives_bit_for_bit() -> None:
     for around in (False, True):
         module = network()
         optimizer = optim.AdamW(module.parameters(), lr=1e-2, fused=True)
-        flat = flattened(optimizer)
+        flat = flatten_optimizer(optimizer)
         assert flat is not None
         for step in range(5):
             differentiate_(flat, loss_of(module, step))
@@ -74,7 +74,7 @@ def test_the_kernel_alone_gives_what_the_optimizer_gives_bit_for_bit() -> None:
                 optimizer.step()
             else:
                 flat.step_(optimizer)
-        results.append([flat.whole.detach(), *optimizer.state[flat.whole].values()])
+        results.append([flat.flat.detach(), *optimizer.state[flat.flat].values()])
     assert all(map(torch.equal, *results))
 
 
@@ -87,7 +87,9 @@ def test_modules_keep_parameters_names_and_values() -> None:
     assert list(module.state_dict()) == list(before)
     assert all(torch.equal(before[name], value) for name, value in module.state_dict().items())
     assert all(map(torch.is_same_size, objects, module.parameters())) and objects == list(module.parameters())
-    assert all(parameter.data_ptr() % (4 * ALIGNED) == objects[0].data_ptr() % (4 * ALIGNED) for parameter in objects)
+    assert all(
+        parameter.data_ptr() % (4 * ALIGNMENT) == objects[0].data_ptr() % (4 * ALIGNMENT) for parameter in objects
+    )
 
 
 def test_a_parameter_that_the_loss_does_not_depend_on_has_a_zero_gradient_also_after_one_that_did() -> None:
@@ -103,7 +105,7 @@ def test_a_parameter_that_the_loss_does_not_depend_on_has_a_zero_gradient_also_a
 def test_weights_loaded_later_are_those_that_the_optimizer_steps() -> None:
     module = network()
     optimizer = optim.SGD(module.parameters(), lr=1.0)
-    flat = flattened(optimizer)
+    flat = flatten_optimizer(optimizer)
     assert flat is not None
     module.load_state_dict({name: torch.full_like(value, 2.0) for name, value in module.state_dict().items()})
 
@@ -116,13 +118,13 @@ def test_weights_loaded_later_are_those_that_the_optimizer_steps() -> None:
 def test_what_a_weight_without_a_gradient_remembers_comes_to_nothing_and_the_setting_is_left_alone() -> None:
     weight = nn.Parameter(torch.ones(8))
     optimizer = optim.Adam([weight], lr=1e-3, fused=True)
-    flat = flattened(optimizer)
+    flat = flatten_optimizer(optimizer)
     assert flat is not None
     differentiate_(flat, weight.sum())
     for _ in range(1_200):  # 0.9 ** 1_000 is below what float32 holds
         flat.step_(optimizer)
         flat.gradient.zero_()
-    assert not optimizer.state[flat.whole]["exp_avg"].any()
+    assert not optimizer.state[flat.flat]["exp_avg"].any()
     assert torch.tensor(1e-40).mul(0.5) != 0
 
 
@@ -143,5 +145,5 @@ def test_what_may_depend_on_the_layout_keeps_its_own(make: Any) -> None:
     optimizer = make(network().parameters())
     before = [each for group in optimizer.param_groups for each in group["params"]]
 
-    assert flattened(optimizer) is None
+    assert flatten_optimizer(optimizer) is None
     assert [each for group in optimizer.param_groups for each in group["params"]] == before

@@ -8,16 +8,16 @@ from torch import nn
 from torch.amp import GradScaler
 from torch.optim import Adagrad, Adam, Adamax, Optimizer
 
-from modules.optim.optimizer_group import Optimizers
+from modules.optim.optimizer_group import OptimizerGroup
 
 CPU = torch.device("cpu")
 
 
-def made(kind: type[Optimizer] = Adam, groups: int = 1) -> tuple[nn.Linear, Optimizers]:
+def made(kind: type[Optimizer] = Adam, groups: int = 1) -> tuple[nn.Linear, OptimizerGroup]:
     torch.manual_seed(0)
     layer = nn.Linear(2, 1)
     parameters = layer.parameters() if groups == 1 else [{"params": [each]} for each in layer.parameters()]
-    return layer, Optimizers([kind(parameters, lr=0.1)])
+    return layer, OptimizerGroup([kind(parameters, lr=0.1)])
 
 
 def test_a_capturable_rate_is_one_tensor_that_keeps_its_address():
@@ -69,7 +69,7 @@ def test_a_scaled_step_equals_a_plain_one_and_an_overflow_leaves_the_weights(gro
 def test_a_step_without_a_finite_gradient_is_taken_back_with_its_momentum(groups: int, first: bool):
     (layer, optimizers), (same, others) = made(groups=groups), made(groups=groups)
 
-    def step(layer: nn.Linear, optimizers: Optimizers, scale: float) -> torch.Tensor:
+    def step(layer: nn.Linear, optimizers: OptimizerGroup, scale: float) -> torch.Tensor:
         return optimizers.step_if_finite(layer(torch.full((3, 2), scale)).sum(), optimizers.each[0], 0.5)
 
     norms = [step(layer, optimizers, scale) for scale in ([float("inf"), 1.0] if first else [1.0, float("nan"), 1.0])]
@@ -87,12 +87,12 @@ def test_a_step_of_each_equals_steps_one_by_one(kind: type[Optimizer], scaled: b
     for together in (False, True):
         torch.manual_seed(0)
         layers = [nn.Linear(2, width) for width in (1, 2)]
-        optimizers = Optimizers([kind(layer.parameters(), lr=0.1) for layer in layers])
+        optimizers = OptimizerGroup([kind(layer.parameters(), lr=0.1) for layer in layers])
         optimizers.scaler = GradScaler("cpu", init_scale=1024.0) if scaled else None
         losses = [layer(torch.ones(3, 2)).square().sum() for layer in layers]
         bounds = dict(zip(optimizers.each, (0.5, math.inf), strict=True))
         if together:
-            norms = optimizers.step_each(sum(losses), bounds)
+            norms = optimizers.step_many(sum(losses), bounds)
         else:
             norms = [optimizers.step(loss, *pair) for loss, pair in zip(losses, bounds.items(), strict=True)]
         results.append([*norms, *(weight.detach() for layer in layers for weight in layer.parameters())])

@@ -56,7 +56,7 @@ def share_on_rank(rank: int, folder: str) -> None:
     distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
     parts = batch()
     parts = parts._replace(valid=torch.zeros(12, dtype=torch.bool))
-    advantage, share = parts.normalised_advantage()
+    advantage, share = parts.normalized_advantage()
     torch.save([advantage, share], f"{folder}/{rank}.pt")
     distributed.destroy_process_group()
 

@@ -10,16 +10,16 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from datamodules.core.types import Rollout
 from modules.dqn.pqn import PQN
 from modules.functional.returns import vtrace
 from modules.networks import LSTM
-from modules.ppo.ppo import PPO, PPOBatch, log_prob_of, reconsidered
+from modules.ppo.ppo import PPO, PPOBatch, reevaluate, rollout_log_prob
 from tests.modules.base.test_training_loop import SaveAt, SaveAtTheEnd
 from tests.support.small_runs import cartpole_data, fitted, snake_data, trainer, weights_hash
 
-STALE = {"staleness": 1}
+STALE = {"policy_lag": 1}
 
 
 class Dated(PPO):
@@ -39,18 +39,18 @@ class Dated(PPO):
     def prepare(self, rollout: Rollout) -> PPOBatch:
         self.collected.append(rollout.extras["learned"].unique().tolist())
         batch = super().prepare(rollout)
-        now = self.actor(self.features(batch)[0], batch.mask).log_prob(batch.action)
+        now = self.actor(self.torso_features(batch)[0], batch.mask).log_prob(batch.action)
         self.ratios.append(float((now - batch.log_prob).abs().max()))
         return batch
 
-    def tick(self, *args: Any) -> None:
-        super().tick(*args)
+    def end_iteration(self, *args: Any) -> None:
+        super().end_iteration(*args)
         self.learned = self.learned + 1  # another tensor, as a user's buffer may become
 
 
 def dated(root: Path, data: Any, *callbacks: Callback, **changes: Any) -> Dated:
     lightning.seed_everything(1, verbose=False)
-    model = Dated(data.spaces, **{"passes": 2, "normalize_obs": True, "learning_rate": 1e-2, **changes})
+    model = Dated(data.spaces, **{"update_epochs": 2, "normalize_obs": True, "learning_rate": 1e-2, **changes})
     trainer(root, *callbacks).fit(model, datamodule=data)
     return model
 
@@ -60,13 +60,15 @@ def test_every_rollout_but_the_first_is_of_the_policy_of_one_iteration_before(tm
     model = dated(tmp_path, make_data(**STALE))
 
     assert model.collected == [[0.0], *([float(n)] for n in range(9))]
-    assert model.latest["rollout/policy_lag"] == 1
+    assert model.last_logged["rollout/policy_lag"] == 1
     assert (model.global_step, model.env_steps) == (10, make_data().total_env_steps)
 
 
-@pytest.mark.parametrize("changes", [{}, {"shared": True}, {"shared": True, "network": partial(LSTM, hidden=8)}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"share_torso": True}, {"share_torso": True, "network": partial(LSTM, hidden=8)}]
+)
 def test_the_ratio_that_is_clipped_is_to_the_policy_before_the_update(tmp_path: Path, changes: Any) -> None:
-    model = dated(tmp_path, cartpole_data(**STALE, backend="vector", num_envs=8), minibatches=4, **changes)
+    model = dated(tmp_path, cartpole_data(**STALE, backend="vector", num_envs=8), num_minibatches=4, **changes)
 
     assert max(model.ratios) < 1e-5
 
@@ -78,17 +80,17 @@ class Kept(Callback):
         self.rollout = trainer.datamodule.collector.collect()
 
 
-@pytest.mark.parametrize("shared", [False, True])
-def test_a_rollout_of_the_same_weights_is_reconsidered_to_what_it_is(tmp_path: Path, shared: bool) -> None:
+@pytest.mark.parametrize("share_torso", [False, True])
+def test_a_rollout_of_the_same_weights_is_reconsidered_to_what_it_is(tmp_path: Path, share_torso: bool) -> None:
     data, kept = snake_data(), Kept()
-    model = PPO(data.spaces, shared=shared, minibatches=1)
+    model = PPO(data.spaces, share_torso=share_torso, num_minibatches=1)
     trainer(tmp_path, kept).fit(model, datamodule=data)
-    model = PPO(data.spaces, shared=shared) if shared else model
+    model = PPO(data.spaces, share_torso=share_torso) if share_torso else model
 
-    now = reconsidered(model, kept.rollout)
-    again = reconsidered(model, now)
-    log_ratio = log_prob_of(model, now) - log_prob_of(model, kept.rollout)
-    none = log_prob_of(model, again) - log_prob_of(model, now)
+    now = reevaluate(model, kept.rollout)
+    again = reevaluate(model, now)
+    log_ratio = rollout_log_prob(model, now) - rollout_log_prob(model, kept.rollout)
+    none = rollout_log_prob(model, again) - rollout_log_prob(model, now)
 
     assert log_ratio.abs().max() > 0 and none.abs().max() < 1e-6
     assert all(torch.allclose(again.extras[name], leaf, atol=1e-6) for name, leaf in now.extras.items())
@@ -96,9 +98,9 @@ def test_a_rollout_of_the_same_weights_is_reconsidered_to_what_it_is(tmp_path: P
 
 def test_what_is_learned_from_is_v_trace(tmp_path: Path) -> None:
     data, kept = snake_data(), Kept()
-    model = PPO(data.spaces, minibatches=1, learning_rate=1e-2)
+    model = PPO(data.spaces, num_minibatches=1, learning_rate=1e-2)
     trainer(tmp_path, kept).fit(model, datamodule=data)
-    data.staleness, rollout = 1, kept.rollout
+    data.policy_lag, rollout = 1, kept.rollout
 
     batch = model.prepare(rollout)
 
@@ -106,7 +108,9 @@ def test_what_is_learned_from_is_v_trace(tmp_path: Path) -> None:
         return torch.log_softmax(parameters, -1).gather(-1, rollout.action.unsqueeze(-1)).squeeze(-1)
 
     value = model.value(rollout.obs.flatten(0, 1)).view(9, 16)
-    policy = model.actor(model.network(rollout.obs[:-1].flatten(0, 1), {}, rollout.reset)[0]).parameters.view(8, 16, -1)
+    policy = model.actor(model.network(rollout.obs[:-1].flatten(0, 1), {}, rollout.episode_start)[0]).parameters.view(
+        8, 16, -1
+    )
     log_ratio = log_prob(policy) - log_prob(rollout.extras["policy"])
     flags = (rollout.terminated, rollout.truncated)
     advantage, target = vtrace(
@@ -118,8 +122,10 @@ def test_what_is_learned_from_is_v_trace(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make_data", [snake_data, cartpole_data])
-def test_the_same_seed_gives_the_same_weights_and_others_than_without_staleness(tmp_path: Path, make_data: Any) -> None:
-    runs = [weights_hash(fitted(tmp_path, make_data(staleness=staleness))) for staleness in (1, 1, 0)]
+def test_the_same_seed_gives_the_same_weights_and_others_than_without_policy_lag(
+    tmp_path: Path, make_data: Any
+) -> None:
+    runs = [weights_hash(fitted(tmp_path, make_data(policy_lag=policy_lag))) for policy_lag in (1, 1, 0)]
 
     assert runs[0] == runs[1] != runs[2]
 
@@ -132,7 +138,7 @@ def test_resume_equals_the_uninterrupted_run_bit_for_bit(tmp_path: Path, iterati
     resumed = fitted(tmp_path, snake_data(**STALE), ckpt_path=path)
 
     assert weights_hash(saving) == weights_hash(resumed) == weights_hash(uninterrupted)
-    assert resumed.latest["rollout/policy_lag"] == 1
+    assert resumed.last_logged["rollout/policy_lag"] == 1
 
 
 @pytest.mark.parametrize("save", [lambda path: SaveAt(10, path), SaveAtTheEnd])
@@ -160,16 +166,16 @@ def test_a_module_that_saves_a_part_of_itself_resumes(tmp_path: Path) -> None:
     path = tmp_path / "k.ckpt"
     for ckpt_path in (None, path):
         data = snake_data(**STALE)
-        model = Partial(data.spaces, minibatches=1)
+        model = Partial(data.spaces, num_minibatches=1)
         trainer(tmp_path, SaveAt(4, path)).fit(model, datamodule=data, ckpt_path=ckpt_path, weights_only=True)
         assert model.global_step == 10
 
 
-def test_staleness_can_be_changed_at_a_resume(tmp_path: Path) -> None:
+def test_the_policy_lag_can_be_changed_at_a_resume(tmp_path: Path) -> None:
     for before, after in ((0, 1), (1, 0)):
         path = tmp_path / f"{before}.ckpt"
-        fitted(tmp_path, snake_data(staleness=before), SaveAt(4, path, stop=True))
-        resumed = fitted(tmp_path, snake_data(staleness=after), ckpt_path=path)
+        fitted(tmp_path, snake_data(policy_lag=before), SaveAt(4, path, stop=True))
+        resumed = fitted(tmp_path, snake_data(policy_lag=after), ckpt_path=path)
         assert resumed.global_step == 10
 
 
@@ -177,7 +183,7 @@ def test_evaluation_sees_the_weights_of_now_and_disturbs_nothing(tmp_path: Path)
     without = fitted(tmp_path, snake_data(**STALE))
     evaluated = fitted(tmp_path, snake_data(**STALE), val_check_interval=2)
 
-    assert "eval/return_mean" in evaluated.latest
+    assert "eval/return_mean" in evaluated.last_logged
     assert weights_hash(without) == weights_hash(evaluated)
 
 
@@ -185,17 +191,19 @@ def test_the_weights_that_collect_ahead_are_in_a_checkpoint_once(tmp_path: Path)
     path = tmp_path / "k.ckpt"
     fitted(tmp_path, snake_data(**STALE), SaveAt(4, path))
 
-    saved = torch.load(path, weights_only=True)["RolloutData"]
+    saved = torch.load(path, weights_only=True)["RolloutDataModule"]
 
     assert saved["ahead"]["learned"] == 3 and "ahead" not in saved["ranks"][0]
 
 
 def test_an_algorithm_that_does_not_correct_for_it_refuses(tmp_path: Path) -> None:
     data = snake_data(**STALE)
-    with pytest.raises(UsageError, match=r"staleness is 1, but PQN learns only from what its policy of now collected"):
+    with pytest.raises(
+        ConfigurationError, match=r"policy_lag is 1, but PQN learns only from rollouts of its current policy"
+    ):
         trainer(tmp_path).fit(PQN(data.spaces), datamodule=data)
 
 
 def test_more_than_one_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"data\.staleness is 2; give 0 .* or 1"):
-        snake_data(staleness=2)
+    with pytest.raises(ConfigurationError, match=r"data\.policy_lag is 2; give 0 .* or 1"):
+        snake_data(policy_lag=2)

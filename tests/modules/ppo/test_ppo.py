@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from datamodules.core.errors import UsageError
-from datamodules.core.types import Rollout, Scalars
-from datamodules.rollout import RolloutData
+from datamodules.core.errors import ConfigurationError
+from datamodules.core.types import MetricVector, Rollout
+from datamodules.rollout import RolloutDataModule
 from modules.networks import MLP
 from modules.ppo.ppo import METRICS, PPO
 from tests.support.rollout_fixtures import Writer
@@ -61,47 +61,51 @@ class Endless(gym.Env):
         return np.ones(1, np.float32), 1.0, False, self.time == 8, {}
 
 
-def learned(root: Path, data: RolloutData, **settings: Any) -> PPO:
+def learned(root: Path, data: RolloutDataModule, **settings: Any) -> PPO:
     lightning.seed_everything(1, verbose=False)
     model = PPO(data.spaces, **settings)
     trainer(root).fit(model, datamodule=data)
     return model
 
 
-def evaluated(root: Path, model: PPO, data: RolloutData) -> float:
+def evaluated(root: Path, model: PPO, data: RolloutDataModule) -> float:
     return float(trainer(root).validate(model, datamodule=data, verbose=False)[0]["eval/return_mean"])
 
 
 @pytest.mark.parametrize(("kind", "score"), [("discrete", 9.0), ("box", -1.5)])
 def test_the_identity_environment_is_solved(tmp_path: Path, kind: str, score: float) -> None:
-    data = RolloutData(f"{__name__}.Identity", {"kind": kind}, num_envs=8, horizon=32, total_env_steps=25_600)
-    settings = {"learning_rate": 3e-3, "learning_rate_schedule": "linear", "passes": 8, "minibatches": 4}
+    data = RolloutDataModule(
+        f"{__name__}.Identity", {"kind": kind}, num_envs=8, rollout_length=32, total_env_steps=25_600
+    )
+    settings = {"learning_rate": 3e-3, "learning_rate_schedule": "linear", "update_epochs": 8, "num_minibatches": 4}
     model = learned(tmp_path, data, gamma=0.5, **settings)
     assert evaluated(tmp_path, model, data) >= score
 
 
 def test_the_value_of_an_endless_reward_under_a_time_limit_is_one_over_one_minus_gamma(tmp_path: Path) -> None:
-    data = RolloutData(f"{__name__}.Endless", num_envs=4, horizon=16, total_env_steps=4 * 16 * 500)
-    model = learned(tmp_path, data, gamma=0.98, lam=0.95, learning_rate=3e-3, max_grad_norm=10.0, minibatches=1)
+    data = RolloutDataModule(f"{__name__}.Endless", num_envs=4, rollout_length=16, total_env_steps=4 * 16 * 500)
+    model = learned(
+        tmp_path, data, gamma=0.98, gae_lambda=0.95, learning_rate=3e-3, max_grad_norm=10.0, num_minibatches=1
+    )
     assert float(model.value(torch.ones(1, 1))) == pytest.approx(50.0, abs=1.0)
 
 
 CHANGES: dict[str, Any] = {
     "network": lambda obs_shape: MLP(obs_shape, hidden=(8,)),
-    "shared": True,
+    "share_torso": True,
     "optimizer": lambda params: torch.optim.SGD(params),
     "learning_rate": 1e-2,
     "learning_rate_schedule": "cosine",
     "gamma": 0.5,
-    "lam": 0.5,
-    "passes": 3,
-    "minibatches": 2,
+    "gae_lambda": 0.5,
+    "update_epochs": 3,
+    "num_minibatches": 2,
     "minibatch_order": "strided",
-    "clip": 1e-3,
-    "clip_schedule": "linear",
-    "value_clip": 1e-3,
-    "value_weight": 5.0,
-    "entropy_weight": 0.5,
+    "clip_range": 1e-3,
+    "clip_range_schedule": "linear",
+    "value_clip_range": 1e-3,
+    "value_loss_coef": 5.0,
+    "entropy_coef": 0.5,
     "max_grad_norm": 1e-3,
     "target_kl": 1e-9,
     "normalize_obs": False,
@@ -114,7 +118,7 @@ def test_every_setting_acts_on_the_weights(tmp_path: Path, name: str) -> None:
     data, hashes = snake_data(total_env_steps=640), []
     for changes in ({}, {name: CHANGES[name]}):
         lightning.seed_everything(1, verbose=False)
-        model = small_ppo(data, **{"passes": 2, "learning_rate": 5e-3, "clip": 0.02, **changes})
+        model = small_ppo(data, **{"update_epochs": 2, "learning_rate": 5e-3, "clip_range": 0.02, **changes})
         trainer(tmp_path).fit(model, datamodule=data)
         hashes.append(weights_hash(model))
     assert hashes[0] != hashes[1]
@@ -123,20 +127,20 @@ def test_every_setting_acts_on_the_weights(tmp_path: Path, name: str) -> None:
 def test_target_kl_ends_the_passes_of_an_iteration_early(tmp_path: Path) -> None:
     data = snake_data()
     lightning.seed_everything(1, verbose=False)
-    model = small_ppo(data, passes=8, target_kl=1e-9)
+    model = small_ppo(data, update_epochs=8, target_kl=1e-9)
     trainer(tmp_path).fit(model, datamodule=data)
     assert model.updates < 10 * 8 * 4
 
 
-@pytest.mark.parametrize(("approx_kl", "passes"), [(1.4, 5), (1.6, 1)])
-def test_passes_end_at_one_and_a_half_times_target_kl(approx_kl: float, passes: int) -> None:
-    model = small_ppo(snake_data(), passes=5, minibatches=1, target_kl=0.01)
+@pytest.mark.parametrize(("approx_kl", "update_epochs"), [(1.4, 5), (1.6, 1)])
+def test_passes_end_at_one_and_a_half_times_target_kl(approx_kl: float, update_epochs: int) -> None:
+    model = small_ppo(snake_data(), update_epochs=5, num_minibatches=1, target_kl=0.01)
     measured = torch.tensor([approx_kl * 0.01 if name == "approx_kl" else 1.0 for name in METRICS])
-    model.joints = {"update": lambda batch, order: measured}  # type: ignore[dict-item, assignment]
+    model.phases = {"update": lambda batch, order: measured}  # type: ignore[dict-item, assignment]
 
     metrics = model.update(Size(8))  # type: ignore[arg-type]
 
-    assert model.updates == passes
+    assert model.updates == update_epochs
     torch.testing.assert_close(metrics.values, measured)
 
 
@@ -157,7 +161,7 @@ def test_only_valid_steps_are_merged_into_the_statistics() -> None:
     model, writer = small_normalising(), Writer()
     writer.invalid = (1,)
 
-    model.absorb_(writer.rollout(4)[0])
+    model.update_normalizers(writer.rollout(4)[0])
 
     assert model.obs_normalizer is not None and model.reward_scaler is not None
     assert model.obs_normalizer.count == model.reward_scaler.returns.count == 3 * 2
@@ -174,7 +178,7 @@ def test_rewards_run_up_only_from_the_first_step_of_an_episode(steps: int, expec
     assert model.reward_scaler is not None
     model.reward_scaler.running = torch.tensor([8.0, 8.0], dtype=torch.float64)
 
-    model.absorb_(writer.rollout(4 if steps == 0 else 3)[0])
+    model.update_normalizers(writer.rollout(4 if steps == 0 else 3)[0])
 
     assert model.reward_scaler.running.tolist() == [expected, expected]
 
@@ -183,22 +187,22 @@ def test_rewards_run_up_only_from_the_first_step_of_an_episode(steps: int, expec
     ("name", "value", "sentence"),
     [
         ("gamma", 1.5, r"model\.gamma is 1\.5; it must lie in \[0, 1\]"),
-        ("lam", -0.1, r"model\.lam is -0\.1"),
+        ("gae_lambda", -0.1, r"model\.gae_lambda is -0\.1"),
         ("learning_rate", 0.0, r"model\.learning_rate is 0\.0; it must be positive"),
-        ("passes", 0, r"model\.passes is 0"),
-        ("minibatches", 0, r"model\.minibatches is 0"),
-        ("clip", -1.0, r"model\.clip is -1\.0"),
+        ("update_epochs", 0, r"model\.update_epochs is 0"),
+        ("num_minibatches", 0, r"model\.num_minibatches is 0"),
+        ("clip_range", -1.0, r"model\.clip_range is -1\.0"),
         ("max_grad_norm", 0.0, r"model\.max_grad_norm is 0\.0"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused(name: str, value: float, sentence: str) -> None:
-    with pytest.raises(UsageError, match=sentence):
+    with pytest.raises(ConfigurationError, match=sentence):
         small_ppo(snake_data(), **{name: value})
 
 
 def test_a_model_of_other_spaces_is_refused(tmp_path: Path) -> None:
     model = small_ppo(snake_data())
-    with pytest.raises(UsageError, match="made for spaces"):
+    with pytest.raises(ConfigurationError, match="made for spaces"):
         trainer(tmp_path).fit(model, datamodule=cartpole_data())
 
 
@@ -206,16 +210,16 @@ def rollout_with_truncations(slots: list[list[int]]) -> Rollout:
     index = torch.tensor(slots)
     zeros, false = torch.zeros(4, 2), torch.zeros(4, 2, dtype=torch.bool)
     final = torch.full((*index.shape, 1), 7.0)
-    parts = {"reward": zeros, "terminated": false, "truncated": false, "valid": ~false, "reset": false}
+    parts = {"reward": zeros, "terminated": false, "truncated": false, "valid": ~false, "episode_start": false}
     extras = {"policy": torch.zeros(4, 2, 2)}
     return Rollout(
-        torch.zeros(5, 2, 1), zeros.long(), **parts, final_obs=final, final_index=index, state={}, extras=extras,
-        episodes=Scalars((), zeros), env_steps=8, phantoms=False,
+        torch.zeros(5, 2, 1), zeros.long(), **parts, final_obs=final, final_step=index, state={}, extras=extras,
+        episodes=MetricVector((), zeros), env_steps=8, has_autoreset_steps=False,
     )  # fmt: skip
 
 
 def test_next_value_is_that_of_the_true_last_observation_in_every_used_slot() -> None:
-    data = RolloutData(f"{__name__}.Endless", num_envs=2, horizon=4)
+    data = RolloutDataModule(f"{__name__}.Endless", num_envs=2, rollout_length=4)
     model = PPO(data.spaces)
     model.value = lambda obs: obs[:, 0]  # type: ignore[method-assign]
     rollout, values = rollout_with_truncations([[1, -1], [3, 0]]), torch.arange(10.0).view(5, 2)
@@ -225,5 +229,5 @@ def test_next_value_is_that_of_the_true_last_observation_in_every_used_slot() ->
 
 def test_a_run_needs_no_logger_and_no_checkpoint(tmp_path: Path) -> None:
     model = fitted(tmp_path, snake_data())
-    assert model.latest["train/learning_rate"] > 0
-    assert {"train/policy_loss", "train/value_loss", "train/entropy", "train/approx_kl"} <= set(model.latest)
+    assert model.last_logged["train/learning_rate"] > 0
+    assert {"train/policy_loss", "train/value_loss", "train/entropy", "train/approx_kl"} <= set(model.last_logged)

@@ -10,11 +10,11 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor
 
-from datamodules.base import EnvironmentData
-from datamodules.collect.collector import Collector
-from datamodules.core.errors import UsageError
+from datamodules.base import EnvDataModule
+from datamodules.collect.collector import RolloutCollector
+from datamodules.core.errors import ConfigurationError
 from datamodules.core.types import Rollout
-from datamodules.vector.make_env import make_envs, probe_spaces
+from datamodules.vector.make_env import make_vector_env, probe_spaces
 from modules.networks import GRU, LSTM
 from modules.ppo.batch import PPOBatch
 from modules.ppo.ppo import PPO
@@ -36,16 +36,22 @@ class Spy(PPO):
 
     def prepare(self, rollout: Rollout) -> PPOBatch:
         batch = super().prepare(rollout)
-        log_prob = self.actor(self.features(batch)[0], batch.mask).log_prob(batch.action)
+        log_prob = self.actor(self.torso_features(batch)[0], batch.mask).log_prob(batch.action)
         self.noted = [*getattr(self, "noted", []), float((log_prob - batch.log_prob).abs().max())]
-        self.ended = getattr(self, "ended", False) or bool(rollout.reset[1:].any())
+        self.ended = getattr(self, "ended", False) or bool(rollout.episode_start[1:].any())
         return batch
 
 
-def trained(root: Path, data: EnvironmentData, *callbacks: Callback, made: type[PPO] = PPO, **changes: Any) -> PPO:
+def trained(root: Path, data: EnvDataModule, *callbacks: Callback, made: type[PPO] = PPO, **changes: Any) -> PPO:
     lightning.seed_everything(1, verbose=False)
     ckpt_path = changes.pop("ckpt_path", None)
-    settings = {"shared": True, "passes": 2, "minibatches": 2, "normalize_obs": True, "normalize_reward": True}
+    settings = {
+        "share_torso": True,
+        "update_epochs": 2,
+        "num_minibatches": 2,
+        "normalize_obs": True,
+        "normalize_reward": True,
+    }
     model = made(data.spaces, **{"network": LSTM_16, "learning_rate": 1e-2, **settings, **changes})
     trainer(root, *callbacks).fit(model, datamodule=data, ckpt_path=ckpt_path, weights_only=True)
     return model
@@ -54,11 +60,11 @@ def trained(root: Path, data: EnvironmentData, *callbacks: Callback, made: type[
 def model_and_rollouts(env: str, number: int, *, rows: int = 8, horizon: int = 8, **kwargs: Any) -> tuple[PPO, list]:
     """An untrained model, and rollouts that its own decisions made, one after the other."""
     network = kwargs.pop("network", LSTM_16)
-    model = PPO(probe_spaces(env, kwargs), network=network, shared=True)
-    model.clip_now = torch.tensor(0.2)
-    envs = make_envs(env, rows, env_kwargs=kwargs)
-    collector = Collector(envs, model, horizon, torch.Generator().manual_seed(0), "here")
-    collector.start(1)
+    model = PPO(probe_spaces(env, kwargs), network=network, share_torso=True)
+    model.clip_range_tensor = torch.tensor(0.2)
+    envs = make_vector_env(env, rows, env_kwargs=kwargs)
+    collector = RolloutCollector(envs, model, horizon, torch.Generator().manual_seed(0), "here")
+    collector.reset(1)
     return model, [copied(collector.collect()) for _ in range(number)]
 
 
@@ -82,7 +88,7 @@ def test_stored_log_probs_are_recomputed_also_where_episodes_end_inside(
 def test_a_rollout_begins_with_the_state_that_the_one_before_ended_with_not_with_zero() -> None:
     model, (first, second) = model_and_rollouts("CartPole-v1", 2)
     with torch.no_grad():
-        _, states = model.network.trace(first.obs[:-1], first.state, first.reset)
+        _, states = model.network.unroll_with_states(first.obs[:-1], first.state, first.episode_start)
     assert second.state["hidden"].abs().min() > 0 and set(second.state) == {"hidden", "cell"}
     for name, leaf in second.state.items():
         torch.testing.assert_close(leaf, states[name][-1])
@@ -90,12 +96,12 @@ def test_a_rollout_begins_with_the_state_that_the_one_before_ended_with_not_with
 
 def slow_next_value(model: PPO, rollout: Rollout) -> Tensor:
     """One observation after the other: of the true last one where truncated, else of the one that follows."""
-    state, reset, expected = rollout.state, rollout.reset[0], torch.empty_like(rollout.reward)
+    state, reset, expected = rollout.state, rollout.episode_start[0], torch.empty_like(rollout.reward)
     for t in range(len(rollout.reward)):
         _, state = model.network(rollout.obs[t], state, reset)
         reset = rollout.terminated[t] | rollout.truncated[t]
         expected[t] = model.critic(model.network(rollout.obs[t + 1], state, reset)[0])
-        for slot, row in (rollout.final_index == t).nonzero().tolist():
+        for slot, row in (rollout.final_step == t).nonzero().tolist():
             before = {name: leaf[row : row + 1] for name, leaf in state.items()}
             last = model.network(rollout.final_obs[slot, row].unsqueeze(0), before, torch.tensor([False]))[0]
             expected[t, row] = model.critic(last)[0]
@@ -109,7 +115,7 @@ def slow_next_value(model: PPO, rollout: Rollout) -> Tensor:
 def test_the_value_after_a_truncation_is_that_of_a_slow_loop(network: Any, env: str, length: int) -> None:
     path, settings = f"{counting.__name__}.{env}", {"length": length, "end": "truncated", "network": network}
     model, rollouts = model_and_rollouts(path, 3, **settings)
-    assert any((rollout.final_index >= 0).any() for rollout in rollouts)
+    assert any((rollout.final_step >= 0).any() for rollout in rollouts)
     with torch.no_grad():
         for rollout in rollouts:
             values, states = model.values(rollout)
@@ -132,8 +138,8 @@ def test_a_minibatch_is_some_rows_with_their_whole_sequences_and_first_states() 
     model, (_, rollout) = model_and_rollouts("CartPole-v1", 2)
     with torch.no_grad():
         batch = model.prepare(rollout)
-        part = batch.rows(torch.tensor([6, 1]))
-        whole, some = model.features(batch)[0], model.features(part)[0]
+        part = batch.select(torch.tensor([6, 1]))
+        whole, some = model.torso_features(batch)[0], model.torso_features(part)[0]
     assert batch.size == 8 and part.advantage.shape == (8, 2)
     torch.testing.assert_close(some, whole[:, [6, 1]])
 
@@ -159,11 +165,11 @@ def test_resume_equals_the_uninterrupted_run_bit_for_bit(tmp_path: Path, network
 
 
 def test_a_recurrent_network_that_is_not_shared_is_refused() -> None:
-    with pytest.raises(UsageError, match=r"model\.network is LSTM.*set model\.shared to true"):
+    with pytest.raises(ConfigurationError, match=r"model\.network is LSTM.*set model\.share_torso to true"):
         small_ppo(snake_data(), network=LSTM_16)
 
 
 def test_minibatches_that_do_not_divide_the_rows_are_refused_with_those_that_would(tmp_path: Path) -> None:
     sentence = r"minibatches is 32.*16 rows \(environments\): the nearest that do are \[2, 4, 8, 16\]"
-    with pytest.raises(UsageError, match=sentence):
-        trained(tmp_path, snake_data(), minibatches=32)
+    with pytest.raises(ConfigurationError, match=sentence):
+        trained(tmp_path, snake_data(), num_minibatches=32)

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
-from callbacks.run_control.checkpoint import Checkpoint
-from datamodules.core.errors import UsageError
-from datamodules.core.types import Spaces
+from callbacks.run_control.checkpoint import RunCheckpoint
+from datamodules.core.errors import ConfigurationError
+from datamodules.core.types import SpaceSpec
 from modules.networks import GRU, MLP
 from modules.networks.heads.twin_critic import TwinMLP
 from modules.sac.batch import SACBatch
@@ -21,26 +21,26 @@ from modules.sac_options.sac_options import SACOptions
 from tests.oracles.sac import box_data, choice_data, fitted_sac
 from tests.support.small_runs import weights_hash
 
-BOX = Spaces(
+BOX = SpaceSpec(
     obs_shape=(3,),
     obs_dtype="float32",
-    action_kind="continuous",
+    action_type="continuous",
     action_sizes=[],
     action_low=[-1.0],
     action_high=[1.0],
     action_start=[],
-    agents=1,
+    num_agents=1,
 )
-CHOICES: Spaces = {**BOX, "action_kind": "discrete", "action_sizes": [3], "action_low": [], "action_high": []}
+CHOICES: SpaceSpec = {**BOX, "action_type": "discrete", "action_sizes": [3], "action_low": [], "action_high": []}
 
 COLUMNS = ("obs", "action", "next_obs")
 
 
-def world(spaces: Spaces, rows: int = 256, shift: float = 0.0) -> SACBatch:
+def world(spaces: SpaceSpec, rows: int = 256, shift: float = 0.0) -> SACBatch:
     """Transitions in which every action pushes its own way."""
     generator = torch.Generator().manual_seed(0)
     obs = torch.randn(rows, 3, generator=generator) + shift
-    if spaces["action_kind"] == "continuous":
+    if spaces["action_type"] == "continuous":
         action = torch.rand(rows, 1, generator=generator) * 2 - 1
         push = action * torch.tensor([1.0, 0.0, -1.0])
     else:
@@ -50,7 +50,7 @@ def world(spaces: Spaces, rows: int = 256, shift: float = 0.0) -> SACBatch:
     return SACBatch(obs, action, one, none, 0.9 * one, obs + push, {}, {}, one)
 
 
-def learned(spaces: Spaces, batch: SACBatch, updates: int = 300, **settings: Any) -> tuple[Curiosity, Tensor]:
+def learned(spaces: SpaceSpec, batch: SACBatch, updates: int = 300, **settings: Any) -> tuple[Curiosity, Tensor]:
     """Curiosity after some updates, and its forward and inverse errors before and after each, `[updates, 2]`."""
     torch.manual_seed(0)
     curiosity = Curiosity(spaces, **settings)
@@ -65,11 +65,11 @@ def learned(spaces: Spaces, batch: SACBatch, updates: int = 300, **settings: Any
 
 
 def reward(curiosity: Curiosity, batch: SACBatch) -> Tensor:
-    return (curiosity.rewarded(batch.map(lambda column: column[None])).return_ - batch.return_).squeeze(0)
+    return (curiosity.add_intrinsic_reward(batch.map(lambda column: column[None])).return_ - batch.return_).squeeze(0)
 
 
 @pytest.mark.parametrize("spaces", [BOX, CHOICES], ids=["box", "choices"])
-def test_what_is_new_rewards_more_than_what_is_seen_often(spaces: Spaces) -> None:
+def test_what_is_new_rewards_more_than_what_is_seen_often(spaces: SpaceSpec) -> None:
     seen, new = world(spaces), world(spaces, shift=4.0)
     both = seen._replace(**{name: torch.cat([getattr(seen, name), getattr(new, name)]) for name in COLUMNS})
 
@@ -83,7 +83,9 @@ def test_what_is_new_rewards_more_than_what_is_seen_often(spaces: Spaces) -> Non
 
 def test_the_reward_goes_by_the_error_of_the_forward_model_and_its_mean_is_the_scale() -> None:
     batch, curiosity = world(BOX), Curiosity(BOX, scale=0.5)
-    forward, inverse = (error.detach() for error in curiosity.errors(batch.obs, batch.action, batch.next_obs))
+    forward, inverse = (
+        error.detach() for error in curiosity.prediction_errors(batch.obs, batch.action, batch.next_obs)
+    )
 
     loss, measured = curiosity.loss(batch)
 
@@ -105,7 +107,7 @@ def test_the_reward_does_not_depend_on_units_nor_on_how_much_was_learned(unit: f
 
 def test_a_world_that_is_foreseen_rewards_nothing() -> None:
     batch, curiosity = world(BOX), Curiosity(BOX)
-    for each in (*curiosity.network.parameters(), *curiosity.ahead.parameters()):
+    for each in (*curiosity.network.parameters(), *curiosity.forward_model.parameters()):
         nn.init.zeros_(each)
 
     assert not reward(curiosity, batch).any()
@@ -115,7 +117,7 @@ def test_the_scale_falls_on_a_line_to_nothing() -> None:
     curiosity, scales = Curiosity(BOX, scale=0.5, anneal_env_steps=100), []
     for env_steps in (0, 50, 100, 1000):
         curiosity.anneal_(env_steps)
-        scales.append(float(curiosity.present))
+        scales.append(float(curiosity.current_scale))
 
     assert scales == [0.5, 0.25, 0.0, 0.0]
 
@@ -162,9 +164,9 @@ def test_a_run_logs_curiosity_and_anneals_it(tmp_path: Path) -> None:
 
     model = fitted_sac(tmp_path, box_data(n_step=1), curiosity=curiosity)
 
-    assert {*Curiosity.metrics} <= {*model.latest}
-    assert model.latest["curiosity/scale"] == 0 and model.latest["curiosity/forward_loss"] > 0
-    actor, *_, curious = (group["lr"] for group in model.optimization.groups)
+    assert {*Curiosity.metrics} <= {*model.last_logged}
+    assert model.last_logged["curiosity/scale"] == 0 and model.last_logged["curiosity/forward_loss"] > 0
+    actor, *_, curious = (group["lr"] for group in model.optim.groups)
     assert curious == pytest.approx(10 * actor)
 
 
@@ -173,13 +175,21 @@ def test_options_may_be_curious_too(tmp_path: Path) -> None:
         tmp_path, box_data(n_step=1), kind=SACOptions, curiosity=Curiosity, learning_rate_schedule="constant"
     )
 
-    assert {"curiosity/forward_loss", "option/switch_rate"} <= {*model.latest}
-    assert [*model.by_name] == ["actor", "critic", "alpha", "curiosity", "master", "alpha_option", "ending"]  # type: ignore[attr-defined]
+    assert {"curiosity/forward_loss", "option/switch_rate"} <= {*model.last_logged}
+    assert [*model.optimizers_by_name] == [
+        "actor",
+        "critic",
+        "alpha",
+        "curiosity",
+        "master",
+        "alpha_option",
+        "termination",
+    ]  # type: ignore[attr-defined]
 
 
 def test_a_checkpoint_makes_a_curious_module_again(tmp_path: Path) -> None:
     parts = {"network": partial(MLP, hidden=(8,)), "critic": partial(TwinMLP, hidden=(8,))}
-    model = fitted_sac(tmp_path, box_data(n_step=1), Checkpoint(), curiosity=partial(Curiosity, hidden=16), **parts)
+    model = fitted_sac(tmp_path, box_data(n_step=1), RunCheckpoint(), curiosity=partial(Curiosity, hidden=16), **parts)
 
     again = SAC.load_from_checkpoint(next(tmp_path.rglob("last.ckpt")))
 
@@ -191,10 +201,10 @@ def test_a_checkpoint_makes_a_curious_module_again(tmp_path: Path) -> None:
     [({"scale": -1.0}, "scale from 0"), ({"network": GRU}, "give curiosity a memoryless one")],
 )
 def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], complaint: str) -> None:
-    with pytest.raises(UsageError, match=complaint):
+    with pytest.raises(ConfigurationError, match=complaint):
         Curiosity(BOX, **settings)
 
 
 def test_windows_of_several_steps_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="n_step is 2; curiosity learns from single steps"):
+    with pytest.raises(ConfigurationError, match="n_step is 2; curiosity learns from single steps"):
         fitted_sac(tmp_path, box_data(), curiosity=Curiosity)

@@ -10,30 +10,30 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from callbacks.run_control.checkpoint import Checkpoint
-from datamodules.core.errors import UsageError
-from datamodules.core.types import Experience, Spaces
-from datamodules.replay import ReplayData
+from callbacks.run_control.checkpoint import RunCheckpoint
+from datamodules.core.errors import ConfigurationError
+from datamodules.core.types import OffPolicyIteration, PolicyInput, SpaceSpec
+from datamodules.replay import ReplayDataModule
 from modules.networks import GRU
 from modules.networks.heads.twin_critic import TwinMLP
-from modules.optim.optimizer_group import Optimizers
+from modules.optim.optimizer_group import OptimizerGroup
 from modules.sac.batch import SACBatch
 from modules.sac.sac import SAC
 from tests.oracles.sac import box_data, choice_data, fitted_sac
 from tests.support.rollout_fixtures import Writer
 from tests.support.small_runs import weights_hash
 
-BOX = Spaces(
+BOX = SpaceSpec(
     obs_shape=(3,),
     obs_dtype="float32",
-    action_kind="continuous",
+    action_type="continuous",
     action_sizes=[],
     action_low=[-2.0, 0.0],
     action_high=[2.0, 10.0],
     action_start=[],
-    agents=1,
+    num_agents=1,
 )
-CHOICES: Spaces = {**BOX, "action_kind": "discrete", "action_sizes": [4], "action_low": [], "action_high": []}
+CHOICES: SpaceSpec = {**BOX, "action_type": "discrete", "action_sizes": [4], "action_low": [], "action_high": []}
 
 
 class Fixed(torch.nn.Module):
@@ -47,8 +47,8 @@ class Fixed(torch.nn.Module):
         return self.answers.unsqueeze(1).expand(2, len(obs), -1)
 
 
-def batch(spaces: Spaces, rows: int = 6, mask: Tensor | None = None) -> SACBatch:
-    continuous = spaces["action_kind"] == "continuous"
+def batch(spaces: SpaceSpec, rows: int = 6, mask: Tensor | None = None) -> SACBatch:
+    continuous = spaces["action_type"] == "continuous"
     action = torch.rand(rows, 2) * 2 - 1 if continuous else torch.randint(4, (rows,))
     masks = {} if mask is None else {"action_mask": mask}
     one, ended = torch.ones(rows), torch.arange(rows) % 2 == 0
@@ -122,13 +122,13 @@ def test_masked_choices_are_never_taken_nor_bootstrapped_from() -> None:
     noise = model.noise((300,), torch.Generator().manual_seed(0))
     taken = []
     for exploring in (True, False):
-        model.exploring.fill_(exploring)
-        taken.append(model.act(torch.zeros(300, 3), {}, torch.zeros(300) > 0, mask=mask, noise=noise)[0].action)
+        model.random_warmup.fill_(exploring)
+        taken.append(model.act(PolicyInput(torch.zeros(300, 3), {}, torch.zeros(300) > 0, mask), noise=noise)[0].action)
     value, entropy = model.soft_value(model.target_critic, torch.zeros(300, 3), None, mask, torch.tensor(0.0))
 
     assert (torch.stack(taken) > 0).all() and set(taken[0].tolist()) == {1, 2, 3}
     assert_close(value, torch.full((300,), 3.0))
-    assert_close(model.entropy_wanted(mask), torch.full((300,), 0.4 * float(np.log(3))))
+    assert_close(model.target_entropy_of(mask), torch.full((300,), 0.4 * float(np.log(3))))
     assert (entropy <= np.log(3) + 1e-6).all()
 
 
@@ -136,10 +136,10 @@ def test_actions_are_in_the_units_of_the_box_uniform_at_first_and_greedy_when_as
     model, obs = SAC(BOX), torch.zeros(4000, 3)
     noise = model.noise((4000,), torch.Generator().manual_seed(0))
     reset = torch.zeros(4000, dtype=torch.bool)
-    model.exploring.fill_(True)
+    model.random_warmup.fill_(True)
 
-    action = model.act(obs, {}, reset, noise=noise)[0].action
-    greedy = model.act(obs, {}, reset, greedy=True)[0].action
+    action = model.act(PolicyInput(obs, {}, reset), noise=noise)[0].action
+    greedy = model.act(PolicyInput(obs, {}, reset), greedy=True)[0].action
 
     assert_close(action.mean(0), torch.tensor([0.0, 5.0]), atol=0.2, rtol=0)
     assert_close(action.std(0), torch.tensor([4.0, 10.0]) / 12**0.5, atol=0.1, rtol=0)
@@ -159,11 +159,11 @@ def test_noise_is_held_over_a_horizon_only() -> None:
 
 def test_targets_are_copies_that_follow() -> None:
     model = SAC(BOX, tau=0.25)
-    model.optimization = Optimizers(model.make_optimizers())
+    model.optim = OptimizerGroup(model.build_optimizers())
     before = [each.clone() for each in model.target_critic.parameters()]
     assert all(torch.equal(*pair) for pair in zip(before, model.critic.parameters(), strict=True))
 
-    model.learn(batch(BOX), *torch.randn(2, 6, 2))
+    model.train_minibatch(batch(BOX), *torch.randn(2, 6, 2))
 
     for old, target, source in zip(before, model.target_critic.parameters(), model.critic.parameters(), strict=True):
         assert_close(target, old + 0.25 * (source - old))
@@ -175,7 +175,7 @@ def test_only_valid_steps_are_merged_into_the_statistics_of_observations() -> No
     writer.invalid = (1,)
     rollout, _ = writer.rollout(4)
 
-    model.absorb_(Experience(rollout, None, None))  # type: ignore[arg-type]
+    model.update_normalizers(OffPolicyIteration(rollout, None, None))  # type: ignore[arg-type]
 
     assert model.obs_normalizer is not None and model.obs_normalizer.count == 3 * 2
     assert_close(model.obs_normalizer.mean, torch.tensor([(0 + 2 + 3) / 3, 0.5], dtype=torch.float64))
@@ -187,8 +187,8 @@ SETTINGS: list[dict[str, Any]] = [
     {"learning_rate_schedule": "constant"},
     {"gamma": 0.5},
     {"tau": 0.5},
-    {"alpha": 0.01},
-    {"tune_alpha": False},
+    {"init_temperature": 0.01},
+    {"learn_temperature": False},
     {"target_entropy": 0.5},
     {"max_grad_norm": 1e-3},
     {"normalize_obs": True},
@@ -210,43 +210,43 @@ def test_every_setting_acts(settings: dict[str, Any], default_hash: str, tmp_pat
 
 
 def test_the_share_of_the_entropy_of_choices_acts_and_is_logged(tmp_path: Path) -> None:
-    models = [fitted_sac(tmp_path, choice_data(), target_entropy_share=share) for share in (0.1, 0.9)]
+    models = [fitted_sac(tmp_path, choice_data(), target_entropy_ratio=share) for share in (0.1, 0.9)]
 
     assert models[0].log_alpha < models[1].log_alpha
-    assert {f"train/{name}" for name in SAC.metrics} <= models[0].latest.keys()
+    assert {f"train/{name}" for name in SAC.metrics} <= models[0].last_logged.keys()
 
 
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
         ({"tau": 0.0}, "model.tau is 0.0; it must be positive"),
-        ({"alpha": -1.0}, "model.alpha is -1.0"),
+        ({"init_temperature": -1.0}, "model.init_temperature is -1.0"),
         ({"gamma": 1.1}, "model.gamma is 1.1"),
         ({"max_grad_norm": 0.0}, "model.max_grad_norm is 0.0"),
         ({"critic_learning_rate": 0.0}, "model.critic_learning_rate is 0.0"),
-        ({"network": GRU}, "model.network is GRU, which remembers: give SAC a memoryless one"),
+        ({"network": GRU}, "model.network is GRU, which is recurrent: give SAC a memoryless one"),
         (
-            {"spaces": {**CHOICES, "action_kind": "multidiscrete"}},
-            "SAC cannot act in .* MultiDiscrete: use modules.ppo.ppo.PPO",
+            {"spaces": {**CHOICES, "action_type": "multidiscrete"}},
+            "SAC cannot act in .* MultiDiscrete: use modules.PPO",
         ),
     ],
 )
 def test_bad_values_are_refused_in_one_sentence(settings: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(UsageError, match=sentence):
+    with pytest.raises(ConfigurationError, match=sentence):
         SAC(**{"spaces": BOX, **settings})
 
 
 @pytest.mark.parametrize("make", [box_data, choice_data])
 def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(make: Any, tmp_path: Path) -> None:
     whole = fitted_sac(tmp_path / "whole", make())
-    fitted_sac(tmp_path / "part", make(), Checkpoint(), limit_train_batches=9)
+    fitted_sac(tmp_path / "part", make(), RunCheckpoint(), limit_train_batches=9)
     (last,) = (tmp_path / "part").rglob("last.ckpt")
 
     resumed = fitted_sac(tmp_path / "rest", make(), ckpt_path=last)
 
     assert weights_hash(resumed) == weights_hash(whole)
     assert (resumed.env_steps, resumed.updates) == (whole.env_steps, whole.updates)
-    assert not resumed.exploring
+    assert not resumed.random_warmup
 
 
 class Guess(gym.Env):
@@ -280,14 +280,16 @@ gym.register("Guess-v0", Guess)
 def test_it_learns_to_say_what_it_sees(kind: str, tmp_path: Path) -> None:
     sizes = {
         "num_envs": 4,
-        "horizon": 1,
+        "train_freq": 1,
         "batch_size": 64,
         "replay_ratio": 64,
         "learning_starts": 100,
         "capacity": 2000,
     }
-    data = ReplayData("Guess-v0", {"kind": kind}, "sync", total_env_steps=1200, eval_episodes=20, **sizes)
-    model = fitted_sac(tmp_path, data, gamma=0.5, alpha=0.1, learning_rate=5e-3, learning_rate_schedule="constant")
+    data = ReplayDataModule("Guess-v0", {"kind": kind}, "sync", total_env_steps=1200, eval_episodes=20, **sizes)
+    model = fitted_sac(
+        tmp_path, data, gamma=0.5, init_temperature=0.1, learning_rate=5e-3, learning_rate_schedule="constant"
+    )
 
     (result,) = model.trainer.validate(model, datamodule=data, verbose=False)
 

@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from datamodules.core.errors import UsageError
-from datamodules.core.types import Spaces
+from datamodules.core.errors import ConfigurationError
+from datamodules.core.types import PolicyInput, SpaceSpec
 from modules.networks.heads.twin_critic import TwinMLP
 from modules.networks.mlp import MLP
 from modules.sac.batch import SACBatch
 from modules.sac.sac import SAC
-from modules.sac_options.controller import Controller
-from modules.sac_options.option_record import Executed
+from modules.sac_options.controller import OptionController
+from modules.sac_options.option_record import OptionRecord
 from modules.sac_options.sac_options import SACOptions
 from tests.modules.sac_options.test_scripted import Push, Scaled
 from tests.oracles.sac import box_data, small_sac
@@ -23,20 +23,20 @@ from tests.support.small_runs import trainer
 
 ROWS, KINDS = 8, ("continuous", "discrete")
 SMALL = {"network": partial(MLP, hidden=(8,)), "critic": partial(TwinMLP, hidden=(8,))}
-CONTROL = partial(Controller, network=partial(MLP, hidden=(8,)))
+CONTROL = partial(OptionController, network=partial(MLP, hidden=(8,)))
 
 
-def spaces(kind: str) -> Spaces:
+def spaces(kind: str) -> SpaceSpec:
     box = kind == "continuous"
-    return Spaces(
+    return SpaceSpec(
         obs_shape=(3,),
         obs_dtype="float32",
-        action_kind=kind,  # type: ignore[typeddict-item]
+        action_type=kind,  # type: ignore[typeddict-item]
         action_sizes=[] if box else [5],
         action_low=[-2.0, -1.0] if box else [],
         action_high=[2.0, 3.0] if box else [],
         action_start=[] if box else [0],
-        agents=1,
+        num_agents=1,
     )
 
 
@@ -48,14 +48,18 @@ def made(cls: type, kind: str, **changes: Any) -> Any:
 
 
 def options(kind: str, count: int, **changes: Any) -> SACOptions:
-    return made(SACOptions, kind, options=count, **{"controller": CONTROL, **changes})
+    return made(SACOptions, kind, num_options=count, **{"controller": CONTROL, **changes})
 
 
 def minibatches(kind: str, updates: int, count: int = 1) -> SACBatch:
     shape, generator = (updates, ROWS), torch.Generator().manual_seed(5)
     draw = partial(torch.randint, generator=generator)
     action = torch.rand(*shape, 2, generator=generator) * 2 - 1 if kind == "continuous" else draw(5, shape)
-    extras = {"option": draw(count, shape), "option_previous": draw(count, shape), "option_ran": draw(4, shape)}
+    extras = {
+        "option": draw(count, shape),
+        "option_previous": draw(count, shape),
+        "option_previous_age": draw(4, shape),
+    }
     terminated = torch.rand(shape, generator=generator) < 0.1
     return SACBatch(
         obs=torch.randn(*shape, 3, generator=generator),
@@ -64,7 +68,7 @@ def minibatches(kind: str, updates: int, count: int = 1) -> SACBatch:
         terminated=terminated,
         discount=0.97 * ~terminated,
         next_obs=torch.randn(*shape, 3, generator=generator),
-        extras={**extras, "option_begun": torch.rand(shape, generator=generator) < 0.3},
+        extras={**extras, "option_started": torch.rand(shape, generator=generator) < 0.3},
         next_masks={},
         weight=torch.ones(shape),
     )
@@ -96,11 +100,11 @@ def test_one_option_acts_with_the_noise_of_soft_actor_critic(kind: str):
     obs, reset = torch.randn(ROWS, 3), torch.zeros(ROWS, dtype=torch.bool)
     draws = [model.noise((4, ROWS), torch.Generator().manual_seed(2)) for model in (flat, one)]
 
-    plain = flat.act(obs, {}, reset, noise=draws[0][1])[0].action
-    decision, state = one.act(obs, one.initial_state(ROWS), reset, noise=draws[1][1])
+    plain = flat.act(PolicyInput(obs, {}, reset), noise=draws[0][1])[0].action
+    decision, state = one.act(PolicyInput(obs, one.initial_state(ROWS), reset), noise=draws[1][1])
 
     assert torch.equal(decision.action, plain)
-    assert set(decision.extras) == {"option", "option_previous", "option_begun", "option_ran"}
+    assert set(decision.extras) == {"option", "option_previous", "option_started", "option_previous_age"}
     assert (state["option_age"] == 1).all()
 
 
@@ -115,7 +119,7 @@ def test_equal_heads_and_columns_make_arriving_worth_going_on(kind: str):
     batch, draw = minibatches(kind, 1, 4).minibatch(0), noise(kind, 1, 1)
     draw = None if draw is None else draw[0, 0].expand(-1, 4, -1)
 
-    arrival = model.arrival(batch, Executed.of(batch.extras), draw, torch.tensor(0.2))
+    arrival = model.next_state_values(batch, OptionRecord.of(batch.extras), draw, torch.tensor(0.2))
 
     assert torch.allclose(arrival.upon_arrival, arrival.value, atol=1e-6)
     assert torch.allclose(arrival.value, arrival.value[:, :1].expand(-1, 4), atol=1e-6)
@@ -125,9 +129,9 @@ def test_what_is_not_offered_next_does_not_count_in_the_target():
     model = options("discrete", 3)
     batch = minibatches("discrete", 1, 3).minibatch(0)
     only = {"option_mask": torch.tensor([True, False, False]).expand(ROWS, 3)}
-    alpha, executed = torch.tensor(0.2), Executed.of(batch.extras)
+    alpha, executed = torch.tensor(0.2), OptionRecord.of(batch.extras)
 
-    arrival = model.arrival(batch._replace(next_masks=only), executed, None, alpha)
+    arrival = model.next_state_values(batch._replace(next_masks=only), executed, None, alpha)
 
     value, beta = arrival.value, model.controller.termination(batch.next_obs, model.controller.ages(executed)).detach()
     assert torch.allclose(arrival.upon_arrival, value + beta * (value[:, :1] - value), atol=1e-6)
@@ -150,7 +154,7 @@ def test_the_update_mode_says_whether_options_learn_from_each_others_steps(mode:
 def test_windows_of_several_steps_are_refused(tmp_path: Path):
     data = box_data(n_step=2)
 
-    with pytest.raises(UsageError, match=r"data\.n_step is 2; an option learns from single steps: set it to 1"):
+    with pytest.raises(ConfigurationError, match=r"data\.n_step is 2; an option learns from single steps: set it to 1"):
         trainer(tmp_path).fit(small_sac(data, SACOptions), datamodule=data)
 
 
@@ -158,50 +162,50 @@ def test_windows_of_several_steps_are_refused(tmp_path: Path):
 def test_terminations_learn_from_steps_that_go_on_only(over: bool):
     model = options("continuous", 3)
     batch = minibatches("continuous", 3, 3)
-    before = {name: weight.clone() for name, weight in model.controller.ending.state_dict().items()}
+    before = {name: weight.clone() for name, weight in model.controller.termination_net.state_dict().items()}
 
     model.run_updates(batch._replace(terminated=torch.full_like(batch.terminated, over)), noise("continuous", 3, 3))
 
-    after = model.controller.ending.state_dict()
+    after = model.controller.termination_net.state_dict()
     assert all(torch.equal(weight, after[name]) for name, weight in before.items()) == over
 
 
 def test_scripts_that_leave_the_actor_out_teach_it_nothing_and_earn_no_entropy():
-    model = options("continuous", 4, scripted=[Push(), Push()])
+    model = options("continuous", 4, scripted_options=[Push(), Push()])
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
 
     model.run_updates(minibatches("continuous", 3, 2), noise("continuous", 3, 2))
 
     same = {name for name, weight in model.state_dict().items() if torch.equal(weight, before[name])}
     assert {"head.linear.weight", "log_alpha"} <= same and "controller.master.head.linear.weight" not in same
-    assert model.options == 2 and model.controller.ending is None
+    assert model.num_options == 2 and model.controller.termination_net is None
 
 
 def test_a_script_scales_what_the_actor_does():
-    model, obs = options("continuous", 1, scripted=[Scaled()]), torch.randn(ROWS, 3)
+    model, obs = options("continuous", 1, scripted_options=[Scaled()]), torch.randn(ROWS, 3)
     learned = options("continuous", 1)
     reset = torch.ones(ROWS, dtype=torch.bool)
 
-    half = model.act(obs, model.initial_state(ROWS), reset, greedy=True)[0].action
+    half = model.act(PolicyInput(obs, model.initial_state(ROWS), reset), greedy=True)[0].action
 
-    whole = learned.act(obs, learned.initial_state(ROWS), reset, greedy=True)[0].action
+    whole = learned.act(PolicyInput(obs, learned.initial_state(ROWS), reset), greedy=True)[0].action
     assert torch.allclose(half, 0.5 * whole)
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"scripted": [Push()], "normalize_obs": True}, "model.normalize_obs"),
-        ({"scripted": []}, "scripted is empty"),
-        ({"options": 0}, "must be positive"),
+        ({"scripted_options": [Push()], "normalize_obs": True}, "model.normalize_obs"),
+        ({"scripted_options": []}, "scripted_options is empty"),
+        ({"num_options": 0}, "must be positive"),
         ({"noise_hold": 2}, "noise_hold"),
     ],
 )
 def test_what_cannot_be_is_refused_in_a_sentence(changes: dict[str, Any], said: str):
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(ConfigurationError, match=said):
         SACOptions(spaces("continuous"), **SMALL, **changes)
-    with pytest.raises(UsageError, match="cannot use the actor"):
-        SACOptions(spaces("discrete"), **SMALL, scripted=[Scaled()])
+    with pytest.raises(ConfigurationError, match="cannot use the actor"):
+        SACOptions(spaces("discrete"), **SMALL, scripted_options=[Scaled()])
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -210,7 +214,7 @@ def test_acting_compiles_to_one_graph_with_equal_results(kind: str):
     draw = model.noise((ROWS,), torch.Generator().manual_seed(0))
 
     def act(obs: Tensor, state: dict[str, Tensor], reset: Tensor, noise: Tensor) -> Any:
-        return model.act(obs, state, reset, noise=noise)
+        return model.act(PolicyInput(obs, state, reset), noise=noise)
 
     eager = act(obs, model.initial_state(ROWS), reset, draw)
     compiled = torch.compile(act, backend="aot_eager", fullgraph=True)(obs, model.initial_state(ROWS), reset, draw)

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from modules.sac_options.scripted import ScriptedOptions
 
 
@@ -47,7 +47,7 @@ def test_what_cannot_be_is_refused_in_a_sentence():
     hasty = Scaled()
     hasty.min_duration, hasty.max_duration = 5, 2
 
-    with pytest.raises(UsageError, match="Scaled has min_duration 5 and max_duration 2"):
+    with pytest.raises(ConfigurationError, match="Scaled has min_duration 5 and max_duration 2"):
         ScriptedOptions([hasty])
-    with pytest.raises(UsageError, match="scripted is empty"):
+    with pytest.raises(ConfigurationError, match="scripted_options is empty"):
         ScriptedOptions([])

@@ -5,23 +5,23 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from datamodules.core.types import Spaces
+from datamodules.core.types import PolicyInput, SpaceSpec
 from modules.functional.options import choice_noise
 from modules.sac.sac import SAC
-from modules.sac_options.controller import Controller
+from modules.sac_options.controller import OptionController
 from tests.support.operation_count import Operations
 
 OBS, OPTIONS = 24, 4
 LIMIT = 2
-BOX = Spaces(
+BOX = SpaceSpec(
     obs_shape=(OBS,),
     obs_dtype="float32",
-    action_kind="continuous",
+    action_type="continuous",
     action_sizes=[],
     action_low=[-1.0] * 4,
     action_high=[1.0] * 4,
     action_start=[],
-    agents=1,
+    num_agents=1,
 )
 
 
@@ -31,7 +31,7 @@ def operations(call: Callable[[], object]) -> int:
     return counted.count
 
 
-def selection(controller: Controller, rows: int) -> Callable[[], object]:
+def selection(controller: OptionController, rows: int) -> Callable[[], object]:
     obs, state, reset = torch.randn(rows, OBS), controller.initial_state(rows), torch.zeros(rows, dtype=torch.bool)
     noise = choice_noise((rows,), OPTIONS, torch.Generator().manual_seed(0))
     return lambda: controller.choose(obs, state, reset, noise)
@@ -40,12 +40,13 @@ def selection(controller: Controller, rows: int) -> Callable[[], object]:
 @pytest.mark.parametrize("rows", [16, 512])
 @torch.no_grad()
 def test_choosing_for_all_rows_takes_about_as_many_operations_as_one_decision_of_the_actor(rows: int):
-    flat, controller = SAC(BOX), Controller((OBS,), OPTIONS)
+    flat, controller = SAC(BOX), OptionController((OBS,), OPTIONS)
     obs, reset = torch.randn(rows, OBS), torch.zeros(rows, dtype=torch.bool)
     noise = flat.noise((rows,), torch.Generator().manual_seed(0))
 
     choosing, deciding = (
-        operations(call) for call in (selection(controller, rows), lambda: flat.act(obs, {}, reset, noise=noise))
+        operations(call)
+        for call in (selection(controller, rows), lambda: flat.act(PolicyInput(obs, {}, reset), noise=noise))
     )
 
     assert choosing < LIMIT * deciding, f"{choosing} operations, {deciding} of a decision"
@@ -53,6 +54,6 @@ def test_choosing_for_all_rows_takes_about_as_many_operations_as_one_decision_of
 
 @torch.no_grad()
 def test_more_rows_take_no_more_operations():
-    controller = Controller((OBS,), OPTIONS)
+    controller = OptionController((OBS,), OPTIONS)
 
     assert len({operations(selection(controller, rows)) for rows in (2, 16, 128)}) == 1

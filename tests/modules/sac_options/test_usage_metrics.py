@@ -1,22 +1,24 @@
 import pytest
 import torch
 
-from modules.sac_options.option_record import Executed
+from modules.sac_options.option_record import OptionRecord
 from modules.sac_options.usage_metrics import OptionStatistics
 
-Run = tuple[Executed, torch.Tensor, torch.Tensor]
+Run = tuple[OptionRecord, torch.Tensor, torch.Tensor]
 
 
-def running(option: list[int], reset: list[int], valid: list[int] | None = None, begun: list[int] | None = None) -> Run:
-    """One row from its options: what begins where the option changes or an episode does, unless `begun` says so."""
+def running(
+    option: list[int], reset: list[int], valid: list[int] | None = None, started: list[int] | None = None
+) -> Run:
+    """One row from its options: what begins where the option changes or an episode does, unless `started` says so."""
     previous, ages = [0, *option[:-1]], [0]
     starts = [now != before or new for now, before, new in zip(option, previous, reset, strict=True)]
-    for start in starts if begun is None else begun:
+    for start in starts if started is None else started:
         ages.append(1 if start else ages[-1] + 1)
     ran = [0 if new else age for new, age in zip(reset, ages, strict=False)]
-    columns = [option, previous, starts if begun is None else begun, ran, reset, valid or [1] * len(option)]
+    columns = [option, previous, starts if started is None else started, ran, reset, valid or [1] * len(option)]
     tensors = [torch.tensor(column).unsqueeze(1) for column in columns]
-    return Executed(*tensors[:2], tensors[2].bool(), tensors[3]), tensors[4].bool(), tensors[5].bool()
+    return OptionRecord(*tensors[:2], tensors[2].bool(), tensors[3]), tensors[4].bool(), tensors[5].bool()
 
 
 def counted(*runs: Run, options: int = 2, max_duration: int = 0) -> dict[str, float]:
@@ -36,7 +38,7 @@ def test_shares_lengths_and_rates_of_a_row_counted_by_hand():
 
 
 def test_an_option_chosen_again_ended_without_a_switch_and_a_forced_end_is_no_decision():
-    again = running([0, 0, 0, 0], [1, 0, 0, 0], begun=[1, 0, 1, 0])
+    again = running([0, 0, 0, 0], [1, 0, 0, 0], started=[1, 0, 1, 0])
 
     assert counted(again)["term_rate"] == 1 / 3
     assert counted(again)["switch_rate"] == 0.0
@@ -53,7 +55,7 @@ def test_phantom_steps_count_for_nothing():
 def test_lengths_go_on_from_one_rollout_to_the_next(first: int):
     executed, reset, valid = running([0, 0, 0, 1, 1], [1, 0, 0, 0, 1])
     parts = [
-        (Executed(*(column[t] for column in executed)), reset[t], valid[t]) for t in (slice(first), slice(first, 5))
+        (OptionRecord(*(column[t] for column in executed)), reset[t], valid[t]) for t in (slice(first), slice(first, 5))
     ]
 
     together = counted((executed, reset, valid))
@@ -74,7 +76,7 @@ def test_what_was_counted_survives_a_checkpoint_and_begins_anew_at_a_log():
     first, second = (OptionStatistics(2, torch.zeros(2, dtype=torch.int64)) for _ in range(2))
     first.count(*running([0, 1, 1], [1, 0, 0]))
 
-    second.remember(first.remembered())
+    second.import_state(first.export_state())
 
     assert first.log() == second.log() != {}
     assert first.log() == {}

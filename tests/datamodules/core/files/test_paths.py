@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from datamodules.core.files.paths import expand_path
 
 
@@ -16,7 +16,7 @@ def test_variables_and_the_home_are_expanded_once_for_all(monkeypatch: pytest.Mo
 
 @pytest.mark.parametrize("path", ["$NOWHERE_SET/a", "${NOWHERE_SET}", "~no_such_user/a"])
 def test_what_cannot_be_expanded_is_refused_unless_it_is_a_name(path: str, folder: Path) -> None:
-    with pytest.raises(UsageError, match="The path `"):
+    with pytest.raises(ConfigurationError, match="The path `"):
         expand_path(path)
     (folder / path).mkdir(parents=True)
 

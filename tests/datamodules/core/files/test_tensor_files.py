@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 import torch
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from datamodules.core.files.tensor_files import load_tensors
 
 
@@ -23,7 +23,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def refused(path: Path, **how: Any) -> str:
-    with pytest.raises(UsageError) as error:
+    with pytest.raises(ConfigurationError) as error:
         load_tensors(path, cure="take another", **how)
     assert str(path) in str(error.value) and str(error.value).endswith(": take another.")
     return str(error.value)
@@ -59,7 +59,7 @@ def test_a_truncated_file_is_damaged(path: Path) -> None:
 def test_code_is_refused_and_not_run(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torch.save({"evil": Executes()}, path)
 
-    assert "could run foreign code" in refused(path)
+    assert "could execute code" in refused(path)
     assert capsys.readouterr().out == ""
 
 

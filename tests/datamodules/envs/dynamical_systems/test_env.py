@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import torch
 
-from datamodules.core.errors import UsageError
-from datamodules.envs.dynamical_systems.env import Dynamical, normal, poisson
+from datamodules.core.errors import ConfigurationError
+from datamodules.envs.dynamical_systems.env import DynamicalSystemEnv, normal, poisson
 from datamodules.envs.dynamical_systems.vector_fields import SYSTEMS
 
 
-def rolled(env: Dynamical, steps: int, rows: int = 64) -> list[dict[str, torch.Tensor]]:
+def rolled(env: DynamicalSystemEnv, steps: int, rows: int = 64) -> list[dict[str, torch.Tensor]]:
     generator = torch.Generator().manual_seed(0)
     states = [env.initial(torch.rand(rows, env.noise_size, generator=generator))]
     for _ in range(steps):
@@ -23,7 +23,7 @@ def rolled(env: Dynamical, steps: int, rows: int = 64) -> list[dict[str, torch.T
 
 @pytest.mark.parametrize("system", sorted(SYSTEMS))
 def test_a_step_without_noise_equals_a_thousand_midpoint_steps_in_float64(system: str) -> None:
-    env = Dynamical(system, process_noise=0.0)
+    env = DynamicalSystemEnv(system, process_noise=0.0)
     state = env.initial(torch.rand(4, env.noise_size, generator=torch.Generator().manual_seed(1)))
     action = 0.3 * torch.tensor([env.spaces["action_high"]]).repeat(4, 1)
 
@@ -38,7 +38,7 @@ def test_a_step_without_noise_equals_a_thousand_midpoint_steps_in_float64(system
 
 @pytest.mark.parametrize("system", sorted(SYSTEMS))
 def test_states_stay_finite_float32_and_near_the_box_under_full_push(system: str) -> None:
-    env = Dynamical(system)
+    env = DynamicalSystemEnv(system)
     state = env.initial(torch.rand(16, env.noise_size))
     push = torch.tensor(env.spaces["action_high"]).expand(16, -1)
     for _ in range(500):
@@ -51,17 +51,17 @@ def test_states_stay_finite_float32_and_near_the_box_under_full_push(system: str
 
 @pytest.mark.parametrize(("field", "at_rest"), [("duffing", (1.0, 0.0)), ("double_well", (-1.0, 0.0))])
 def test_wells_are_at_rest(field: str, at_rest: tuple[float, float]) -> None:
-    assert Dynamical(field).field(torch.tensor(at_rest)).abs().max() < 1e-6
+    assert DynamicalSystemEnv(field).field(torch.tensor(at_rest)).abs().max() < 1e-6
 
 
 @pytest.mark.parametrize("system", ["limit_cycle", "double_limit_cycle", "ring_attractor"])
 def test_circles_attract(system: str) -> None:
-    last = rolled(Dynamical(system, process_noise=0.0), 400)[-1]["x"]
+    last = rolled(DynamicalSystemEnv(system, process_noise=0.0), 400)[-1]["x"]
     assert (last.norm(dim=-1) - 1).abs().max() < 0.05
 
 
 def test_process_noise_has_its_standard_deviation_per_root_second() -> None:
-    quiet, loud = (Dynamical("double_well", process_noise=noise) for noise in (0.0, 0.5))
+    quiet, loud = (DynamicalSystemEnv("double_well", process_noise=noise) for noise in (0.0, 0.5))
     noise = torch.rand(20_000, loud.noise_size, generator=torch.Generator().manual_seed(0))
     state = {"x": torch.zeros(20_000, 2), "draw": noise[:, 2:], "age": torch.zeros(20_000, dtype=torch.int64)}
     action = torch.zeros(20_000, 2)
@@ -71,13 +71,13 @@ def test_process_noise_has_its_standard_deviation_per_root_second() -> None:
 
 
 def test_a_system_pushed_along_one_axis_takes_one_number() -> None:
-    env = Dynamical("van_der_pol")
+    env = DynamicalSystemEnv("van_der_pol")
     assert env.spaces["action_high"] == [2.0]
     assert env.control(torch.tensor([[5.0]])).tolist() == [[0.0, 2.0]]
 
 
 def test_noise_and_mean_of_a_linear_observation() -> None:
-    env = Dynamical("duffing", observation="linear", observation_dim=30, observation_noise=0.2)
+    env = DynamicalSystemEnv("duffing", observation="linear", observation_dim=30, observation_noise=0.2)
     state = env.initial(torch.rand(4000, env.noise_size, generator=torch.Generator().manual_seed(0)))
     error = env.observation(state) - env.mean(state)
 
@@ -90,7 +90,7 @@ def test_noise_and_mean_of_a_linear_observation() -> None:
 def test_the_mean_or_its_logarithm_is_linear_in_the_state_unless_a_network_shows_it(
     observation: Any, linear: bool, noise: Any
 ) -> None:
-    env = Dynamical("duffing", observation=observation, observation_dim=2, noise=noise, count=3.0)
+    env = DynamicalSystemEnv("duffing", observation=observation, observation_dim=2, noise=noise, count=3.0)
     x = torch.rand(50, 2) * 4 - 2
 
     h, far, none = (env.mean({"x": scale * x}) for scale in (1.0, 2.0, 0.0))
@@ -139,7 +139,7 @@ def test_normals_are_finite_at_both_ends_of_the_uniform() -> None:
 
 
 def test_an_episode_is_truncated_at_its_length_only() -> None:
-    env = Dynamical("duffing", length=3)
+    env = DynamicalSystemEnv("duffing", length=3)
     state, ends = env.initial(torch.rand(2, env.noise_size)), []
     for _ in range(3):
         state, _, terminated, truncated = env.transition(state, torch.zeros(2, 2), torch.rand(2, env.noise_size))
@@ -162,5 +162,5 @@ def test_an_episode_is_truncated_at_its_length_only() -> None:
     ],
 )
 def test_arguments_out_of_range_are_refused_in_one_sentence(wrong: dict[str, object]) -> None:
-    with pytest.raises(UsageError):
-        Dynamical(**wrong)
+    with pytest.raises(ConfigurationError):
+        DynamicalSystemEnv(**wrong)

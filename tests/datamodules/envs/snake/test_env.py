@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from datamodules.envs.snake.env import Snake
 from tests.oracles.snake_rules import (
     DOWN,
@@ -153,7 +153,7 @@ def test_an_episode_is_truncated_by_starvation(starvation, steps):
     state = place_food(snake, start(snake), 0, 0)
     circle = [(DOWN, LEFT, UP, RIGHT)[step % 4] for step in range(steps)]
     _, _, terminated, truncated = play(snake, state, *circle[:-1])
-    assert (terminated, truncated, snake.shortest_truncation) == (False, False, steps)
+    assert (terminated, truncated, snake.min_truncation_step) == (False, False, steps)
     _, _, terminated, truncated = play(snake, state, *circle)
     assert (terminated, truncated) == (False, True)
 
@@ -181,8 +181,11 @@ def test_compiled_without_shortcuts_equals_eager(observation):
     state = snake.initial(torch.rand(64, 3))
     for _ in range(60):
         action, noise = torch.randint(4, (64,)), torch.rand(64, 3)
-        (state, *outcome), (twin, *expected) = snake.transition(state, action, noise), static(state, action, noise)
-        assert all(torch.equal(state[name], twin[name]) for name in state)
+        (state, *outcome), (other_state, *expected) = (
+            snake.transition(state, action, noise),
+            static(state, action, noise),
+        )
+        assert all(torch.equal(state[name], other_state[name]) for name in state)
         assert all(torch.equal(ours, theirs) for ours, theirs in zip(outcome, expected, strict=True))
         first, ended = snake.initial(noise), outcome[1] | outcome[2]
         state = {
@@ -261,7 +264,7 @@ def test_the_game_is_the_one_it_always_was(arguments: dict[str, Any], expected: 
     ],
 )
 def test_an_argument_out_of_range_is_one_sentence(arguments: dict[str, Any], sentence: str):
-    with pytest.raises(UsageError, match=sentence) as error:
+    with pytest.raises(ConfigurationError, match=sentence) as error:
         Snake(**arguments)
     assert str(error.value).endswith(".") and "\n" not in str(error.value)
 

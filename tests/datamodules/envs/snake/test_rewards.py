@@ -2,9 +2,9 @@ import math
 
 import pytest
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from datamodules.envs.snake.env import Snake
-from datamodules.envs.snake.rewards import REWARDS, TERMS, amounts
+from datamodules.envs.snake.rewards import REWARDS, TERMS, resolve_reward_table
 from tests.oracles.snake_rules import DOWN, LEFT, RIGHT, UP, place_food, play, start
 
 
@@ -15,7 +15,7 @@ def paid(rewards, food, *moves: int, **board: int) -> float:
 
 
 def test_plain_rewards_are_the_default():
-    assert Snake().rewards == amounts("plain") == amounts({"food": 1, "death": -1.0})
+    assert Snake().rewards == resolve_reward_table("plain") == resolve_reward_table({"food": 1, "death": -1.0})
 
 
 def test_classic_rewards_pay_every_step_and_include_it_in_food_and_death():
@@ -55,7 +55,7 @@ def test_every_term_acts(term: str):
 
 
 def test_every_table_names_known_terms():
-    assert all(amounts(name).keys() == set(TERMS) for name in REWARDS)
+    assert all(resolve_reward_table(name).keys() == set(TERMS) for name in REWARDS)
 
 
 @pytest.mark.parametrize(
@@ -70,5 +70,5 @@ def test_every_table_names_known_terms():
     ],
 )
 def test_wrong_rewards_are_one_sentence(rewards, sentence: str):
-    with pytest.raises(UsageError, match=sentence):
+    with pytest.raises(ConfigurationError, match=sentence):
         Snake(rewards=rewards)

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from datamodules.trading.prices.price_columns import find_columns
 
 FILE = Path("A.csv")
@@ -83,5 +83,5 @@ def test_a_time_of_day_and_seconds_since_1970_are_found() -> None:
     ],
 )
 def test_a_header_that_leaves_a_doubt_is_refused(header: list[str], why: str) -> None:
-    with pytest.raises(UsageError, match=why):
+    with pytest.raises(ConfigurationError, match=why):
         find_columns(header, FILE)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from datamodules.trading.prices.price_files import read_prices
 from tests.support.price_fixtures import GOOD, HEADER, write_lines
 
@@ -56,14 +56,14 @@ def test_times_with_zones_are_ordered_by_instant_and_keep_their_own_clock(tmp_pa
         ("2020-02-07,11,12,10,11,1", 5, "32 days after line 4"),
         ("2020-01-07,5.7,6,5,5.5,1", 5, "like a split"),
         ("2020-01-07T00:00+01:00,11,12,10,11,1", 5, "some times have a time zone"),
-        ("January,11,12,10,11,1", 5, "is no date"),
+        ("January,11,12,10,11,1", 5, "is not a date"),
         ("2020-01-07,11", 5, "too few"),
     ],
 )
 def test_a_bad_line_is_refused_by_its_number(tmp_path: Path, line: str, number: int, why: str) -> None:
     path = write_lines(tmp_path / "A.csv", [*GOOD, line])
 
-    with pytest.raises(UsageError, match=why) as refusal:
+    with pytest.raises(ConfigurationError, match=why) as refusal:
         read_prices(path)
 
     assert f"line {number}" in str(refusal.value)
@@ -80,7 +80,9 @@ def split_bars(ratio: float) -> list[str]:
 def test_a_split_that_is_not_adjusted_for_is_refused_with_the_setting_that_allows_it(tmp_path: Path, ratio: float):
     path = write_lines(tmp_path / "A.csv", split_bars(ratio))
 
-    with pytest.raises(UsageError, match=r"line 4 opens at .* like a split: .* set real_jumps: \['2020-01-04'\]"):
+    with pytest.raises(
+        ConfigurationError, match=r"line 4 opens at .* like a split: .* set real_jumps: \['2020-01-04'\]"
+    ):
         read_prices(path)
 
     adjusted = [
@@ -102,7 +104,7 @@ def test_a_real_fall_is_allowed_on_its_day_alone(tmp_path: Path, header: str) ->
     prices = read_prices(once, real_jumps=["2020-01-04"])
 
     assert prices.close[2] / prices.close[1] == pytest.approx(0.6 * 1.02)
-    with pytest.raises(UsageError, match="line 12 opens at"):
+    with pytest.raises(ConfigurationError, match="line 12 opens at"):
         read_prices(twice, real_jumps=["2020-01-04"])
     assert len(read_prices(twice, real_jumps="all").close) == 11
 
@@ -110,13 +112,13 @@ def test_a_real_fall_is_allowed_on_its_day_alone(tmp_path: Path, header: str) ->
 def test_a_split_within_a_weekly_bar_is_refused(tmp_path: Path) -> None:
     lines = ["2020-01-03,100,101,99,100,1", "2020-01-10,100,102,49,50,1", "2020-01-17,50,51,49,50,1"]
 
-    with pytest.raises(UsageError, match=r"line 3 closes at 0\.5 times its open, like a split"):
+    with pytest.raises(ConfigurationError, match=r"line 3 closes at 0\.5 times its open, like a split"):
         read_prices(write_lines(tmp_path / "A.csv", lines))
 
 
 @pytest.mark.parametrize("days", ["soon", ["2020-13-01"], 7])
 def test_days_that_are_none_are_refused(tmp_path: Path, days: Any) -> None:
-    with pytest.raises(UsageError, match=r"real_jumps is .*: give days such as"):
+    with pytest.raises(ConfigurationError, match=r"real_jumps is .*: give days such as"):
         read_prices(write_lines(tmp_path / "A.csv", GOOD), real_jumps=days)
 
 
@@ -124,7 +126,7 @@ def test_months_are_no_gaps(tmp_path: Path) -> None:
     lines = [f"{year}-{month:02}-28,1,1,1,1,1" for year in (2019, 2020) for month in range(1, 13)]
 
     assert len(read_prices(write_lines(tmp_path / "A.csv", lines)).close) == 24
-    with pytest.raises(UsageError, match="line 6 comes 122 days after line 5"):
+    with pytest.raises(ConfigurationError, match="line 6 comes 122 days after line 5"):
         read_prices(write_lines(tmp_path / "B.csv", lines[:4] + lines[7:]))
 
 
@@ -153,23 +155,23 @@ def test_an_ignored_column_is_named_with_its_file(tmp_path: Path) -> None:
 
 
 def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no price file"):
+    with pytest.raises(ConfigurationError, match="no price file"):
         read_prices(tmp_path / "none.csv")
-    with pytest.raises(UsageError, match="no column for high"):
+    with pytest.raises(ConfigurationError, match="no column for high"):
         read_prices(write_lines(tmp_path / "A.csv", GOOD, "Date,Open,Haut,Low,Close,Volume"))
-    with pytest.raises(UsageError, match="2 columns for close"):
+    with pytest.raises(ConfigurationError, match="2 columns for close"):
         read_prices(write_lines(tmp_path / "B.csv", GOOD, "Date,Open,High,Low,Close,C"))
     for header in ("", "Date;Open;High;Low;Close"):
-        with pytest.raises(UsageError, match="must begin with names of columns and commas between"):
+        with pytest.raises(ConfigurationError, match="must begin with names of columns and commas between"):
             read_prices(write_lines(tmp_path / "D.csv", [], header))
-    with pytest.raises(UsageError, match="1 bars"):
+    with pytest.raises(ConfigurationError, match="1 bars"):
         read_prices(write_lines(tmp_path / "C.csv", GOOD[:1]))
 
 
 def test_text_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
     (tmp_path / "A.csv").write_bytes("Date,Open,High,Low,Close,Prämie\n".encode("latin-1"))
 
-    with pytest.raises(UsageError, match=r"no table of text .* save it as CSV in UTF-8"):
+    with pytest.raises(ConfigurationError, match=r"not a text table .* save it as CSV in UTF-8"):
         read_prices(tmp_path / "A.csv")
 
 
@@ -190,7 +192,7 @@ def test_without_pyarrow_parquet_says_what_is_missing(tmp_path: Path, monkeypatc
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
 
-    with pytest.raises(UsageError, match="needs pyarrow"):
+    with pytest.raises(ConfigurationError, match="needs pyarrow"):
         read_prices(tmp_path / "A.parquet")
 
 
@@ -204,7 +206,7 @@ def test_a_damaged_compressed_file_is_one_sentence(damage: str, tmp_path: Path) 
     damaged = {"truncated": content[:-20], "flipped": flipped, "empty": b"", "of another checksum": unequal}
     path.write_bytes(damaged[damage])
 
-    with pytest.raises(UsageError, match=r"A\.csv\.gz (is damaged|is no table of text|must begin)") as error:
+    with pytest.raises(ConfigurationError, match=r"A\.csv\.gz (is damaged|is not a text table|must begin)") as error:
         read_prices(path)
     assert "\n" not in str(error.value)
 
@@ -213,6 +215,6 @@ def test_a_damaged_parquet_file_is_one_sentence(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     (tmp_path / "A.parquet").write_bytes(b"PAR1" + bytes(40) + b"PAR1")
 
-    with pytest.raises(UsageError, match=r"A\.parquet is damaged, or no Parquet file") as error:
+    with pytest.raises(ConfigurationError, match=r"A\.parquet is damaged, or not a Parquet file") as error:
         read_prices(tmp_path / "A.parquet")
     assert "\n" not in str(error.value)

@@ -3,7 +3,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from datamodules.trading.prices.time_split import split_days, time_split, walk_forward
 
 TIME = np.arange("2000-01-01", "2005-01-01", dtype="datetime64[D]").astype("datetime64[s]")
@@ -34,7 +34,7 @@ def test_walk_forward_tests_cover_the_second_half_and_never_precede_training() -
 @pytest.mark.parametrize(
     ("starts", "fold", "embargo", "why"),
     [
-        (("soon", None), (None, 3), 0, "is no day"),
+        (("soon", None), (None, 3), 0, "is not a date"),
         (("2004-01-01", "2003-01-01"), (None, 3), 0, r"0 bars for val of \d+ bars from \d{4}-\d\d-\d\d to"),
         ((None, None), (3, 3), 0, "choose from 0 to 2"),
         ((None, "2003-01-01"), (1, 3), 0, "leave val_from"),
@@ -42,5 +42,5 @@ def test_walk_forward_tests_cover_the_second_half_and_never_precede_training() -
     ],
 )
 def test_splits_that_cannot_be_are_refused(starts: tuple, fold: tuple, embargo: int, why: str) -> None:
-    with pytest.raises(UsageError, match=why):
+    with pytest.raises(ConfigurationError, match=why):
         split_days(TIME, starts, fold, warmup=200, embargo=embargo)

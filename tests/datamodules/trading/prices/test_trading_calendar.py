@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from datamodules.core.errors import UsageError
+from datamodules.core.errors import ConfigurationError
 from datamodules.trading.prices.trading_calendar import bars_per_year, checked_bars_per_year
 
 MONDAY = np.datetime64("2020-01-06", "s")
@@ -76,7 +76,7 @@ def test_currencies_from_sunday_evening_to_friday_evening_trade_120_hours_a_week
 )
 def test_where_the_time_stamps_do_not_tell_the_number_is_demanded(time: np.ndarray) -> None:
     assert bars_per_year(time) is None
-    with pytest.raises(UsageError, match=r"stamps of XYZ do not show .* give bars_per_year"):
+    with pytest.raises(ConfigurationError, match=r"stamps of XYZ do not show .* give bars_per_year"):
         checked_bars_per_year(None, time, "XYZ")
     assert checked_bars_per_year(1000, time, "XYZ") == 1000
 
@@ -84,7 +84,9 @@ def test_where_the_time_stamps_do_not_tell_the_number_is_demanded(time: np.ndarr
 def test_a_number_in_conflict_with_the_time_stamps_is_refused_or_warned_of() -> None:
     days, hours = stamps(800, "00:00", 1, 1), stamps(60, "09:30", 7, 60, week=5)
 
-    with pytest.raises(UsageError, match=r"bars_per_year is 252, but the time stamps of XYZ make 1764 bars a year"):
+    with pytest.raises(
+        ConfigurationError, match=r"bars_per_year is 252, but the time stamps of XYZ make 1764 bars a year"
+    ):
         checked_bars_per_year(252, hours, "XYZ")
     with pytest.warns(UserWarning, match="bars_per_year is 252, but .* 365 bars a year"):
         assert checked_bars_per_year(252, days, "XYZ") == 252

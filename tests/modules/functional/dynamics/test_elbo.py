@@ -9,14 +9,14 @@ from torch.distributions import Normal, kl_divergence
 
 from modules.functional.dynamics.elbo import (
     LONGEST_GAP,
-    Posterior,
+    StatePosterior,
     Terms,
-    filled,
+    fill_masked_states,
     initial_term,
-    rows_that_count,
-    seen_rows,
+    observed_rows,
     step_weights,
     transition_terms,
+    valid_rows,
 )
 
 STEPS, SAMPLES, ROWS, SIZE = 6, 3, 4, 2
@@ -35,24 +35,24 @@ def example(k: int = 3) -> dict[str, Any]:
     def normal(*shape: int) -> Tensor:
         return torch.randn(*shape, ROWS, SIZE, generator=generator, dtype=torch.float64)
 
-    posterior = Posterior(normal(STEPS + 1), 0.1 + normal(STEPS + 1).square())
+    posterior = StatePosterior(normal(STEPS + 1), 0.1 + normal(STEPS + 1).square())
     states = posterior.mean + posterior.variance.sqrt() * normal(SAMPLES, STEPS + 1)
-    joined, control = torch.ones(STEPS, ROWS, dtype=torch.bool), normal(STEPS)
+    contiguous, control = torch.ones(STEPS, ROWS, dtype=torch.bool), normal(STEPS)
     return {
-        "states": states, "posterior": posterior, "control": control, "joined": joined, "transition": curved,
+        "states": states, "posterior": posterior, "control": control, "contiguous": contiguous, "transition": curved,
         "variance": VARIANCE, "weights": step_weights(k, 0.8), "noise": normal(k - 1, SAMPLES, STEPS),
     }  # fmt: skip
 
 
 def restated(given: dict[str, Any], seen: Tensor) -> Tensor:
     """`transition_terms` by its definition: one sequence, one start and one number of steps at a time."""
-    (mean, variance), joined, weights = given["posterior"], given["joined"], given["weights"]
+    (mean, variance), contiguous, weights = given["posterior"], given["contiguous"], given["weights"]
     total = torch.zeros((), dtype=torch.float64)
     for n in range(ROWS):
         for t in range(STEPS):
-            begins, state = t == 0 or not joined[t - 1, n], given["states"][:, t, n]
+            begins, state = t == 0 or not contiguous[t - 1, n], given["states"][:, t, n]
             for k in range(1, min(len(weights), STEPS - t) + 1):
-                if not joined[t + k - 1, n]:
+                if not contiguous[t + k - 1, n]:
                     break
                 means = curved(state, given["control"][t + k - 1, n])
                 q = Normal(mean[t + k, n], variance[t + k, n].sqrt())
@@ -79,9 +79,9 @@ def test_weights_that_cannot_be_are_refused(horizon: int, decay: float) -> None:
 
 
 def test_what_stands_alone_does_not_count_and_what_follows_from_nothing_begins() -> None:
-    joined = torch.tensor([False, True, True, False, True, False, False]).unsqueeze(1)
+    contiguous = torch.tensor([False, True, True, False, True, False, False]).unsqueeze(1)
 
-    counts, begins = rows_that_count(joined)
+    counts, begins = valid_rows(contiguous)
 
     assert counts.flatten().tolist() == [False, True, True, True, True, True, False, False]
     assert begins.flatten().tolist() == [False, True, False, False, True, False, False, False]
@@ -90,7 +90,9 @@ def test_what_stands_alone_does_not_count_and_what_follows_from_nothing_begins()
 @pytest.mark.parametrize("k", [1, 2, 3])
 def test_the_terms_are_their_definition(k: int) -> None:
     given, seen = example(k), torch.rand(STEPS + 1, ROWS, generator=torch.Generator().manual_seed(1)) > 0.3
-    given["joined"][2, 1] = given["joined"][0, 2] = given["joined"][STEPS - 1, 2] = given["joined"][1:3, 3] = False
+    given["contiguous"][2, 1] = given["contiguous"][0, 2] = given["contiguous"][STEPS - 1, 2] = given["contiguous"][
+        1:3, 3
+    ] = False
 
     found = transition_terms(**given, seen=seen)
 
@@ -127,7 +129,7 @@ def test_seeing_every_row_is_no_mask_bit_for_bit() -> None:
         given = example()
         states, mean = given["states"].requires_grad_(), given["posterior"].mean.requires_grad_()
         if seen is not None:
-            given["states"] = filled(states, seen, given["control"], curved, torch.zeros(()))
+            given["states"] = fill_masked_states(states, seen, given["control"], curved, torch.zeros(()))
         found = transition_terms(**given, seen=seen)
         results.append((given["states"], found, *torch.autograd.grad(found, [mean, states])))
 
@@ -139,7 +141,7 @@ def test_hidden_rows_are_what_the_dynamics_make_of_the_row_before_and_pay_nothin
     seen[2:4, 1] = False
     noise = torch.randn(SAMPLES, STEPS, ROWS, SIZE, dtype=torch.float64)
 
-    states = filled(given["states"], seen, given["control"], curved, noise)
+    states = fill_masked_states(given["states"], seen, given["control"], curved, noise)
     given["states"] = states
     before = transition_terms(**given, seen=seen)
     given["posterior"].mean[2:4, 1] += 10
@@ -152,10 +154,10 @@ def test_hidden_rows_are_what_the_dynamics_make_of_the_row_before_and_pay_nothin
 
 
 def test_a_trajectory_is_never_hidden_where_it_begins_nor_for_long() -> None:
-    joined = torch.ones(9, 2, dtype=torch.bool)
-    joined[3, 1] = False
+    contiguous = torch.ones(9, 2, dtype=torch.bool)
+    contiguous[3, 1] = False
 
-    seen = seen_rows(torch.zeros(10, 2), joined, 0.5)
+    seen = observed_rows(torch.zeros(10, 2), contiguous, 0.5)
 
     assert seen[:, 0].nonzero().flatten().tolist() == list(range(0, 10, LONGEST_GAP + 1))
     assert seen[4, 1] and not seen[5, 1]
@@ -163,9 +165,9 @@ def test_a_trajectory_is_never_hidden_where_it_begins_nor_for_long() -> None:
 
 def test_rows_are_hidden_with_the_probability_that_is_asked_for() -> None:
     uniform = torch.rand(200, 200, generator=torch.Generator().manual_seed(2))
-    joined = torch.ones(199, 200, dtype=torch.bool)
+    contiguous = torch.ones(199, 200, dtype=torch.bool)
 
-    shares = [1 - float(seen_rows(uniform, joined, p).float().mean()) for p in (0.0, 0.1)]
+    shares = [1 - float(observed_rows(uniform, contiguous, p).float().mean()) for p in (0.0, 0.1)]
 
     assert shares[0] == 0 and 0.09 < shares[1] < 0.105
 
@@ -179,7 +181,9 @@ def test_nothing_that_is_given_is_changed() -> None:
         returned.append((means := curved(state, control), means.clone()))
         return means
 
-    filled(given["states"], given["joined"].new_zeros(STEPS + 1, ROWS), given["control"], remembered, given["noise"][0])
+    fill_masked_states(
+        given["states"], given["contiguous"].new_zeros(STEPS + 1, ROWS), given["control"], remembered, given["noise"][0]
+    )
     transition_terms(**given | {"transition": remembered})
 
     assert all(torch.equal(given[name], value) for name, value in before.items())
@@ -193,14 +197,14 @@ def test_a_detached_posterior_learns_from_one_step_only() -> None:
         given = example(k)
         mean, variance = given["posterior"]
         mean.requires_grad_()
-        later = Posterior(mean.detach(), variance)
+        later = StatePosterior(mean.detach(), variance)
         gradients.append(torch.autograd.grad(transition_terms(**given, later=later), mean)[0][-1])
 
     torch.testing.assert_close(gradients[1], gradients[0] * float(step_weights(3, 0.8)[0]), rtol=1e-6, atol=1e-6)
 
 
 def test_priors_that_look_back_further_than_the_pieces_are_long_are_refused() -> None:
-    given = example(3) | {"joined": torch.ones(2, ROWS, dtype=torch.bool)}
+    given = example(3) | {"contiguous": torch.ones(2, ROWS, dtype=torch.bool)}
 
     with pytest.raises(ValueError, match="of 3 steps do not fit into 2 steps"):
         transition_terms(**given)

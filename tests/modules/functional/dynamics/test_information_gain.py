@@ -10,13 +10,13 @@ from modules.functional.dynamics.information_gain import (
     Weights,
     a_optimality,
     cholesky_by_columns,
-    conditioned,
     d_optimality,
     disagreement,
     fisher_rows,
-    from_moments,
     information_gain,
     optimistic_gain,
+    posterior_from_sums,
+    posterior_update,
 )
 
 SEEDS = st.integers(0, 10_000)
@@ -58,7 +58,7 @@ def test_steps_gain_what_the_longer_path_has_more(seed: int) -> None:
 @settings(max_examples=30, deadline=None)
 def test_gains_are_never_negative_even_in_float32_from_a_known_state(seed: int) -> None:
     features = normal(seed, 4, 15, 20).float()
-    known = conditioned(
+    known = posterior_update(
         Weights(torch.zeros(20, 1), torch.eye(20)), features[0].repeat(30, 1), torch.zeros(450, 1), variance=1e-3
     )
 
@@ -70,7 +70,7 @@ def test_gains_are_never_negative_even_in_float32_from_a_known_state(seed: int) 
 def test_a_second_visit_gains_less() -> None:
     path, prior = normal(3, 1, 5, 10), Weights(torch.zeros(10, 1, dtype=torch.float64), positive(4, 10))
 
-    once = conditioned(prior, path[0], torch.zeros(5, 1, dtype=torch.float64), variance=VARIANCE)
+    once = posterior_update(prior, path[0], torch.zeros(5, 1, dtype=torch.float64), variance=VARIANCE)
 
     first = information_gain(path, prior.covariance, variance=VARIANCE, outputs=1).sum()
     second = information_gain(path, once.covariance, variance=VARIANCE, outputs=1).sum()
@@ -94,12 +94,14 @@ def test_a_thousand_rank_one_updates_equal_the_inverse() -> None:
     weights = Weights(torch.zeros(30, 2, dtype=torch.float64), 10 * torch.eye(30, dtype=torch.float64))
 
     for t in range(1000):
-        weights = conditioned(weights, features[t : t + 1], target[t : t + 1], variance=VARIANCE)
+        weights = posterior_update(weights, features[t : t + 1], target[t : t + 1], variance=VARIANCE)
 
     precision = torch.eye(30, dtype=torch.float64) / 10 + features.T @ features / VARIANCE
     torch.testing.assert_close(weights.covariance, precision.inverse(), rtol=0, atol=1e-6)
     torch.testing.assert_close(weights.mean, precision.inverse() @ features.T @ target / VARIANCE, rtol=0, atol=1e-6)
-    torch.testing.assert_close(from_moments(precision, features.T @ target / VARIANCE), weights, rtol=0, atol=1e-6)
+    torch.testing.assert_close(
+        posterior_from_sums(precision, features.T @ target / VARIANCE), weights, rtol=0, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("size", [2, 40])
@@ -108,9 +110,9 @@ def test_many_observations_at_once_equal_one_after_the_other(size: int) -> None:
     one = many = Weights(normal(2, 10, 2), positive(3, 10))
 
     for t in range(size):
-        one = conditioned(one, features[t : t + 1], target[t : t + 1], variance=VARIANCE)
+        one = posterior_update(one, features[t : t + 1], target[t : t + 1], variance=VARIANCE)
 
-    torch.testing.assert_close(one, conditioned(many, features, target, variance=VARIANCE), rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(one, posterior_update(many, features, target, variance=VARIANCE), rtol=1e-8, atol=1e-8)
 
 
 def test_fisher_information_of_weights_seen_without_noise_is_the_information_gain() -> None:
@@ -141,8 +143,8 @@ def test_fisher_information_of_a_constant_drift_is_that_of_the_joint_gaussian() 
 
     assert float(rows.square().sum()) == pytest.approx(22_896, abs=1)
     times = torch.arange(1, 16).double()
-    joint = 1.0 + 1e-4 * torch.minimum(times, times[:, None]) + 0.01 * torch.eye(15).double()
-    assert float(rows.square().sum()) == pytest.approx(float(times @ joint.inverse() @ times), rel=1e-10)
+    phase = 1.0 + 1e-4 * torch.minimum(times, times[:, None]) + 0.01 * torch.eye(15).double()
+    assert float(rows.square().sum()) == pytest.approx(float(times @ phase.inverse() @ times), rel=1e-10)
 
 
 def seen_on(path: tuple[Tensor, Tensor, Tensor], theta: Tensor, start: Tensor, shocks: Tensor) -> Tensor:

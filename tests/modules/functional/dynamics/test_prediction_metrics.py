@@ -2,22 +2,22 @@
 
 import torch
 
-from modules.functional.dynamics.prediction_metrics import affine, aligned, aligned_field, determination, velocity
+from modules.functional.dynamics.prediction_metrics import aligned_field, apply_affine, fit_affine, r2_score, velocity
 from modules.networks.latent import LinearDynamics
 
 
 def test_determination_is_one_for_the_truth_and_zero_for_the_mean() -> None:
     true = torch.randn(20, 3, generator=torch.Generator().manual_seed(0)) * torch.tensor([1.0, 5.0, 0.1])
 
-    assert determination(true, true) == 1
-    torch.testing.assert_close(determination(true.mean(0).expand(20, 3), true), torch.tensor(0.0), atol=1e-6, rtol=0)
+    assert r2_score(true, true) == 1
+    torch.testing.assert_close(r2_score(true.mean(0).expand(20, 3), true), torch.tensor(0.0), atol=1e-6, rtol=0)
 
 
 def test_rows_that_are_not_known_do_not_count() -> None:
     true, known = torch.arange(12.0).view(2, 3, 2), torch.tensor([[True, True, False], [True, False, True]])
     wrong = torch.where(known.unsqueeze(-1), true + 0.5, 1e6)
 
-    torch.testing.assert_close(determination(wrong, true, known), determination(true[known] + 0.5, true[known]))
+    torch.testing.assert_close(r2_score(wrong, true, known), r2_score(true[known] + 0.5, true[known]))
 
 
 def test_a_field_in_other_coordinates_is_the_same_field() -> None:
@@ -32,9 +32,9 @@ def test_a_field_in_other_coordinates_is_the_same_field() -> None:
     def learned(z: torch.Tensor) -> torch.Tensor:
         return torch.linalg.solve(matrix, true(z @ matrix + offset), left=False)
 
-    found = affine(latent, state)
+    found = fit_affine(latent, state)
     torch.testing.assert_close(found, (matrix, offset))
-    torch.testing.assert_close(aligned(latent, found), state)
+    torch.testing.assert_close(apply_affine(latent, found), state)
     torch.testing.assert_close(aligned_field(learned, state, found), true(state))
     assert torch.equal(aligned_field(learned, state, None), learned(state))
 

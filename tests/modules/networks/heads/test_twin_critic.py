@@ -5,15 +5,15 @@ import torch
 from torch import nn
 
 from modules.networks import CNN
-from modules.networks.heads.twin_critic import TwinLinear, TwinMLP, TwinNetworks
+from modules.networks.heads.twin_critic import TwinLinear, TwinMLP, TwinTorsoCritic
 
 
-def halves(twin: TwinMLP) -> list[nn.Sequential]:
+def halves(critic: TwinMLP) -> list[nn.Sequential]:
     """The two critics as networks of their own."""
     pair = []
     for which in range(2):
         layers: list[nn.Module] = []
-        for layer in twin.layers:
+        for layer in critic.layers:
             if isinstance(layer, TwinLinear):
                 alone = nn.Linear(*layer.weight.shape[1:])
                 alone.weight.data, alone.bias.data = layer.weight[which].T, layer.bias[which, 0]
@@ -24,12 +24,12 @@ def halves(twin: TwinMLP) -> list[nn.Sequential]:
 
 
 def test_twins_equal_two_networks_value_and_gradient() -> None:
-    twin = TwinMLP((3,), 2, 1, hidden=(16, 8)).double()
+    critic = TwinMLP((3,), 2, 1, hidden=(16, 8)).double()
     obs, action = torch.randn(10, 3).double(), torch.rand(10, 2).double().requires_grad_()
-    first, second = (half.double() for half in halves(twin))
+    first, second = (half.double() for half in halves(critic))
     inputs = torch.cat([obs, action], -1)
 
-    both = twin(obs, action)
+    both = critic(obs, action)
 
     torch.testing.assert_close(both, torch.stack([first(inputs), second(inputs)]), rtol=1e-12, atol=1e-12)
     (ours,) = torch.autograd.grad(both.sum(), action, retain_graph=True)
@@ -38,11 +38,11 @@ def test_twins_equal_two_networks_value_and_gradient() -> None:
 
 
 def test_twins_begin_apart_and_learn_apart() -> None:
-    twin = TwinMLP((3,), 1, 1)
+    critic = TwinMLP((3,), 1, 1)
     obs, action = torch.randn(10, 3), torch.rand(10, 1)
 
-    q = twin(obs, action)
-    gradient = torch.autograd.grad(q[0].sum(), twin.layers[0].weight)[0]
+    q = critic(obs, action)
+    gradient = torch.autograd.grad(q[0].sum(), critic.layers[0].weight)[0]
 
     assert not torch.equal(q[0], q[1])
     assert gradient[0].abs().sum() > 0 and gradient[1].abs().sum() == 0
@@ -63,13 +63,15 @@ def test_choices_have_an_output_each_and_bytes_are_cast() -> None:
 
 @pytest.mark.parametrize("dims", [0, 2])
 def test_twins_on_images_see_planes_and_action(dims: int) -> None:
-    twin = TwinNetworks((3, 5, 5), dims, 4, network=lambda shape: CNN(shape, channels=(4,), hidden=(16,)), hidden=8)
+    critic = TwinTorsoCritic(
+        (3, 5, 5), dims, 4, network=lambda shape: CNN(shape, channels=(4,), hidden=(16,)), hidden=8
+    )
     planes, action = torch.rand(6, 3, 5, 5), torch.rand(6, dims) if dims else None
 
-    q = twin(planes, action)
+    q = critic(planes, action)
 
     assert q.shape == (2, 6, 4)
-    assert (q != twin(planes.flip(-1), action)).all(-1).any()
+    assert (q != critic(planes.flip(-1), action)).all(-1).any()
 
 
 def test_no_hidden_layer_is_refused() -> None:

@@ -6,18 +6,18 @@ from torch import Tensor, nn
 
 from modules.networks.latent import (
     RBF,
+    AxisActions,
     Ensemble,
+    IdentityActions,
     LinearActions,
     LinearDynamics,
     MLPActions,
     MLPDynamics,
-    Pushed,
     StateDependent,
-    Unchanged,
 )
 
 KINDS = {
-    "pushed": lambda: Pushed([1, 2], 3),
+    "pushed": lambda: AxisActions([1, 2], 3),
     "linear": lambda: LinearActions(2, 3),
     "mlp": lambda: MLPActions(2, 3),
 }
@@ -60,8 +60,8 @@ def test_only_a_network_is_out_of_proportion(kind: str, proportional: bool) -> N
 
 
 def test_pushed_axes_take_the_action_as_it_is() -> None:
-    assert Pushed([2, 0], 3)(torch.tensor([1.0, 5.0])).tolist() == [5.0, 0.0, 1.0]
-    assert Unchanged()(torch.tensor([1.0, 5.0])).tolist() == [1.0, 5.0]
+    assert AxisActions([2, 0], 3)(torch.tensor([1.0, 5.0])).tolist() == [5.0, 0.0, 1.0]
+    assert IdentityActions()(torch.tensor([1.0, 5.0])).tolist() == [1.0, 5.0]
 
 
 @pytest.mark.parametrize("dynamics", [RBF, LinearDynamics, MLPDynamics, Ensemble])
@@ -113,4 +113,4 @@ def test_numbers_out_of_range_are_refused(wrong: object) -> None:
 @pytest.mark.parametrize("axes", [[], [3], [-1]])
 def test_axes_that_are_not_there_are_refused(axes: list[int]) -> None:
     with pytest.raises(ValueError, match="has axes 0 to 2"):
-        Pushed(axes, 3)
+        AxisActions(axes, 3)

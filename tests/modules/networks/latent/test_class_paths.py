@@ -14,10 +14,10 @@ WRITTEN = {
     "IdentityDecoder": "{dimensions: 2, noise: 0.1}",
     "LinearDecoder": "{observed: 3, weight: [[1, 0], [0, 1], [1, 1]], bias: [0, 0, 1]}",
     "MLPDecoder": "{observed: 4, hidden: [8, 8], counts: true}",
-    "Pushed": "{axes: [1], dimensions: 2}",
+    "AxisActions": "{axes: [1], dimensions: 2}",
     "LinearActions": "{actions: 2}",
     "MLPActions": "{actions: 2, hidden: [8]}",
-    "Unchanged": "{}",
+    "IdentityActions": "{}",
     "RBF": "{centres: 5}",
     "LinearDynamics": "{dimensions: 3}",
     "MLPDynamics": "{hidden: [8]}",
@@ -34,7 +34,7 @@ def built(name: str) -> nn.Module:
 
 
 def test_every_part_is_written_here() -> None:
-    assert set(WRITTEN) == set(latent.__all__)
+    assert set(WRITTEN) == set(latent.EXPORTS)
 
 
 @pytest.mark.parametrize("name", WRITTEN)

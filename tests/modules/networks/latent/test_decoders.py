@@ -91,8 +91,8 @@ def test_the_state_zero_shows_the_mean_of_what_was_seen_first(kind: str) -> None
     model = made(kind)
     obs = torch.randint(0, 9, (7, 2, 4)).double()
 
-    model.start_(obs)
-    model.start_(obs)
+    model.init_bias_(obs)
+    model.init_bias_(obs)
 
     torch.testing.assert_close(model(torch.zeros(2, dtype=torch.float64)), obs.mean((0, 1)))
 
@@ -100,7 +100,7 @@ def test_the_state_zero_shows_the_mean_of_what_was_seen_first(kind: str) -> None
 def test_what_is_never_counted_begins_with_a_small_rate() -> None:
     model = LinearDecoder(3, 2, counts=True)
 
-    model.start_(torch.zeros(5, 3))
+    model.init_bias_(torch.zeros(5, 3))
 
     torch.testing.assert_close(model(torch.zeros(2)), torch.full((3,), 1e-3))
 
@@ -114,7 +114,7 @@ def test_a_linear_decoder_begins_small() -> None:
 def test_a_known_weight_and_bias_stay_as_they_are() -> None:
     model = LinearDecoder(3, 2, weight=[[1, 0], [0, 1], [1, 1]], bias=[0, 0, 1])
 
-    model.start_(torch.full((5, 3), 9.0))
+    model.init_bias_(torch.full((5, 3), 9.0))
 
     assert [name for name, part in model.named_parameters() if part.requires_grad] == ["raw_noise"]
     assert model(torch.tensor([2.0, 3.0])).tolist() == [2.0, 3.0, 6.0]
@@ -143,7 +143,7 @@ def test_states_and_observations_stay_as_they_are(kind: str) -> None:
 
     model.log_likelihood(latent, obs)
     model.sensitivity(latent)
-    model.start_(obs)
+    model.init_bias_(obs)
 
     assert torch.equal(latent, before) and (obs == 1).all()
 
@@ -157,7 +157,7 @@ def test_states_and_observations_stay_as_they_are(kind: str) -> None:
         (lambda: LinearDecoder(2, 2, weight=[[1.0, 0.0]]), "2 rows of 2 numbers"),
         (lambda: LinearDecoder(1, 2, weight=[[1.0, 0.0]], bias=[]), "bias 1 numbers"),
         (lambda: LinearDecoder(1, 2, bias=[0.0]), "give both"),
-        (lambda: LinearDecoder(1, 2, counts=True).start_(torch.tensor([[-0.5]])), "-0.5 was observed"),
+        (lambda: LinearDecoder(1, 2, counts=True).init_bias_(torch.tensor([[-0.5]])), "-0.5 was observed"),
     ],
 )
 def test_what_cannot_be_is_refused(wrong: object, said: str) -> None:

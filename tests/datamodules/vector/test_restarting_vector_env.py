@@ -12,18 +12,18 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
 
-from datamodules.buffers.n_step_replay import WindowReplay
-from datamodules.buffers.ring_buffer import Ring
-from datamodules.collect.alternating import HalvedCollector
-from datamodules.collect.collector import Collector
-from datamodules.collect.evaluation import EpisodeDataset
-from datamodules.core.errors import UsageError
-from datamodules.core.pytree import mapped
-from datamodules.core.types import Decision, Rollout
-from datamodules.env_interface.restarts import Restarts
-from datamodules.vector.gymnasium_adapter import GymnasiumEnv
-from datamodules.vector.restarting_vector_env import RestartingEnvs
-from datamodules.worker_pool.vector_env import PoolEnv
+from datamodules.buffers.n_step_replay import NStepReplayBuffer
+from datamodules.buffers.ring_buffer import RingBuffer
+from datamodules.collect.alternating import AlternatingCollector
+from datamodules.collect.collector import RolloutCollector
+from datamodules.collect.evaluation import EvaluationDataset
+from datamodules.core.errors import ConfigurationError
+from datamodules.core.pytree import tree_map
+from datamodules.core.types import PolicyInput, PolicyOutput, Rollout
+from datamodules.env_interface.restart_counter import RestartCounter
+from datamodules.vector.gymnasium_adapter import GymnasiumVectorAdapter
+from datamodules.vector.restarting_vector_env import RestartingVectorEnv
+from datamodules.worker_pool.vector_env import WorkerPoolVectorEnv
 from tests.support import counting_env as counting
 from tests.support.counting_env import Breaking, Counting, Failing, copied
 from tests.support.small_runs import cartpole_data, fitted
@@ -46,8 +46,10 @@ def quick_workers_and_no_orphans() -> Iterator[None]:
 
 def restarting(backend: str, *makers: Any) -> Any:
     if backend == "pool":
-        return PoolEnv(makers, num_workers=len(makers) // 2, device=CPU, timeout=1.0, restart=True, name="Failing")
-    return GymnasiumEnv(RestartingEnvs(makers, name="Failing", timeout=1.0), device=CPU, name="Failing")
+        return WorkerPoolVectorEnv(
+            makers, num_workers=len(makers) // 2, device=CPU, timeout=1.0, restart=True, name="Failing"
+        )
+    return GymnasiumVectorAdapter(RestartingVectorEnv(makers, name="Failing", timeout=1.0), device=CPU, name="Failing")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -72,7 +74,7 @@ def test_a_step_that_fails_is_not_valid_and_brings_a_new_episode(backend: str, h
     assert torch.stack([step.terminated for step in steps]).nonzero().tolist() == [
         [5, row] for row in (0, 1, 2) if not (shared and row == 1)
     ] + [[8, 3]]
-    assert (envs.restarts.number, envs.restarts.steps) == (1, 36)
+    assert (envs.restarts.count, envs.restarts.steps) == (1, 36)
 
 
 class Still:
@@ -86,29 +88,29 @@ class Still:
     def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
         return torch.zeros(*shape)
 
-    def act(
-        self, obs: Any, state: Any, reset: Any, *, mask: Any = None, noise: Any = None, greedy: bool = False
-    ) -> Any:
-        return Decision(torch.zeros(len(obs), dtype=torch.int64), {}), state
+    def act(self, inputs: PolicyInput, noise: Any = None, greedy: bool = False) -> Any:
+        return PolicyOutput(torch.zeros(len(inputs.obs), dtype=torch.int64), {}), inputs.state
 
 
 def collected(backend: str, file: Path, horizon: int, rollouts: int) -> list[Rollout]:
     envs = restarting(backend, GOOD, partial(Failing, "raise", str(file)))
-    kind = HalvedCollector if backend == "pool" else Collector
+    kind = AlternatingCollector if backend == "pool" else RolloutCollector
     collector = kind(envs, Still(), horizon, torch.Generator(), "Failing")
-    collector.start(0)
+    collector.reset(0)
     found = []
     with pytest.warns(UserWarning, match="Restart 1"):
         for _ in range(rollouts):
-            found.append(mapped(torch.clone, collector.collect()))
+            found.append(tree_map(torch.clone, collector.collect()))
     envs.close()
     return found
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("horizon", [2, 3, 4, 12])
-def test_a_broken_episode_is_cut_before_its_failure_and_not_counted(backend: str, horizon: int, tmp_path: Path) -> None:
-    rollouts = collected(backend, tmp_path / "failed", horizon, 12 // horizon)
+@pytest.mark.parametrize("rollout_length", [2, 3, 4, 12])
+def test_a_broken_episode_is_cut_before_its_failure_and_not_counted(
+    backend: str, rollout_length: int, tmp_path: Path
+) -> None:
+    rollouts = collected(backend, tmp_path / "failed", rollout_length, 12 // rollout_length)
 
     valid = torch.cat([rollout.valid for rollout in rollouts])
     assert (~valid).nonzero().tolist() == [[2, 1]]
@@ -116,33 +118,35 @@ def test_a_broken_episode_is_cut_before_its_failure_and_not_counted(backend: str
     assert (count, return_, length) == (3, 3 * 21, 18)  # two of the first row, one of the other after its broken one
     assert sum(rollout.env_steps for rollout in rollouts) == 23
     truncated = torch.cat([rollout.truncated for rollout in rollouts])
-    cut = [[1, 1]] if horizon > 2 else []  # where the failure is a rollout's first step nothing before it reaches it
+    cut = (
+        [[1, 1]] if rollout_length > 2 else []
+    )  # where the failure is a rollout's first step nothing before it reaches it
     assert truncated.nonzero().tolist() == cut
     if cut:
-        assert rollouts[0].final_index[:, 1].tolist() == [1]
+        assert rollouts[0].final_step[:, 1].tolist() == [1]
         assert rollouts[0].final_obs[0, 1, 1] == 2
-    resets = torch.cat([rollout.reset for rollout in rollouts])
+    resets = torch.cat([rollout.episode_start for rollout in rollouts])
     assert resets.nonzero().tolist() == [[0, 0], [0, 1], [3, 1], [6, 0], [9, 1]]
 
 
 @pytest.mark.parametrize("n_step", [1, 3])
-@pytest.mark.parametrize("horizon", [2, 4])
-def test_no_window_of_a_replay_reaches_over_a_failure(horizon: int, n_step: int, tmp_path: Path) -> None:
-    rollouts = collected("async", tmp_path / "failed", horizon, 12 // horizon)
-    ring = Ring(rollouts[0], {}, 16, finals=8, device=CPU)
-    replay = WindowReplay(ring, n_step, CPU, phantoms=True)
+@pytest.mark.parametrize("rollout_length", [2, 4])
+def test_no_window_of_a_replay_reaches_over_a_failure(rollout_length: int, n_step: int, tmp_path: Path) -> None:
+    rollouts = collected("async", tmp_path / "failed", rollout_length, 12 // rollout_length)
+    ring = RingBuffer(rollouts[0], {}, 16, num_final_slots=8, device=CPU)
+    replay = NStepReplayBuffer(ring, n_step, CPU, has_autoreset_steps=True)
     for rollout in rollouts:
         replay.write(rollout, {})
-        ring.advance_()
+        ring.commit_()
 
     found = replay.sample(replay.noise(4, 500, torch.Generator().manual_seed(0)))
 
-    first, last, counts = found.obs[..., 1], found.next_obs[..., 1], found.weight > 0
+    first, last, counts = found.obs[..., 1], found.next_obs[..., 1], found.loss_weight > 0
     assert counts.all()
-    end = first + found.length
+    end = first + found.num_steps
     assert torch.equal(found.reward.sum(-1), (end * (end + 1) - first * (first + 1)) / 2)
-    assert torch.equal(torch.where(found.terminated, 6.0, last), first + found.length)
-    assert found.length.min() == 1
+    assert torch.equal(torch.where(found.terminated, 6.0, last), first + found.num_steps)
+    assert found.num_steps.min() == 1
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -150,10 +154,10 @@ def test_an_evaluation_counts_whole_episodes_only(backend: str, tmp_path: Path) 
     envs = restarting(backend, GOOD, partial(Failing, "raise", str(tmp_path / "failed")))
 
     with pytest.warns(UserWarning, match="Restart 1"):
-        episodes = EpisodeDataset(envs, Still(), 4, seed=0, record=True).play()
+        episodes = EvaluationDataset(envs, Still(), 4, seed=0, record=True).run()
     envs.close()
 
-    assert (episodes.return_.tolist(), episodes.length.tolist()) == ([21.0] * 4, [6] * 4)
+    assert (episodes.episode_return.tolist(), episodes.length.tolist()) == ([21.0] * 4, [6] * 4)
     assert [tape["obs"][:, 1].tolist() for tape in episodes.trajectories] == [[0, 1, 2, 3, 4, 5, 6]] * 4
 
 
@@ -163,20 +167,23 @@ def test_an_environment_that_always_fails_ends_the_run_in_one_sentence(backend: 
     envs = restarting(backend, GOOD, partial(Failing, how))
     envs.reset(0)
 
-    with pytest.warns(UserWarning), pytest.raises(UsageError, match=r"^Failing was restarted more than 3 times within"):
+    with (
+        pytest.warns(UserWarning),
+        pytest.raises(ConfigurationError, match=r"^Failing was restarted more than 3 times within"),
+    ):
         for _ in range(40):
             envs.step(torch.zeros(2, dtype=torch.int64))
 
 
 def test_restarts_far_apart_end_no_run() -> None:
-    restarts = Restarts("mine", 2)
+    restarts = RestartCounter("mine", 2)
 
     with pytest.warns(UserWarning, match="one of them"):
         for _ in range(20):
-            restarts.note("one of them")
+            restarts.record("one of them")
             restarts.steps += 400
 
-    assert restarts.number == 20
+    assert restarts.count == 20
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -184,7 +191,7 @@ def test_a_breach_of_the_contract_still_ends_the_run(backend: str) -> None:
     envs = restarting(backend, GOOD, partial(Breaking, step=(1, 2)))
     envs.reset(0)
 
-    with pytest.raises(UsageError, match="stopped keeping Gymnasium's contract"):
+    with pytest.raises(ConfigurationError, match="returned invalid values after its first steps"):
         for _ in range(3):
             envs.step(torch.zeros(2, dtype=torch.int64))
 
@@ -203,7 +210,7 @@ def test_a_fit_goes_on_and_logs_its_restarts(backend: str, tmp_path: Path) -> No
 
     class Measuring(Callback):
         def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
-            measured.append(trainer.datamodule.measured())
+            measured.append(trainer.datamodule.extra_metrics())
 
     data_before = data.total_env_steps
     with pytest.warns(UserWarning, match="Restart 1"):
@@ -222,5 +229,5 @@ def test_a_fit_goes_on_and_logs_its_restarts(backend: str, tmp_path: Path) -> No
     ids=["sync", "unknown"],
 )
 def test_a_restart_that_cannot_be_is_refused_in_one_sentence(changes: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(UsageError, match=sentence):
+    with pytest.raises(ConfigurationError, match=sentence):
         cartpole_data(**changes)

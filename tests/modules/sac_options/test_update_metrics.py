@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from modules.sac_options.update_metrics import FIXED, measures, names
+from modules.sac_options.update_metrics import FIXED, metric_names, update_metrics
 
 
 def measured(log_master: torch.Tensor) -> dict[str, float]:
@@ -9,8 +9,8 @@ def measured(log_master: torch.Tensor) -> dict[str, float]:
     scalars = [torch.tensor(float(number)) for number in range(6)]
     q, entropy = torch.tensor([[1.0, 2.0], [3.0, -6.0]]), torch.tensor([[0.5, 1.5], [1.0, 1.0]])
     beta, advantage = torch.tensor([[0.1, 0.2], [0.3, 0.6]]), torch.tensor([[1.0, -1.0], [2.0, 4.0]])
-    numbers = measures(scalars, q, entropy, log_master, torch.tensor(7.0), beta, advantage)
-    return dict(zip(names(2)[:-2], numbers.tolist(), strict=True))
+    numbers = update_metrics(scalars, q, entropy, log_master, torch.tensor(7.0), beta, advantage)
+    return dict(zip(metric_names(2)[:-2], numbers.tolist(), strict=True))
 
 
 def test_every_number_has_its_name():

@@ -12,11 +12,11 @@ from tests.support.small_runs import Told, cartpole_data, fitted, snake_data, we
 
 pytestmark = pytest.mark.gpu
 
-LONG = {"staleness": 1, "num_envs": 256, "horizon": 16, "total_env_steps": 256 * 16 * 20}
+LONG = {"policy_lag": 1, "num_envs": 256, "rollout_length": 16, "total_env_steps": 256 * 16 * 20}
 
 
 class Watched(Callback):
-    """Lets no update wait for the device, once all joints have taken their form."""
+    """Lets no update wait for the device, once all phases have taken their form."""
 
     def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
         torch.cuda.set_sync_debug_mode("error" if 3 <= trainer.global_step < 9 else "default")
@@ -41,10 +41,10 @@ def test_captured_equals_eager(tmp_path: Path) -> None:
     eager = trained(tmp_path, snake_data(**LONG), Compile("off"))
     captured = trained(tmp_path, snake_data(**LONG), Compile("graph"), told)
 
-    assert "collect compiled, one CUDA graph" in told.forms["joints"]
+    assert "collect compiled, one CUDA graph" in told.forms["phases"]
     pairs = zip(eager.parameters(), captured.parameters(), strict=True)
     assert max(float((a - b).abs().max()) for a, b in pairs) < 1e-3
-    assert captured.latest["rollout/policy_lag"] == 1
+    assert captured.last_logged["rollout/policy_lag"] == 1
 
 
 def test_an_iteration_never_waits_for_the_device(tmp_path: Path) -> None:
@@ -53,17 +53,23 @@ def test_an_iteration_never_waits_for_the_device(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("backend", ["pool", "vector"])
 def test_environments_of_the_host_feed_it(tmp_path: Path, backend: Any) -> None:
-    settings = {"staleness": 1, "backend": backend, "num_envs": 16, "horizon": 32, "total_env_steps": 16 * 32 * 10}
+    settings = {
+        "policy_lag": 1,
+        "backend": backend,
+        "num_envs": 16,
+        "rollout_length": 32,
+        "total_env_steps": 16 * 32 * 10,
+    }
     told = Told()
     data = cartpole_data(**settings)
     model = trained(tmp_path, data, Compile("graph"), told, val_check_interval=3)
 
     assert "graph" in told.forms["acting"]
-    assert model.env_steps >= data.total_env_steps and "eval/return_mean" in model.latest
+    assert model.env_steps >= data.total_env_steps and "eval/return_mean" in model.last_logged
 
 
 def test_a_run_that_is_stopped_early_lets_go_of_its_graphs(tmp_path: Path) -> None:
-    settings = {"staleness": 1, "backend": "pool", "num_envs": 8, "horizon": 64, "total_env_steps": 8 * 64 * 50}
+    settings = {"policy_lag": 1, "backend": "pool", "num_envs": 8, "rollout_length": 64, "total_env_steps": 8 * 64 * 50}
     model = trained(tmp_path, cartpole_data(**settings), Compile("graph"), max_steps=5)
 
     assert model.global_step == 5
