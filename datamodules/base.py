@@ -49,6 +49,7 @@ class EnvDataModule(LightningDataModule):
     Attributes:
         off_policy: whether batches come from a replay buffer.
         collects_online: whether the module's policy collects the training data.
+        steps_setting: name of the setting that holds the vector steps of one rollout.
         dataset: source of iterations during `fit`.
 
     Raises: ConfigurationError for invalid values, and for environments that cannot be created.
@@ -57,6 +58,7 @@ class EnvDataModule(LightningDataModule):
     acts_per_iteration = False  # its batch hook does nothing per iteration
     off_policy = False
     collects_online = True
+    steps_setting = "train_freq"
     dataset: Any = None
 
     def __init__(
@@ -130,17 +132,21 @@ class EnvDataModule(LightningDataModule):
         """Return the policy that collects."""
         return self._actor
 
-    def make_collector(self, rollout_length: int) -> RolloutCollector:
+    @property
+    def steps_per_rollout(self) -> int:
+        """T, vector steps of one rollout."""
+        return int(getattr(self, self.steps_setting))
+
+    def make_collector(self) -> RolloutCollector:
         """Create this rank's environments and their collector; restore them from a checkpoint if there is one."""
         assert self.trainer is not None
         rank, device = self.trainer.global_rank, self.trainer.strategy.root_device
-        envs = self._make_envs(self.num_envs, self.env_kwargs)
-        shortest = envs.min_truncation_step
+        envs, rollout_length = self._make_envs(self.num_envs, self.env_kwargs), self.steps_per_rollout
+        shortest, setting = envs.min_truncation_step, f"data.{self.steps_setting}"
         if envs.is_stateless and shortest is not None and rollout_length > shortest:
             raise ConfigurationError(
-                f"data.rollout_length is {rollout_length}, but {self.env} can be truncated after {shortest} steps, and"
-                " an on-device rollout stores one true last observation per row: set data.rollout_length to at most"
-                f" {shortest}."
+                f"{setting} is {rollout_length}, but {self.env} can be truncated after {shortest} steps, and"
+                f" an on-device rollout stores one true last observation per row: set {setting} to at most {shortest}."
             )
         generator = derive_generator(global_seed(), rank, "action", device)
         kind = AlternatingCollector if isinstance(envs, WorkerPoolVectorEnv) else RolloutCollector

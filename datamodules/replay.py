@@ -151,7 +151,7 @@ class ReplayDataModule(EnvDataModule):
         """Return the dataset that steps environments with the module's policy and samples from the replay buffer."""
         assert self.trainer is not None
         restored = self._restored
-        collector = self.make_collector(self.train_freq)
+        collector = self.make_collector()
         self.dataset = ReplayDataset(self, collector, self.trainer.strategy.root_device)
         if restored is not None:
             restore_generator(self.dataset.generator, restored["replay"]["generator"])
@@ -306,14 +306,14 @@ class ReplayDataset(IterationDataset):
             self._started = steps >= data.learning_starts * data.spaces["num_agents"]
         return self._started
 
-    def update_priorities(self, entry: Tensor, error: Tensor) -> None:
+    def update_priorities(self, indices: Tensor, error: Tensor) -> None:
         """Set the priorities of the windows at `indices` from their errors; no effect under uniform sampling."""
         if self.data.priority_alpha:
-            self.reprioritize(entry, error)
+            self.reprioritize(indices, error)
 
-    def _reprioritize(self, entry: Tensor, error: Tensor) -> None:
+    def _reprioritize(self, indices: Tensor, error: Tensor) -> None:
         assert self.replay is not None
-        self.replay.update_priorities(entry, error)
+        self.replay.update_priorities(indices, error)
 
     def _weights(self) -> list[Tensor]:
         assert self.replay is not None

@@ -63,6 +63,8 @@ class RolloutDataModule(EnvDataModule):
     Raises: ConfigurationError for invalid values, and for environments that cannot be created.
     """
 
+    steps_setting = "rollout_length"
+
     def __init__(
         self,
         env: str,
@@ -122,7 +124,7 @@ class RolloutDataModule(EnvDataModule):
     def train_dataloader(self) -> RolloutDataset:
         """Return the dataset that steps environments with the module's policy, or with a copy that collects ahead."""
         assert self.trainer is not None
-        collector, ahead = self.make_collector(self.rollout_length), None
+        collector, ahead = self.make_collector(), None
         if self.policy_lag:
             ahead = PrefetchingCollector(collector, self._actor, self.trainer.precision_plugin.forward_context)
             if self._restored_ahead is not None:

@@ -144,7 +144,7 @@ class SequenceDataModule(EnvDataModule):
         """Return the dataset that steps environments with the module's policy."""
         assert self.trainer is not None
         restored = self._restored
-        collector = self.make_collector(self.train_freq)
+        collector = self.make_collector()
         generator = derive_generator(global_seed(), self.trainer.global_rank, "replay", collector.envs.device)
         if restored is not None:
             restore_generator(generator, restored["replay"])

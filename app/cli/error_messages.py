@@ -44,7 +44,6 @@ GIVEN_CLASS = re.compile(r"(?:'class_path': '|class_path='|value: )([\w.]+)")
 NO_PATH = re.compile(r"Expected a dot import path string: (\S+)")
 VALUE = re.compile(r"(?:Got|Given) value: (.*)")
 
-
 NO_CLASS = "it is neither an exported class nor a dotted path such as `my_module.MyClass`"
 COMMAND_LINE = "command line"
 """The place of a setting that no file holds."""

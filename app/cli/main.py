@@ -82,7 +82,6 @@ IGNORED_WARNINGS = (
 )
 """Warnings that need no action by the user."""
 
-
 FORMAT_WARNING = warnings.formatwarning
 """Original function that formats warnings."""
 

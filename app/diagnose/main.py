@@ -135,13 +135,13 @@ def require_memory(run: UnstartedRun, device: torch.device) -> dict[str, Any]:
     if not data.collects_online:
         return {}
     copies = 1 + ("collect" in data.concurrent_phases)  # what is learned from stays while the next is collected
-    needed, free = copies * rollout_bytes(data.spaces, data.rollout_length, data.num_envs), free_bytes(device)
+    needed, free = copies * rollout_bytes(data.spaces, data.steps_per_rollout, data.num_envs), free_bytes(device)
     if needed > free:
         fitting = int(data.num_envs * free / needed)
         raise ConfigurationError(
-            f"A rollout of {data.num_envs} x {data.rollout_length} steps needs {needed / 2**20:,.0f} MiB, and"
-            f" {device} has"
-            f" {free / 2**20:,.0f} MiB free: set data.num_envs to at most {fitting}, or a shorter data.rollout_length."
+            f"A rollout of {data.num_envs} x {data.steps_per_rollout} steps needs {needed / 2**20:,.0f} MiB, and"
+            f" {device} has {free / 2**20:,.0f} MiB free: set data.num_envs to at most {fitting}, or lower"
+            f" data.{data.steps_setting}."
         )
     return {"rollout_mib": round(needed / 2**20, 2), "free_mib": round(free / 2**20)}
 

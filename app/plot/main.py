@@ -47,7 +47,7 @@ def main() -> None:
             exit_with_error(f"No run has logged {tag}: {nearest(tag, known)}")
     options.output.parent.mkdir(parents=True, exist_ok=True)
     write(options, settings)
-    print(f"{len(runs)} runs of {len(settings)} settings: {options.output}")
+    print(f"Wrote {options.output}: runs {len(runs)}, settings {len(settings)}.")
 
 
 def make_parser() -> argparse.ArgumentParser:

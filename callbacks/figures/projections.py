@@ -17,7 +17,6 @@ ARROWS = 15
 MARGIN = 0.05
 """Margin of a box around states, relative to its width."""
 
-
 SPEEDS = "viridis_r"
 """Colour map of speeds: slow is light, fast is dark."""
 

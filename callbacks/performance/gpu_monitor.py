@@ -137,7 +137,7 @@ class GPUMonitor(Callback):
         if reading.memory_mib > HIGH_MEMORY * reading.memory_total_mib:
             found["memory"] = (
                 f"uses {reading.memory_mib:,.0f} of its {reading.memory_total_mib:,.0f} MiB and may run out: lower"
-                " --data.num_envs or --data.rollout_length, raise --model.num_minibatches, or end other programs on it."
+                " --data.num_envs or the size of the network, or end other programs on it."
             )
         if reading.temperature_c > self.max_temperature:
             found["temperature"] = (

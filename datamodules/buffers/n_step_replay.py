@@ -108,10 +108,10 @@ class NStepReplayBuffer:
             indices=entry,
         )
 
-    def update_priorities(self, entry: Tensor, error: Tensor) -> None:
+    def update_priorities(self, indices: Tensor, error: Tensor) -> None:
         """Set the priorities of the steps at `ReplayBatch.indices` from absolute errors of the same shape."""
         if self.priorities is not None:
-            self.priorities.update_(entry.flatten().to(self.ring.device), error.flatten().to(self.ring.device))
+            self.priorities.update_(indices.flatten().to(self.ring.device), error.flatten().to(self.ring.device))
 
     def cut_(self) -> None:
         """Mark the next step as not contiguous with the last one (see `RingBuffer.break_episode_`)."""

@@ -35,7 +35,7 @@ class PrefetchingCollector:
     resumed run collects it again.
 
     Args:
-        collector: collector whose `actor` is a copy of `module`; it must not be used elsewhere.
+        collector: collector whose `policy` is a copy of `module`; it must not be used elsewhere.
         module: the algorithm (`modules.base.algorithm.Algorithm`).
         context: context of the policy calls: the Trainer's precision.
 

@@ -55,7 +55,7 @@ class RolloutBuffer:
 
     Attributes:
         storage: columns `[T, B, ...]`; `obs` is `[T+1, B, *obs]`, and `state/NAME` the policy state before step 0.
-        final_states: last states of truncated rows of on-device environments, one slot a slot.
+        final_states: last states of truncated rows of on-device environments, one slot per row.
         final_obs, final_step: see `Rollout`.
     """
 

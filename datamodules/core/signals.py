@@ -15,7 +15,6 @@ STOP_SIGNALS: tuple[signal.Signals, ...] = tuple(
 )
 """Signals that stop the program: SIGINT, SIGTERM and, except on Windows, SIGHUP."""
 
-
 TERMINALS = tuple(descriptor for descriptor in range(3) if os.isatty(descriptor))
 """File descriptors among standard input, output and error that were terminals at program start."""
 

@@ -19,7 +19,6 @@ from datamodules.core.signals import STOP_SIGNALS
 WORKER_GRACE_S = 2.0
 """Seconds between two health checks of silent workers, and their grace period to end by themselves."""
 
-
 ENV_TIMEOUT = 300.0
 """Default seconds for the start, a reset or a step of an environment in a process."""
 

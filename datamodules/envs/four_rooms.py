@@ -32,7 +32,6 @@ CELLS = [(row, column) for row, line in enumerate(PLAN) for column, mark in enum
 MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 """Up, right, down, left."""
 
-
 MIDDLES = tuple(CELLS.index(place) for place in ((3, 3), (3, 9), (9, 3), (9, 9)))
 """The cells in the middle of room 0 (upper left), 1 (upper right), 2 (lower left) and 3 (lower right)."""
 

@@ -8,7 +8,6 @@ import numpy as np
 
 Array = np.ndarray
 
-
 Layout = dict[str, tuple[tuple[int, ...], Any]]
 """Shape and dtype of every shared array."""
 

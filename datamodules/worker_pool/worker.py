@@ -27,14 +27,11 @@ from datamodules.worker_pool.shared_memory import Array, Layout, Shared, shared_
 STEP, RESET = 0, 2
 """Kinds of commands; the group (0 or 1) is added."""
 
-
 QUEUE_SIZE = 4
 """Maximum number of pending commands; a worker has at most one per group."""
 
-
 HEALTH_CHECK_S = 0.25
 """Seconds between two checks of the other side's health while waiting."""
-
 
 SPIN_TRIES_SHARED = 200
 """Polls before a waiting process sleeps if processes share cores, about 0.07 ms.
@@ -56,7 +53,6 @@ thousand in 16 with 200.
 
 CALLS = ("its start", "its reset", "its step", "the reset after its step")
 """Names of a worker's calls; `Shared.call` is an index into them."""
-
 
 _give_way: Callable[[], None] = getattr(os, "sched_yield", partial(time.sleep, 0))
 

@@ -42,7 +42,7 @@ def check_values(**values: float | None) -> None:
             raise ConfigurationError(f"model.{name} is {value}; it must be positive.")
 
 
-def check_divides(num_minibatches: int, parts: int, what: str = "transitions (num_envs x horizon)") -> None:
+def check_divides(num_minibatches: int, parts: int, what: str = "transitions (num_envs x rollout_length)") -> None:
     """Check that the minibatches divide the rollout; name the nearest numbers that do.
 
     Raises: ConfigurationError otherwise.

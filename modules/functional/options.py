@@ -19,12 +19,9 @@ from modules.functional.sampling import MASKED_LOGIT, gumbel
 
 PerOption = Float[Tensor, "*N K"]
 
-
 Entries = Float[Tensor, "*N"]
 
-
 Offered = Bool[Tensor, "*N K"]
-
 
 Scalar = Float[Tensor, ""]
 

@@ -10,11 +10,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 Entries = Float[Tensor, "*N"]
-
-
 Valid = Bool[Tensor, "*N"]
-
-
 Scalar = Float[Tensor, ""]
 
 

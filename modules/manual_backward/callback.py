@@ -36,8 +36,9 @@ class ManualBackward(Callback):
         if not pl_module.replaced_methods:
             return
         install(pl_module)
-        pl_module.phases["update"].compile_targets = ()
-        if not pl_module.replaced_methods:
+        if pl_module.replaced_methods:
+            pl_module.phases["update"].compile_targets = ()
+        else:
             trainer.datamodule.collector.policy.restore_methods_()  # a copy with policy lag
 
     def on_fit_end(self, trainer: Trainer, pl_module: Any) -> None:

@@ -18,13 +18,10 @@ from modules.networks.preprocessing import Preprocessing
 
 State = dict[str, Tensor]
 
-
 Activation = Literal["tanh", "relu", "elu", "gelu", "silu"] | type[nn.Module]
 """Name of an activation, or the class path of an `nn.Module` without arguments, for example `torch.nn.Mish`."""
 
-
 Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
-
 
 _ACTIVATIONS: dict[str, type[nn.Module]] = {
     "tanh": nn.Tanh,

@@ -245,17 +245,17 @@ class PPO(Algorithm):
 
     def update(self, batch: PPOBatch) -> MetricVector:
         """Train `update_epochs` epochs on the batch; return the means of the metrics over them."""
-        total, update_epochs = torch.zeros(len(METRICS), device=self.device), 0
+        total, epochs_done = torch.zeros(len(METRICS), device=self.device), 0
         for _ in range(self.update_epochs):
             measured = self.phases["update"](batch, self.minibatch_permutation(batch.size))
-            total, update_epochs = total.add_(measured), update_epochs + 1
+            total, epochs_done = total.add_(measured), epochs_done + 1
             self.updates += self.num_minibatches
             if (
                 self.target_kl is not None
                 and all_reduce_mean(measured[METRICS.index("approx_kl")]) > 1.5 * self.target_kl
             ):
                 break
-        return MetricVector(METRICS, total / update_epochs)
+        return MetricVector(METRICS, total / epochs_done)
 
     def minibatch_permutation(self, parts: int) -> Tensor | None:
         """Return a new permutation; None if minibatches need none."""

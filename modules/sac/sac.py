@@ -67,7 +67,7 @@ class SAC(Algorithm):
         target_entropy_ratio: target entropy of Discrete actions, as a fraction of the uniform policy's.
         max_grad_norm: maximum norm of each network's gradient; null for no clipping.
         normalize_obs: scale observations by their running mean and standard deviation.
-        noise_hold: number of consecutive vector steps with the same action noise, within a horizon: each action's
+        noise_hold: number of consecutive vector steps with the same action noise, within an iteration: each action's
             distribution is unchanged, but exploration is correlated in time.
         curiosity: makes the intrinsic reward (class_path: modules.Curiosity); null: none.
 

@@ -42,7 +42,6 @@ MIN_ADVANTAGE_STD = 0.05
 MIN_USAGE_SHARE = 0.6
 """The usage regulariser acts while an option has less than this fraction of a uniform share (0.15 of 4 options)."""
 
-
 Mask = TypeVar("Mask", Tensor, Tensor | None)
 
 

@@ -54,6 +54,15 @@ def test_everything_is_measured_and_the_last_line_is_json(diagnose: Any, folder:
     assert not (folder / "runs").exists()
 
 
+def test_a_replay_is_diagnosed(run: Run, diagnose: Any) -> None:
+    sizes = ("num_envs=2", "train_freq=4", "batch_size=4", "replay_ratio=1", "capacity=400", "learning_starts=8")
+    overrides = [f"--data.{size}" for size in sizes]
+
+    outcome = run("diagnose", "--config", "dqn_cartpole.yaml", "--trainer.accelerator=cpu", *overrides)
+
+    assert outcome.code == 0 and "rollout_mib" in json.loads(outcome.out.splitlines()[-1])["checks"]
+
+
 @pytest.mark.parametrize(("test", "part"), [("env", "environment"), ("inference", "inference"), ("update", "update_s")])
 def test_a_part_can_be_measured_alone(diagnose: Any, test: str, part: str) -> None:
     found = json.loads(diagnose("--test", test).out.splitlines()[-1])

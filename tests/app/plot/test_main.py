@@ -51,7 +51,7 @@ def test_runs_without_a_config_stay_apart(folder: Path) -> None:
 def test_a_figure_of_every_kind_is_written(run: Run, runs: Path, kind: str, start: bytes) -> None:
     outcome = run("plot", "runs", "--output", f"new/curves.{kind}")
 
-    assert outcome.code == 0 and f"3 runs of 2 settings: new/curves.{kind}" in outcome.out
+    assert outcome.code == 0 and f"Wrote new/curves.{kind}: runs 3, settings 2." in outcome.out
     assert Path(f"new/curves.{kind}").read_bytes().startswith(start)
 
 

@@ -104,7 +104,10 @@ def test_nothing_is_logged_where_nothing_was_sampled(make_run: Any) -> None:
     ("reading", "words"),
     [
         (IDLE, ("under 50 % busy", "--data.num_envs")),
-        (BUSY._replace(memory_mib=78_000.0), ("78,000 of its 80,000 MiB", "--model.num_minibatches")),
+        (
+            BUSY._replace(memory_mib=78_000.0),
+            ("78,000 of its 80,000 MiB", "--data.num_envs or the size of the network"),
+        ),
         (BUSY._replace(temperature_c=91.0), ("91 C, over 85 C", "cooling")),
     ],
 )

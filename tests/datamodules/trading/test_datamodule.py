@@ -128,7 +128,7 @@ def test_more_symbols_than_environments_are_refused() -> None:
 def test_the_regime_of_the_last_decision_is_told_while_fitting(tmp_path: Path) -> None:
     data = held(tmp_path, synthetic={"bars": 900, "seed": 5})
     assert data.active_regime() is None
-    collector = data.make_collector(2)
+    collector = data.make_collector()
     collector.collect()
 
     ruling, bar = data.active_regime(), collector.state.env_state["bar"]

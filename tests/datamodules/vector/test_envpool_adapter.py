@@ -192,7 +192,7 @@ def test_ranks_of_a_host_play_other_episodes_and_share_its_cores(tmp_path, monke
     data = cartpole_data(backend="envpool")
     data.trainer = trainer(tmp_path, strategy="ddp", devices=2)
     data.trainer.strategy.connect(small_ppo(data))
-    with closing(data.make_collector(1).envs) as envs:
+    with closing(data.make_collector().envs) as envs:
         assert envs.envs._pool.config["num_threads"] == 2
         starts = [tuple(obs) for rank in (0, 1) for obs in envs.reset(derive_seed(1, rank, "env"))[0].tolist()]
     assert len(set(starts)) == 8

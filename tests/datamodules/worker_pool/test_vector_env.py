@@ -316,7 +316,7 @@ def test_ranks_of_a_host_share_its_cores(tmp_path, monkeypatch):
     data.trainer = trainer(tmp_path, strategy="ddp", devices=2)
     data.trainer.strategy.connect(small_ppo(data))
 
-    with closing(data.make_collector(1).envs) as envs:
+    with closing(data.make_collector().envs) as envs:
         assert envs.num_workers == 2
 
 
