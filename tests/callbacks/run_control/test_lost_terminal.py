@@ -29,7 +29,7 @@ class Begun(Callback):
         Path("begun").touch()
 
 with SignalWatchdog(grace=0):
-    data = RolloutDataModule("CartPole-v1", num_envs=2, rollout_length=8, total_env_steps=10**8)
+    data = RolloutDataModule("CartPole-v1", num_envs=8, rollout_length=512, total_env_steps=10**8)
     trainer = Trainer(
         accelerator="cpu", max_epochs=1, logger=False, limit_val_batches=0, enable_progress_bar=False, devices=1,
         callbacks=[Begun(), interrupt := GracefulStop(), RunCheckpoint()],
