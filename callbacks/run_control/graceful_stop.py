@@ -13,7 +13,14 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from callbacks.run_control.resume_commands import command
 from datamodules.core.files.printable import printable
-from datamodules.core.signals import SecondSignal, SignalExit, exit_by_signal, handled_signals, silence_lost_outputs
+from datamodules.core.signals import (
+    SecondSignal,
+    SignalExit,
+    exit_by_signal,
+    handled_signals,
+    restore_handlers,
+    silence_lost_outputs,
+)
 
 WORDS = b"\nStopping after this iteration; Ctrl-C again stops at once, without saving.\n"
 
@@ -129,6 +136,5 @@ class GracefulStop(Callback):
             trainer.strategy.launcher.kill(getattr(signal, "SIGKILL", signal.SIGTERM))
 
     def _give_back(self) -> None:
-        for number, before in self._replaced.items():
-            signal.signal(number, before)
+        restore_handlers(self._replaced)
         self._replaced = {}

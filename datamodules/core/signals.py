@@ -5,10 +5,10 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 STOP_SIGNALS: tuple[signal.Signals, ...] = tuple(
     signal.Signals[name] for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
@@ -93,5 +93,15 @@ def exits_on_signal() -> Iterator[None]:
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        restore_handlers(before)
+
+
+def restore_handlers(before: Mapping[signal.Signals, Any]) -> None:
+    """Set signal handlers again; a SIGHUP that would end the process is ignored once its terminal is closed.
+
+    Shell and kernel both send it then: the second one must not replace the exit status of the first.
+    """
+    lost = terminal_is_lost()
+    for number, handler in before.items():
+        hangup = number.name == "SIGHUP" and handler == signal.SIG_DFL
+        signal.signal(number, signal.SIG_IGN if hangup and lost else handler)

@@ -21,6 +21,7 @@ from lightning.pytorch import Callback, Trainer
 from callbacks.run_control.checkpoint import RunCheckpoint
 from callbacks.run_control.graceful_stop import GracefulStop
 from callbacks.run_control.signal_watchdog import SignalWatchdog
+from datamodules.core.signals import exits_on_signal
 from datamodules.rollout import RolloutDataModule
 from modules import PPO
 
@@ -28,8 +29,8 @@ class Begun(Callback):
     def on_train_batch_end(self, trainer, *_):
         Path("begun").touch()
 
-with SignalWatchdog(grace=0):
-    data = RolloutDataModule("CartPole-v1", num_envs=8, rollout_length=512, total_env_steps=10**8)
+with SignalWatchdog(grace=0), exits_on_signal():
+    data = RolloutDataModule("CartPole-v1", num_envs=2, rollout_length=8, total_env_steps=10**8)
     trainer = Trainer(
         accelerator="cpu", max_epochs=1, logger=False, limit_val_batches=0, enable_progress_bar=False, devices=1,
         callbacks=[Begun(), interrupt := GracefulStop(), RunCheckpoint()],
