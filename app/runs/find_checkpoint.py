@@ -50,6 +50,29 @@ def find_checkpoint(wanted: str, experiment: Experiment, environment: Any = None
     return Path(wanted)
 
 
+def checkpoint_in(path: Path) -> Path:
+    """Return a checkpoint: the file itself, the best of a run folder, else its last.
+
+    Of an experiment's folder it is that of the newest run that has one.
+
+    Raises:
+        ConfigurationError: if there is none.
+    """
+    if "://" in str(path):
+        raise ConfigurationError(f"The checkpoint {path} is not a local file: download it and give its path.")
+    if not path.is_dir():
+        if path.is_file():
+            return path
+        raise ConfigurationError(f"There is no checkpoint {path}: give a file, or the folder of a run.")
+    folder = path.parent if path.name == "checkpoints" else path
+    runs = [folder] if (folder / "checkpoints").is_dir() else sorted(Experiment(folder, None).runs(), key=_order)
+    for run in reversed(runs):
+        for found in (*_bests(run / "checkpoints", None), *_lasts(run / "checkpoints")):
+            if _usable(found):
+                return found
+    raise ConfigurationError(f"There is no checkpoint in {path}: give a file, or the folder of a run.")
+
+
 def _order(run: Path) -> tuple[bool, int, int, str]:
     """Return a sort key: `version_N` by number; then other names, by a trailing number, by iteration, by name."""
     number = NUMBER_AT_END.search(run.name)

@@ -369,6 +369,10 @@ class Algorithm(LightningModule):
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add spaces, counters and the state of every rank; called on all ranks."""
         checkpoint["hyper_parameters"] = to_plain(checkpoint.get("hyper_parameters", {}), type(self))
+        if "datamodule_hyper_parameters" in checkpoint:
+            checkpoint["datamodule_hyper_parameters"] = to_plain(
+                checkpoint["datamodule_hyper_parameters"], type(self.data)
+            )
         checkpoint["spaces"] = self.spaces
         names = ("env_steps", "earlier_env_steps", "updates")
         checkpoint["counters"] = {name: getattr(self, name) for name in names}
