@@ -36,6 +36,14 @@ gymnasium.register("CartPolePositions-v0", entry_point="datamodules.envs.cartpol
 gymnasium.register("CartPoleForce-v0", entry_point="datamodules.envs.cartpole:CartPoleForce", max_episode_steps=200)
 gymnasium.register("AtariPong-v0", entry_point="datamodules.envs.atari:Atari", kwargs={"game": "ALE/Pong-v5"})
 
+for _name in ("Breakout",):
+    gymnasium.register(
+        f"MinAtar{_name}-v1",
+        entry_point="datamodules.envs.functional_torch_env:FunctionalTorchEnv",
+        vector_entry_point="datamodules.envs.functional_torch_env:FunctionalTorchVectorEnv",
+        kwargs={"tensor_env": f"datamodules.envs.minatar.{_name.lower()}.{_name}"},
+    )
+
 for _id, _system in {
     "Duffing-v0": "duffing",
     "VanDerPol-v0": "van_der_pol",

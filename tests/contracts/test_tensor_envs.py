@@ -1,30 +1,20 @@
-import importlib
-import inspect
-import pkgutil
 from collections.abc import Callable
 
+import gymnasium
 import pytest
 import torch
 from torch import Tensor
 
-import datamodules.envs
+import datamodules.envs  # noqa: F401  (registers the ids)
 from datamodules.core.protocols import TorchFuncEnv
 from datamodules.core.types import State
+from datamodules.vector.make_env import resolve_env
 
-METHODS = ("initial", "transition", "observation", "info")
 
-
-def tensor_envs() -> list[type]:
-    """Every class of `datamodules.envs` that is written as a TorchFuncEnv."""
-    modules = [
-        importlib.import_module(f"datamodules.envs.{found.name}")
-        for found in pkgutil.iter_modules(datamodules.envs.__path__)
-    ]
-    classes = [value for module in modules for value in vars(module).values() if inspect.isclass(value)]
-    found = {value for value in classes if value.__module__.startswith("datamodules.envs.")}
-    return sorted(
-        (value for value in found if all(hasattr(value, name) for name in METHODS)), key=lambda value: value.__name__
-    )
+def tensor_envs() -> list[str]:
+    """Every id of `datamodules.envs` that is a TorchFuncEnv."""
+    paths = {name: spec.kwargs.get("tensor_env", "") for name, spec in gymnasium.registry.items()}
+    return sorted(name for name, path in paths.items() if path.startswith("datamodules.envs."))
 
 
 def actions(env: TorchFuncEnv, rows: int) -> Tensor:
@@ -44,7 +34,9 @@ def same(first: State, second: State) -> bool:
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
-every_env = pytest.mark.parametrize("make", tensor_envs())
+every_env = pytest.mark.parametrize(
+    "make", [pytest.param(resolve_env(name).tensor_env, id=name) for name in tensor_envs()]
+)
 
 
 @every_env
@@ -105,7 +97,8 @@ def test_rows_do_not_feel_one_another(make: Callable[[], TorchFuncEnv]):
     for step in range(1, 30):
         state, *_ = env.transition(state, action[step], noise[step])
         alone, *_ = env.transition(alone, action[step, 3:4], noise[step, 3:4])
-    assert same({name: leaf[3:4] for name, leaf in state.items()}, alone)
+    row = {name: leaf[3:4] for name, leaf in state.items()}
+    torch.testing.assert_close(row, alone, rtol=1e-3, atol=1e-3)  # products depend on the batch in their last bits
 
 
 @every_env
@@ -119,6 +112,7 @@ def test_nothing_is_truncated_before_the_shortest_truncation(make: Callable[[], 
 
 @every_env
 def test_compiles_to_one_graph_with_equal_results(make: Callable[[], TorchFuncEnv]):
+    torch.compiler.reset()
     env = make()
     noise, action = torch.rand(2, 16, env.noise_size), actions(env, 16)
 

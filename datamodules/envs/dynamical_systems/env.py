@@ -9,7 +9,8 @@ from torch import Tensor
 
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.types import SpaceSpec, State
-from datamodules.envs.dynamical_systems.vector_fields import SYSTEMS, Constants
+from datamodules.env_interface.device_constants import DeviceConstants
+from datamodules.envs.dynamical_systems.vector_fields import SYSTEMS
 
 POISSON_SUM_MAX_RATE = 6.0
 """Largest Poisson rate for which the distribution function is summed; above it, the quantile is expanded."""
@@ -85,11 +86,11 @@ class DynamicalSystemEnv:
         self.length = self.min_truncation_step = length
         self.axes = [axis for axis, bound in enumerate(found.control) if bound > 0]
         self.shown = int(shown or 0)
-        self._layers = Constants(*_observation_model(observation, self.dimensions, self.shown, seed))
+        self._layers = DeviceConstants(*_observation_model(observation, self.dimensions, self.shown, seed))
         self.noise_size = self.dimensions + self.shown
         self._limits = self._corners([found.control[axis] for axis in self.axes])
 
-    def _corners(self, bounds: list[float]) -> Constants:
+    def _corners(self, bounds: list[float]) -> DeviceConstants:
         """Set the spaces; return the box of interest, the bounds of the state, and the largest action."""
         self.spaces = SpaceSpec(
             obs_shape=(self.shown,),
@@ -102,7 +103,7 @@ class DynamicalSystemEnv:
             num_agents=1,
         )
         centre, reach = (self.low + self.high) / 2, STATE_LIMIT * (self.high - self.low) / 2
-        return Constants(self.low, self.high, centre - reach, centre + reach, torch.tensor(bounds))
+        return DeviceConstants(self.low, self.high, centre - reach, centre + reach, torch.tensor(bounds))
 
     def initial(self, noise: Tensor) -> State:
         """Return initial states, uniform in the box."""

@@ -10,6 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from datamodules.env_interface.device_constants import DeviceConstants
+
 Field = Callable[[Tensor], Tensor]
 
 FOURIER_FEATURES = 128
@@ -30,19 +32,6 @@ class System(NamedTuple):
     high: tuple[float, ...]
     control: tuple[float, ...]
     dt: float = 0.05
-
-
-class Constants:
-    """Tensors that are copied to a device once, so that their addresses are fixed for a CUDA graph."""
-
-    def __init__(self, *tensors: Tensor):
-        self._copies = {torch.device("cpu"): tensors}
-
-    def on(self, device: torch.device) -> tuple[Tensor, ...]:
-        """Return the tensors on a device."""
-        if device not in self._copies:
-            self._copies[device] = tuple(tensor.to(device) for tensor in self._copies[torch.device("cpu")])
-        return self._copies[device]
 
 
 def duffing(x: Tensor) -> Tensor:
@@ -112,7 +101,7 @@ def multi_attractor(seed: int) -> Field:
     phase = 2 * math.pi * torch.rand(FOURIER_FEATURES, generator=generator)
     weight = torch.randn(FOURIER_FEATURES, 2, generator=generator) * math.sqrt(2 / FOURIER_FEATURES)
 
-    constants = Constants(frequency, phase, weight)
+    constants = DeviceConstants(frequency, phase, weight)
 
     def field(x: Tensor) -> Tensor:
         frequency, phase, weight = (each.to(x.dtype) for each in constants.on(x.device))

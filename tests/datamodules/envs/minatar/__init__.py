@@ -1,0 +1,1 @@
+"""Tests of the MinAtar games: against the package `minatar`, and without it."""
