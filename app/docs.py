@@ -39,6 +39,7 @@ KINDS = {
     "latent_models": ("Latent models", "`--model.model CLASS`, then `--model.model.NAME VALUE`"),
     "exploration": ("Exploration", "`--model.exploration CLASS`, then `--model.exploration.NAME VALUE`"),
     "data": ("Data", "`--data CLASS`, then `--data.NAME VALUE`"),
+    "wrappers": ("Wrappers", "an entry of `data.wrappers` or `data.train_wrappers` in a config"),
     "callbacks": ("Callbacks", "an entry of `trainer.callbacks` in a config"),
 }
 """Pages of settings: title, and how a setting is written."""
@@ -152,6 +153,7 @@ def kind_of(cls: type) -> str:
             return kind
     words = {
         "exploration": "exploration",
+        "wrappers": "wrappers",
         "latent": "latent_models",
         "observed": "latent_models",
         "networks": "networks",

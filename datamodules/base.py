@@ -1,5 +1,7 @@
 """EnvDataModule: environment, spaces, evaluation episodes and exact resume, shared by all data modules."""
 
+import inspect
+from types import FrameType
 from typing import Any, Literal, cast
 
 import torch
@@ -16,11 +18,14 @@ from datamodules.core.protocols import Policy, VectorEnv
 from datamodules.core.pytree import tree_map
 from datamodules.core.required_values import require_values
 from datamodules.core.seeding import derive_generator, derive_seed, global_seed
+from datamodules.core.types import SpaceSpec
 from datamodules.vector.make_env import make_vector_env, probe_spaces
 from datamodules.worker_pool.vector_env import WorkerPoolVectorEnv
+from datamodules.wrappers.apply_wrappers import EnvWrapper, plain_wrappers, resolve_wrappers, wrapper_name
 
 Backend = Literal["auto", "device", "sync", "async", "vector", "pool", "envpool"]
 OnEnvError = Literal["stop", "restart"]
+WRAPPER_SETTINGS = ("wrappers", "train_wrappers")
 
 
 class EnvDataModule(LightningDataModule):
@@ -29,6 +34,10 @@ class EnvDataModule(LightningDataModule):
     Args:
         env: a Gymnasium id (`CartPole-v1`, `module:Id`) or the dotted path of an environment class.
         env_kwargs: keyword arguments of the environment.
+        wrappers: wrapper classes with their arguments, applied to every environment, the first one innermost: those of
+            `gymnasium.wrappers` by name, or a `gymnasium.Wrapper` of yours by dotted path. Not for backends that step
+            environments as tensors or as one vector (device, vector, envpool); auto then chooses sync.
+        train_wrappers: further wrappers around these, in training only, such as `EpisodicLife` or `ClipReward`.
         backend: auto | device (on-device tensors) | sync | async (one process per environment) | vector (the id's own
             vector entry point) | pool (several environments in each of a few processes) | envpool (EnvPool's
             environments, in C++ threads).
@@ -65,6 +74,8 @@ class EnvDataModule(LightningDataModule):
         self,
         env: str,
         env_kwargs: dict[str, Any] | None = None,
+        wrappers: list[EnvWrapper] | None = None,
+        train_wrappers: list[EnvWrapper] | None = None,
         backend: Backend = "auto",
         num_envs: int = 8,
         total_env_steps: int = 100_000,
@@ -86,11 +97,43 @@ class EnvDataModule(LightningDataModule):
             check_positive(name, getattr(self, name))
         self.env_timeout, self.on_env_error = env_timeout, on_env_error
         require_processes(env_timeout, on_env_error, backend)
-        self.spaces = probe_spaces(env, self.env_kwargs, backend)
+        self.wrappers = resolve_wrappers(wrappers, "wrappers")
+        self.train_wrappers = (*self.wrappers, *resolve_wrappers(train_wrappers, "train_wrappers"))
+        self.spaces = self._probe_spaces()
         self.collector: RolloutCollector | None = None
         self._restored: dict[str, Any] | None = None
         self._final: dict[str, Any] | None = None
         self._eval_envs: VectorEnv | None = None
+
+    def _probe_spaces(self) -> SpaceSpec:
+        """Return the spaces of the environment with its wrappers.
+
+        Raises: ConfigurationError if the wrappers of training give it other spaces.
+        """
+        spaces = probe_spaces(self.env, self.env_kwargs, self.backend, self.wrappers)
+        if self.train_wrappers != self.wrappers:
+            trained = probe_spaces(self.env, self.env_kwargs, self.backend, self.train_wrappers)
+            if changed := [key for key, value in spaces.items() if cast(dict[str, Any], trained)[key] != value]:
+                raise ConfigurationError(
+                    f"data.train_wrappers changes {', '.join(changed)} of {self.env}, but agents are evaluated without"
+                    " these wrappers: move the one that does so to data.wrappers."
+                )
+        return spaces
+
+    def describe_wrappers(self) -> str:
+        """Return the names of the wrappers, the first one innermost; empty if there are none."""
+        both, training = self.wrappers, self.train_wrappers[len(self.wrappers) :]
+        names = [", ".join(map(wrapper_name, both))] * bool(both)
+        names += [f"{', '.join(map(wrapper_name, training))} in training"] * bool(training)
+        return "; ".join(names)
+
+    def save_settings(self) -> None:
+        """Save the arguments of the `__init__` that calls it as hyperparameters, with wrappers as plain data."""
+        self.save_hyperparameters(frame=cast(FrameType, cast(FrameType, inspect.currentframe()).f_back))
+        for hparams in (vars(self)["_hparams"], vars(self)["_hparams_initial"]):
+            for name in WRAPPER_SETTINGS:
+                if any(callable(each) for each in hparams.get(name) or ()):
+                    hparams[name] = plain_wrappers(hparams[name])
 
     @property
     def steps_per_iteration(self) -> int:
@@ -141,7 +184,7 @@ class EnvDataModule(LightningDataModule):
         """Create this rank's environments and their collector; restore them from a checkpoint if there is one."""
         assert self.trainer is not None
         rank, device = self.trainer.global_rank, self.trainer.strategy.root_device
-        envs, rollout_length = self._make_envs(self.num_envs, self.env_kwargs), self.steps_per_rollout
+        envs, rollout_length = self._make_training_envs(self.num_envs), self.steps_per_rollout
         shortest, setting = envs.min_truncation_step, f"data.{self.steps_setting}"
         if envs.is_stateless and shortest is not None and rollout_length > shortest:
             raise ConfigurationError(
@@ -159,13 +202,16 @@ class EnvDataModule(LightningDataModule):
         self.collector = collector
         return collector
 
-    def _make_envs(self, rows: int, env_kwargs: dict[str, Any]) -> VectorEnv:
+    def _make_training_envs(self, rows: int) -> VectorEnv:
+        return self._make_envs(rows, self.env_kwargs, self.train_wrappers)
+
+    def _make_envs(self, rows: int, env_kwargs: dict[str, Any], wrappers: tuple[EnvWrapper, ...]) -> VectorEnv:
         """Create this rank's environments; the host's cores are divided among its ranks."""
         assert self.trainer is not None
         device, ranks = self.trainer.strategy.root_device, self.trainer.num_devices
         where: dict[str, Any] = {"device": device, "ranks": ranks, "timeout": self.env_timeout}
         where["restart"] = self.on_env_error == "restart"
-        return make_vector_env(self.env, rows, backend=self.backend, env_kwargs=env_kwargs, **where)
+        return make_vector_env(self.env, rows, backend=self.backend, env_kwargs=env_kwargs, wrappers=wrappers, **where)
 
     def check_finite(self) -> None:
         """Raise NonFiniteError if the environments returned NaN or an infinity in the last rollout."""
@@ -217,7 +263,7 @@ class EnvDataModule(LightningDataModule):
         rows = min(self.num_envs, episodes)
         seed = derive_seed(global_seed(), self.trainer.global_rank, "eval")
         if self._eval_envs is None:
-            self._eval_envs = self._make_envs(rows, self.eval_env_kwargs)
+            self._eval_envs = self._make_envs(rows, self.eval_env_kwargs, self.wrappers)
         envs, greedy = self._eval_envs, self.eval_greedy
         limits: dict[str, Any] = {"seed": seed, "max_steps": self.eval_max_steps}
         return EvaluationDataset(envs, self._actor, episodes, greedy=greedy, record=record, **limits)

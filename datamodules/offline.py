@@ -21,6 +21,7 @@ from datamodules.core.sequence_types import SequenceBatch, SequenceIteration
 from datamodules.core.types import MetricVector
 from datamodules.sequence import SequenceDataModule
 from datamodules.vector.make_env import make_vector_env
+from datamodules.wrappers.apply_wrappers import EnvWrapper
 
 
 class StoredDataset(IterationDataset):
@@ -55,6 +56,7 @@ class OfflineSequenceDataModule(SequenceDataModule):
         env: a Gymnasium id (`CartPole-v1`, `module:Id`) or the dotted path of an environment class, for the recording
             and for evaluation.
         env_kwargs: keyword arguments of the environment.
+        wrappers: wrapper classes with their arguments, as for `SequenceDataModule`.
         backend: as for `SequenceDataModule`.
         file: `trajectories.npz` written by `predict`; null records `sequences` of `steps` steps at the start, with
             uniform actions held for 20 steps.
@@ -83,6 +85,7 @@ class OfflineSequenceDataModule(SequenceDataModule):
         self,
         env: str,
         env_kwargs: dict[str, Any] | None = None,
+        wrappers: list[EnvWrapper] | None = None,
         backend: Backend = "auto",
         file: str | None = None,
         sequences: int = 64,
@@ -101,7 +104,8 @@ class OfflineSequenceDataModule(SequenceDataModule):
         super().__init__(
             env,
             env_kwargs,
-            backend,
+            wrappers,
+            backend=backend,
             num_envs=sequences,
             total_env_steps=total_env_steps,
             capacity=max(steps, sequence_length),
@@ -121,7 +125,7 @@ class OfflineSequenceDataModule(SequenceDataModule):
                 f"There is no file {file}: write one with `python -m app predict`, or set data.file to null."
             )
         self.file, self.sequences, self.steps, self.sequence_length = file, sequences, steps, sequence_length
-        self.save_hyperparameters()
+        self.save_settings()
 
     @property
     def steps_per_iteration(self) -> int:
@@ -158,7 +162,7 @@ class OfflineSequenceDataModule(SequenceDataModule):
             return SequenceBatch(obs.float(), action.float(), contiguous)
         where: dict[str, Any] = {"backend": self.backend, "device": device, "timeout": self.env_timeout}
         where["restart"] = self.on_env_error == "restart"
-        envs = make_vector_env(self.env, self.sequences, env_kwargs=self.env_kwargs, **where)
+        envs = make_vector_env(self.env, self.sequences, env_kwargs=self.env_kwargs, wrappers=self.wrappers, **where)
         recorded = record(envs, self.steps, derive_seed(global_seed(), 0, "env"))
         envs.close()
         check_finite(recorded, self.env)

@@ -22,6 +22,7 @@ from datamodules.core.phase import Phase
 from datamodules.core.required_values import require_values
 from datamodules.core.seeding import derive_generator, global_seed, restore_generator
 from datamodules.core.types import OffPolicyIteration, ReplayBatch, Rollout
+from datamodules.wrappers.apply_wrappers import EnvWrapper
 
 
 class ReplayDataModule(EnvDataModule):
@@ -33,6 +34,10 @@ class ReplayDataModule(EnvDataModule):
     Args:
         env: a Gymnasium id (`CartPole-v1`, `module:Id`) or the dotted path of an environment class.
         env_kwargs: keyword arguments of the environment.
+        wrappers: wrapper classes with their arguments, applied to every environment, the first one innermost: those of
+            `gymnasium.wrappers` by name, or a `gymnasium.Wrapper` of yours by dotted path. Not for backends that step
+            environments as tensors or as one vector (device, vector, envpool); auto then chooses sync.
+        train_wrappers: further wrappers around these, in training only, such as `EpisodicLife` or `ClipReward`.
         backend: auto | device (on-device tensors) | sync | async (one process per environment) | vector (the id's own
             vector entry point) | pool (several environments in each of a few processes) | envpool (EnvPool's
             environments, in C++ threads).
@@ -74,6 +79,8 @@ class ReplayDataModule(EnvDataModule):
         self,
         env: str,
         env_kwargs: dict[str, Any] | None = None,
+        wrappers: list[EnvWrapper] | None = None,
+        train_wrappers: list[EnvWrapper] | None = None,
         backend: Backend = "auto",
         num_envs: int = 8,
         train_freq: int = 1,
@@ -98,7 +105,8 @@ class ReplayDataModule(EnvDataModule):
     ):
         require_values("data", ReplayDataModule, locals())
         rest = (eval_episodes, eval_greedy, eval_env_kwargs, eval_max_steps, iterations_per_batch, env_timeout)
-        super().__init__(env, env_kwargs, backend, num_envs, total_env_steps, *rest, on_env_error)
+        environment = (env, env_kwargs, wrappers, train_wrappers, backend, num_envs)
+        super().__init__(*environment, total_env_steps, *rest, on_env_error)
         self.train_freq, self.batch_size, self.replay_ratio, self.capacity = (
             train_freq,
             batch_size,
@@ -115,7 +123,7 @@ class ReplayDataModule(EnvDataModule):
                 f"data.learning_starts is {self.learning_starts} because the run is short, not {learning_starts}."
             )
         self.updates_per_iteration = updates_per_iteration(num_envs, train_freq, batch_size, replay_ratio)
-        self.save_hyperparameters()
+        self.save_settings()
 
     def _check_values(self) -> None:
         for name in ("train_freq", "batch_size", "capacity", "n_step", "frame_stack"):

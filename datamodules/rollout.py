@@ -13,6 +13,7 @@ from datamodules.core.protocols import Policy
 from datamodules.core.pytree import tree_map
 from datamodules.core.required_values import require_values
 from datamodules.core.types import Rollout
+from datamodules.wrappers.apply_wrappers import EnvWrapper
 
 
 class RolloutDataset(IterationDataset):
@@ -38,6 +39,10 @@ class RolloutDataModule(EnvDataModule):
     Args:
         env: a Gymnasium id (`CartPole-v1`, `module:Id`) or the dotted path of an environment class.
         env_kwargs: keyword arguments of the environment.
+        wrappers: wrapper classes with their arguments, applied to every environment, the first one innermost: those of
+            `gymnasium.wrappers` by name, or a `gymnasium.Wrapper` of yours by dotted path. Not for backends that step
+            environments as tensors or as one vector (device, vector, envpool); auto then chooses sync.
+        train_wrappers: further wrappers around these, in training only, such as `EpisodicLife` or `ClipReward`.
         backend: auto | device (on-device tensors) | sync | async (one process per environment) | vector (the id's own
             vector entry point) | pool (several environments in each of a few processes) | envpool (EnvPool's
             environments, in C++ threads).
@@ -69,6 +74,8 @@ class RolloutDataModule(EnvDataModule):
         self,
         env: str,
         env_kwargs: dict[str, Any] | None = None,
+        wrappers: list[EnvWrapper] | None = None,
+        train_wrappers: list[EnvWrapper] | None = None,
         backend: Backend = "auto",
         num_envs: int = 8,
         rollout_length: int = 128,
@@ -86,6 +93,8 @@ class RolloutDataModule(EnvDataModule):
         super().__init__(
             env,
             env_kwargs,
+            wrappers,
+            train_wrappers,
             backend,
             num_envs,
             total_env_steps,
@@ -104,7 +113,7 @@ class RolloutDataModule(EnvDataModule):
             )
         self.rollout_length, self.policy_lag = rollout_length, policy_lag
         self._restored_ahead: dict[str, Any] | None = None
-        self.save_hyperparameters()
+        self.save_settings()
 
     @property
     def transitions_per_rollout(self) -> int:

@@ -21,6 +21,7 @@ from datamodules.core.errors import ConfigurationError
 from datamodules.core.required_values import require_values
 from datamodules.core.seeding import derive_generator, derive_seed, global_seed, restore_generator
 from datamodules.core.sequence_types import PREDICTION_STEPS, SequenceIteration, ValidationData
+from datamodules.wrappers.apply_wrappers import EnvWrapper
 
 
 class SequenceDataset(IterationDataset):
@@ -66,6 +67,10 @@ class SequenceDataModule(EnvDataModule):
     Args:
         env: a Gymnasium id (`CartPole-v1`, `module:Id`) or the dotted path of an environment class.
         env_kwargs: keyword arguments of the environment.
+        wrappers: wrapper classes with their arguments, applied to every environment, the first one innermost: those of
+            `gymnasium.wrappers` by name, or a `gymnasium.Wrapper` of yours by dotted path. Not for backends that step
+            environments as tensors or as one vector (device, vector, envpool); auto then chooses sync.
+        train_wrappers: further wrappers around these, in training only, such as `EpisodicLife` or `ClipReward`.
         backend: auto | device (on-device tensors) | sync | async (one process per environment) | vector (the id's own
             vector entry point) | pool (several environments in each of a few processes) | envpool (EnvPool's
             environments, in C++ threads).
@@ -94,6 +99,8 @@ class SequenceDataModule(EnvDataModule):
         self,
         env: str,
         env_kwargs: dict[str, Any] | None = None,
+        wrappers: list[EnvWrapper] | None = None,
+        train_wrappers: list[EnvWrapper] | None = None,
         backend: Backend = "auto",
         num_envs: int = 1,
         train_freq: int = 1,
@@ -112,7 +119,8 @@ class SequenceDataModule(EnvDataModule):
         require_values("data", SequenceDataModule, locals())
         loop: dict[str, Any] = {"eval_greedy": False, "iterations_per_batch": iterations_per_batch}
         loop |= {"env_timeout": env_timeout, "on_env_error": on_env_error}
-        super().__init__(env, env_kwargs, backend, num_envs, total_env_steps, num_val_sequences, **loop)
+        environment = (env, env_kwargs, wrappers, train_wrappers, backend, num_envs)
+        super().__init__(*environment, total_env_steps, num_val_sequences, **loop)
         sizes = {"train_freq": train_freq, "capacity": capacity, "batch_size": batch_size}
         sizes |= {"sequence_length": sequence_length, "val_sequence_length": val_sequence_length}
         for name, value in sizes.items():
@@ -133,7 +141,7 @@ class SequenceDataModule(EnvDataModule):
         self.ring = SequenceBuffer(capacity, sequence_length)
         self.generator: torch.Generator | None = None
         self._held_out: ValidationData | None = None
-        self.save_hyperparameters()
+        self.save_settings()
 
     @property
     def steps_per_iteration(self) -> int:
@@ -178,7 +186,7 @@ class SequenceDataModule(EnvDataModule):
         if self._held_out is None:
             rank = self.trainer.global_rank
             rows = -(-self.num_val_sequences // self.world_size)
-            envs = self._make_envs(rows, self.env_kwargs)
+            envs = self._make_training_envs(rows)
             self._held_out = record_validation_data(
                 envs, self.val_sequence_length, derive_seed(global_seed(), rank, "eval")
             )
@@ -207,7 +215,7 @@ class SequenceDataModule(EnvDataModule):
         assert self.trainer is not None
         rank = self.trainer.global_rank
         rows = -(-self.num_val_sequences // self.world_size)
-        envs = self._make_envs(rows, self.env_kwargs)
+        envs = self._make_training_envs(rows)
         self._eval_envs, seed = envs, derive_seed(global_seed(), rank, "eval")
         how: dict[str, Any] = {"greedy": self.eval_greedy, "record": True, "cut": True}
         return EvaluationDataset(envs, self._actor, rows, seed=seed, max_steps=self.val_sequence_length, **how)

@@ -11,6 +11,7 @@ PACKAGES = (
     "modules.exploration",
     "datamodules",
     "datamodules.trading",
+    "datamodules.wrappers",
     "callbacks",
 )
 """The packages that export classes for configs in a table `EXPORTS`."""

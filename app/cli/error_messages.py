@@ -16,6 +16,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Union, get_args, get_origin
 
+import gymnasium.wrappers
 import yaml
 
 from app.cli.class_paths import short_names
@@ -221,7 +222,8 @@ def _bad_class(path: str, reason: str, protocols: Mapping[str, type], argv: Sequ
     if not reason:
         return f"`{path}` ({place}) may not be imported: if you trust that code, add `--trust {top}`."
     if reason == NO_CLASS:
-        return f"`{path}` ({place}) cannot be used: {reason}; {nearest(path, short_names())}"
+        known_names = [*short_names(), *gymnasium.wrappers.__all__]
+        return f"`{path}` ({place}) cannot be used: {reason}; {nearest(path, known_names)}"
     module, _, name = path.rpartition(".")
     known = vars(sys.modules.get(module, object))
     if (protocol := protocols.get(reason.rpartition(" ")[2])) and isinstance(known.get(name), type):

@@ -11,6 +11,7 @@ from traceback import walk_tb
 from typing import Any
 
 import yaml
+from jsonargparse import Namespace
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Trainer
 from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI
@@ -172,7 +173,7 @@ class LeydenCLI(LightningCLI):
                 rank_zero_warn(f"`{verb}` was given no --ckpt_path (a file, `best` or `last`): the model is untrained.")
             return
         data = settings.data.get("init_args") or {}
-        environment = environment_of(dict(data)) if "env" in data else None
+        environment = environment_of(Namespace(data).as_dict()) if "env" in data else None
         self.ckpt_path = find_checkpoint(expand_path(settings.ckpt_path), self.experiment, environment)
         sys.argv += ["--ckpt_path", str(self.ckpt_path)]  # for ranks that start from this command line: the same file
         self.checkpoint = load_checkpoint(self.ckpt_path)

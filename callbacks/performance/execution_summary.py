@@ -54,8 +54,10 @@ def execution_summary(trainer: Any, pl_module: Any) -> dict[str, str]:
     }
     if collector is None:
         return {"environments": "none, learning from stored data", **learning}
+    wrappers = trainer.datamodule.describe_wrappers()
     return {
         "environments": f"{collector.envs.num_envs} x {trainer.datamodule.env}, backend {backend(collector.envs)}",
+        **({"wrappers": wrappers} if wrappers else {}),
         **learning,
         "acting": acting(collector)
         + ", concurrently with learning" * ("collect" in trainer.datamodule.concurrent_phases),

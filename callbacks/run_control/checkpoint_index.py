@@ -19,7 +19,8 @@ class IndexEntry(NamedTuple):
     """Entry for one version of a checkpoint.
 
     score: monitored value, None if there is none.   monitor, mode: tag of the value, and whether more is better.
-    best: path of the best checkpoint at that time.   environment: `env` and `env_kwargs`, None if unknown.
+    best: path of the best checkpoint at that time.   environment: `env`, `env_kwargs` and
+        `wrappers`, if there are any; None if unknown.
     """
 
     sha256: str
@@ -99,4 +100,5 @@ def entry_of(checkpoint: Mapping[str, Any], path: Path, digest: str) -> IndexEnt
 def environment_of(data: Mapping[str, Any]) -> Any:
     """Return the environment's identity in the settings of the data, after a JSON round trip."""
     settings = {key: value for key, value in (data.get("env_kwargs") or {}).items() if key != "render_mode"}
-    return json.loads(json.dumps([data.get("env"), settings], default=str, sort_keys=True))
+    parts = [data.get("env"), settings, *filter(None, [data.get("wrappers")])]
+    return json.loads(json.dumps(parts, default=str, sort_keys=True))

@@ -15,7 +15,7 @@ from datamodules.core.signals import SignalExit
 
 ADAPTER_MODULES = re.compile(
     r"(datamodules\.(env_interface\.(env_errors|spaces)|vector\.(async|restarting|sync)_vector_env"
-    r"|vector\.gymnasium_adapter|worker_pool\.worker)|gymnasium\.(core|vector|wrappers)|functools|numpy)(\.|$)"
+    r"|vector\.gymnasium_adapter|worker_pool\.worker|wrappers\.\w+)|gymnasium\.(core|vector|wrappers)|functools|numpy)(\.|$)"
 )
 """Pattern of the modules that process an environment's return values."""
 

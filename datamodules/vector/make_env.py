@@ -3,7 +3,7 @@
 import functools
 import importlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from traceback import walk_tb
 from typing import Any, NamedTuple
@@ -28,6 +28,7 @@ from datamodules.vector.gymnasium_adapter import GymnasiumVectorAdapter
 from datamodules.vector.restarting_vector_env import RestartingVectorEnv
 from datamodules.vector.sync_vector_env import SerialVectorEnv
 from datamodules.worker_pool.vector_env import WorkerPoolVectorEnv
+from datamodules.wrappers.apply_wrappers import EnvWrapper, make_wrapped_env, wrapper_name
 
 BACKENDS = ("auto", "device", "sync", "async", "vector", "pool", "envpool")
 EXTRAS = ("box2d", "mujoco")
@@ -59,6 +60,7 @@ def make_vector_env(
     *,
     backend: str = "auto",
     env_kwargs: dict[str, Any] | None = None,
+    wrappers: Sequence[EnvWrapper] = (),
     device: torch.device = torch.device("cpu"),  # noqa: B008
     seed: int = 0,
     num_workers: int | None = None,
@@ -77,6 +79,7 @@ def make_vector_env(
             of the same id, in C++ threads), or auto: device if available, else vector from `MIN_ENVS_FOR_VECTOR`
             environments on, else sync; never envpool, whose environments differ slightly from Gymnasium's.
         env_kwargs: keyword arguments of the environment.
+        wrappers: wrappers of each Gymnasium environment, the first one innermost; auto then chooses sync.
         device: device of the tensors and of on-device environments.
         seed: seed of the first reset without a seed.
         num_workers: processes of the pool; None uses one less than this rank's cores, and at least two.
@@ -91,27 +94,32 @@ def make_vector_env(
         raise ConfigurationError(f"num_envs is {num_envs}; it must be at least 1.")
     kwargs = _checked(env_kwargs)
     if backend == "envpool":
+        _refuse_wrappers(wrappers, env, "EnvPool steps its environments in C++")
         with _translate_errors(env, backend, kwargs):
             pool = EnvPoolVectorEnv(env, num_envs, kwargs, ranks=ranks)
             make_one: Callable[[], gym.vector.VectorEnv] = functools.partial(EnvPoolVectorEnv, env, 1, kwargs)
             return GymnasiumVectorAdapter(pool, device=device, seed=seed, name=env, make_one=make_one)
     source = resolve_env(env)
-    backend, timeout = _choose_backend(source, backend, num_envs), ENV_TIMEOUT if timeout is None else timeout
+    timeout = ENV_TIMEOUT if timeout is None else timeout
+    backend = _choose_backend(source, backend, num_envs, wrappers)
     with _translate_errors(env, backend, kwargs):
         if backend == "device":
             assert source.tensor_env is not None
             return TensorVectorEnv(source.tensor_env(**kwargs), num_envs, device=device, seed=seed)
         assert source.spec is not None
         if backend == "pool":
-            makers = _makers(source.spec, num_envs, kwargs)
+            makers = _makers(source.spec, num_envs, wrappers, kwargs)
             where: dict[str, Any] = {"num_workers": num_workers, "ranks": ranks, "device": device}
             return WorkerPoolVectorEnv(makers, **where, seed=seed, timeout=timeout, restart=restart, name=env)
-        vectorised = _make_gymnasium_vector(source.spec, num_envs, backend, kwargs, timeout, restart)
-        make_one = functools.partial(_make_gymnasium_vector, source.spec, 1, backend, kwargs, timeout, restart)
+        settings = (backend, wrappers, kwargs, timeout, restart)
+        vectorised = _make_gymnasium_vector(source.spec, num_envs, *settings)
+        make_one = functools.partial(_make_gymnasium_vector, source.spec, 1, *settings)
         return GymnasiumVectorAdapter(vectorised, device=device, seed=seed, name=env, make_one=make_one)
 
 
-def probe_spaces(env: str, env_kwargs: dict[str, Any] | None = None, backend: str = "auto") -> SpaceSpec:
+def probe_spaces(
+    env: str, env_kwargs: dict[str, Any] | None = None, backend: str = "auto", wrappers: Sequence[EnvWrapper] = ()
+) -> SpaceSpec:
     """Return the spaces of an environment, from one copy on the host that is closed again; CUDA is not initialized.
 
     A Gymnasium environment is reset and stepped once, whatever the backend: see `probe_env`. For the backend envpool
@@ -121,15 +129,17 @@ def probe_spaces(env: str, env_kwargs: dict[str, Any] | None = None, backend: st
     """
     kwargs = _checked(env_kwargs)
     if backend == "envpool":
+        _refuse_wrappers(wrappers, env, "EnvPool steps its environments in C++")
         with _translate_errors(env, backend, kwargs):
             envs = EnvPoolVectorEnv(env, 1, kwargs)
         return to_space_spec(envs.single_observation_space, envs.single_action_space, name=env)
     source = resolve_env(env)
     with _translate_errors(env, "auto", kwargs):
-        if source.tensor_env is not None:
+        if source.tensor_env is not None and not wrappers:
             return _shown(source.tensor_env(**kwargs), env)
+        _choose_backend(source, backend, MIN_ENVS_FOR_VECTOR, wrappers)
         assert source.spec is not None
-        one = gym.make(source.spec, disable_env_checker=True, **kwargs)
+        one = make_wrapped_env(source.spec, wrappers, kwargs)
     with closing(one), exits_refused(env):
         return probe_env(one, env)
 
@@ -197,38 +207,63 @@ def _checked(env_kwargs: dict[str, Any] | None) -> dict[str, Any]:
     return kwargs
 
 
-def _choose_backend(source: ResolvedEnv, backend: str, num_envs: int) -> str:
+def _choose_backend(source: ResolvedEnv, backend: str, num_envs: int, wrappers: Sequence[EnvWrapper]) -> str:
     if backend not in BACKENDS:
         raise ConfigurationError(f"There is no backend {backend!r}: choose one of {', '.join(BACKENDS)}.")
     spec = source.spec
     entry_point = None if spec is None or spec.additional_wrappers else spec.vector_entry_point
     if backend == "auto":
         if source.tensor_env is not None:
-            return "device"
-        return "vector" if entry_point is not None and num_envs >= MIN_ENVS_FOR_VECTOR else "sync"
+            backend = "device"
+        elif entry_point is not None and num_envs >= MIN_ENVS_FOR_VECTOR and not wrappers:
+            return "vector"
+        else:
+            return "sync"
     if backend == "device" and source.tensor_env is None:
         raise ConfigurationError(f"{source.name} is not an on-device environment: choose backend auto, sync or async.")
     if backend != "device" and spec is None:
         raise ConfigurationError(
             f"{source.name} is an on-device environment, not a Gymnasium environment: choose backend auto or device."
         )
+    if backend == "device":
+        _refuse_wrappers(wrappers, source.name, "its environments are stepped as tensors", bool(spec))
+    if backend == "vector":
+        _refuse_wrappers(wrappers, source.name, "its vector entry point steps all copies at once")
     if backend == "vector" and entry_point is None:
         raise ConfigurationError(f"{source.name} has no vector entry point: choose backend auto, sync or async.")
     return backend
 
 
+def _refuse_wrappers(wrappers: Sequence[EnvWrapper], name: str, why: str, is_single: bool = True) -> None:
+    """Raise ConfigurationError if there are wrappers, which need environments that are stepped one by one."""
+    if wrappers:
+        cure = "choose backend sync, async or pool, or" if is_single else "remove them, and"
+        raise ConfigurationError(
+            f"data.wrappers ({', '.join(map(wrapper_name, wrappers))}) cannot be applied to {name}, because {why}:"
+            f" {cure} change the environment by its env_kwargs."
+        )
+
+
 def _make_gymnasium_vector(
-    spec: EnvSpec, num_envs: int, backend: str, kwargs: dict[str, Any], timeout: float, restart: bool
+    spec: EnvSpec,
+    num_envs: int,
+    backend: str,
+    wrappers: Sequence[EnvWrapper],
+    kwargs: dict[str, Any],
+    timeout: float,
+    restart: bool,
 ) -> gym.vector.VectorEnv:
     if backend == "vector":
         return gym.make_vec(spec, num_envs, vectorization_mode="vector_entry_point", **kwargs)
-    makers = _makers(spec, num_envs, kwargs)
+    makers = _makers(spec, num_envs, wrappers, kwargs)
     in_processes = RestartingVectorEnv if restart else SubprocVectorEnv
     return SerialVectorEnv(makers) if backend == "sync" else in_processes(makers, name=spec.id, timeout=timeout)
 
 
-def _makers(spec: EnvSpec, num_envs: int, kwargs: dict[str, Any]) -> list[Callable[[], gym.Env]]:
-    return [functools.partial(gym.make, spec, disable_env_checker=True, **kwargs)] * num_envs
+def _makers(
+    spec: EnvSpec, num_envs: int, wrappers: Sequence[EnvWrapper], kwargs: dict[str, Any]
+) -> list[Callable[[], gym.Env]]:
+    return [functools.partial(make_wrapped_env, spec, wrappers, kwargs)] * num_envs
 
 
 @contextmanager

@@ -87,3 +87,22 @@ def test_checkpoint_and_saved_settings_hold_the_short_path(run: Run, folder: Pat
     assert checkpoint["hyper_parameters"]["_class_path"] == "modules.PPO"
     last = ("--ckpt_path", "last", *run_once)
     assert run("test", "--config", "ppo_cartpole.yaml", "--model", "modules.ppo.ppo.PPO", *last).code == 0
+
+
+def test_wrappers_are_given_by_the_names_of_gymnasium_and_of_this_project(run: Run) -> None:
+    listed = "[{class_path: TimeLimit, init_args: {max_episode_steps: 9}}, FlattenObservation]"
+
+    data = printed(
+        run, "--config", "ppo_cartpole.yaml", "--data.wrappers", listed, "--data.train_wrappers", "[EpisodicLife]"
+    )["data"]["init_args"]
+
+    assert data["wrappers"] == [
+        {"class_path": "gymnasium.wrappers.TimeLimit", "init_args": {"max_episode_steps": 9}},
+        {"class_path": "gymnasium.wrappers.FlattenObservation"},
+    ]
+    assert data["train_wrappers"] == [{"class_path": "datamodules.wrappers.EpisodicLife"}]
+
+
+def test_a_wrapper_with_a_wrong_name_is_given_the_right_one(run: Run) -> None:
+    outcome = run("fit", "--config", "ppo_cartpole.yaml", "--data.wrappers", "[ResizeObservations]")
+    assert outcome.code == 2 and "did you mean `ResizeObservation`?" in outcome.err

@@ -1,0 +1,1 @@
+"""Tests of `datamodules.wrappers`, one file per module."""
