@@ -284,7 +284,7 @@ class ReplayDataset(IterationDataset):
         """Collect and store a rollout, and sample minibatches."""
         data, rollout = self.data, self.collector.collect()
         masks = dict(self.collector.state.masks)
-        if data.frame_stack > 1 and not is_frame_stack(rollout):
+        if data.frame_stack > 1 and not is_frame_stack(rollout, data.frame_stack):
             raise ConfigurationError(
                 f"data.frame_stack is {data.frame_stack}, but {data.env}'s observations are not stacks that can be"
                 " rebuilt from single frames (shifted by one frame per step, the first one repeated): set it to 1,"

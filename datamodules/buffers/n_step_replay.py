@@ -8,7 +8,7 @@ from torch import Tensor
 from datamodules.buffers.ring_buffer import ENDED, TERMINATED, TRUNCATED, VALID, RingBuffer
 from datamodules.buffers.sum_tree import SumTree, importance_weights
 from datamodules.core.pytree import tree_map
-from datamodules.core.types import ReplayBatch, Rollout
+from datamodules.core.types import Obs, ReplayBatch, Rollout
 
 RESAMPLE_TRIES = 8
 """Candidates drawn for one window if some stored steps are invalid; the first valid candidate is used."""
@@ -187,7 +187,7 @@ class NStepReplayBuffer:
         last = (inside.sum(1, keepdim=True) - 1).clamp(min=0)
         return steps, inside, steps.gather(1, last).squeeze(1), flags.gather(1, last).squeeze(1)
 
-    def _next_obs(self, following: Tensor, last: Tensor, truncated: Tensor) -> tuple[Tensor, Tensor]:
+    def _next_obs(self, following: Tensor, last: Tensor, truncated: Tensor) -> tuple[Obs, Tensor]:
         """Return the observations after windows, and whether one was overwritten.
 
         On a CPU true last observations are gathered only if there are any, elsewhere always; the results are equal.

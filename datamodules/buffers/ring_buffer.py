@@ -1,5 +1,6 @@
 """RingBuffer: preallocated storage of the most recent vector steps, and its index arithmetic."""
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,8 @@ from torch import Tensor
 
 from datamodules.buffers.storage import memmap_zeros
 from datamodules.core.errors import ConfigurationError
-from datamodules.core.types import Rollout
+from datamodules.core.pytree import join_parts, name_parts
+from datamodules.core.types import Obs, Rollout
 
 TERMINATED, TRUNCATED, VALID, RESET = 1, 2, 4, 8
 """Flags of a stored step: terminated, truncated, valid, first of an episode."""
@@ -23,15 +25,16 @@ class RingBuffer:
     Each observation is stored once: the next observation of a step is in the next ring row, and the last ring row holds
     the current observation, without a step. True last observations of truncated steps are stored separately, behind the
     frames of the rows; when their slots run out the oldest are overwritten, and their steps are no longer sampled.
-    Observations of uint8 stay uint8. All positions are tensors, so that writing and reading can be captured in a CUDA
-    graph. `write` does not advance the position and can be repeated; `commit_` advances it.
+    Observations of uint8 stay uint8, and every part of an observation has its own storage. All positions are tensors,
+    so that writing and reading can be captured in a CUDA graph. `write` does not advance the position and can be
+    repeated; `commit_` advances it.
 
     Args:
         rollout, masks: example data, for shapes and dtypes; see `write`.
         capacity: C, ring rows, at least the rollout's steps plus one.
         num_final_slots: F, slots for true last observations.
         frame_stack: number of stacked frames along the first dimension of observations, newest last; only the newest
-            frame of a row is stored.
+            frame of a row is stored. Parts of observations that are no such stack are stored unchanged (`part_stack`).
         device: device of the storage.
         pinned: use pinned host memory, for fast copies to a GPU.
         folder: use memory-mapped files in this folder instead of memory (see `memmap_zeros`); CPU only.
@@ -39,7 +42,7 @@ class RingBuffer:
     Attributes:
         counts: total vector steps and true last observations written, int64 `[2]`.
         columns: data of each step, `[C, B, ...]` by name; masks belong to its observation.
-        frames: `[C * B + (F + 1) * frame_stack, *frame]`.
+        frames: `[C * B + (F + 1) * frame_stack, *frame]` of every part of an observation, `frames` or `frames/PART`.
     """
 
     def __init__(
@@ -73,13 +76,15 @@ class RingBuffer:
         }
         self.columns["final"] = zeros((capacity, self.num_rows), torch.int64).fill_(-1)
         self._entries = {name: column.flatten(0, 1) for name, column in self.columns.items()}
-        frame = rollout.obs.shape[2:] if frame_stack == 1 else rollout.obs.shape[3:]
-        frames = capacity * self.num_rows + (num_final_slots + 1) * frame_stack
-        self.frames = zeros((frames, *frame), rollout.obs.dtype)
+        self.frames, self._stacks = {}, part_stacks(rollout.obs, frame_stack)
+        for name, value in name_parts("frames", rollout.obs).items():
+            stack = self._stacks[name]
+            frames = capacity * self.num_rows + (num_final_slots + 1) * stack
+            self.frames[name] = zeros((frames, *value.shape[2 + (stack > 1) :]), value.dtype)
         self.masks = {"extras/" + name for name in masks}
         self._next_counts = self.counts.clone()
         self._offsets = torch.arange(steps + 1, device=device)
-        self._stack = torch.arange(frame_stack, device=device)
+        self._steps_in_stack = torch.arange(frame_stack, device=device)
 
     def write(self, rollout: Rollout, masks: dict[str, Tensor]) -> None:
         """Write a rollout, as long as the first, behind the committed steps; `masks` are those of its last `obs`.
@@ -90,8 +95,9 @@ class RingBuffer:
         stored = rollout_columns(rollout, masks)
         for name, value in stored.items():
             self.columns[name].index_copy_(0, rows[: len(value)], value.to(self.device))
-        obs = rollout.obs if self.frame_stack == 1 else rollout.obs[:, :, -1]
-        self._row_frames.index_copy_(0, rows, obs.to(self.device))
+        for name, value in name_parts("frames", rollout.obs).items():
+            newest = value if self._stacks[name] == 1 else value[:, :, -1]
+            self._row_frames(name).index_copy_(0, rows, newest.to(self.device))
         used = self._write_finals(rollout, rows[:-1])
         torch.add(self.counts, torch.stack([used * 0 + len(self._offsets) - 1, used]), out=self._next_counts)
 
@@ -118,22 +124,14 @@ class RingBuffer:
         """Return the indices of the same rows `steps` later."""
         return (entry + steps * self.num_rows) % (self.capacity * self.num_rows)
 
-    def obs(self, entry: Tensor, final: Tensor | None = None, *, follows: bool = False) -> Tensor:
+    def obs(self, entry: Tensor, final: Tensor | None = None, *, follows: bool = False) -> Obs:
         """Return the observations at indices `[M]`, or the true last observation `final` `[M]` if it is not negative.
 
         Args:
             follows: whether each index follows a step of the same episode, so that it does not begin one.
         """
-        frame = entry.unsqueeze(1) if self.frame_stack == 1 else self._frame_stack_index(entry, follows)
-        if final is not None:
-            slot = (
-                self.capacity * self.num_rows
-                + (final % self.num_final_slots).unsqueeze(1) * self.frame_stack
-                + self._stack
-            )
-            frame = torch.where((final >= 0).unsqueeze(1), slot, frame)
-        found = self.frames.index_select(0, frame.flatten())
-        return found if self.frame_stack == 1 else found.view(*frame.shape, *self.frames.shape[1:])
+        places = {stack: self._places(entry, final, follows, stack) for stack in {*self._stacks.values()}}
+        return join_parts("frames", {name: self._gather_frames(name, places) for name in self.frames})
 
     def final_obs_lost(self, final: Tensor) -> Tensor:
         """Return whether true last observations `[M]`, given by number, were overwritten."""
@@ -141,7 +139,7 @@ class RingBuffer:
 
     def state_dict(self) -> dict[str, Tensor]:
         """Return all stored data by name, without copying."""
-        return {"counts": self.counts, "frames": self.frames, **self.columns}
+        return {"counts": self.counts, **self.frames, **self.columns}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore from `state_dict`.
@@ -161,10 +159,24 @@ class RingBuffer:
         for name, value in own.items():
             value.copy_(state[name])
 
-    @property
-    def _row_frames(self) -> Tensor:
-        frames = self.frames[: self.capacity * self.num_rows]
-        return frames.view(self.capacity, self.num_rows, *self.frames.shape[1:])
+    def _row_frames(self, name: str) -> Tensor:
+        frames = self.frames[name][: self.capacity * self.num_rows]
+        return frames.view(self.capacity, self.num_rows, *frames.shape[1:])
+
+    def _places(self, entry: Tensor, final: Tensor | None, follows: bool, stack: int) -> Tensor:
+        """Return the positions `[M, stack]` of the frames of observations (see `obs`)."""
+        place = entry.unsqueeze(1) if stack == 1 else self._frame_stack_index(entry, follows)
+        if final is None:
+            return place
+        number = (final % self.num_final_slots).unsqueeze(1)
+        slot = self.capacity * self.num_rows + number * stack + self._steps_in_stack[:stack]
+        return torch.where((final >= 0).unsqueeze(1), slot, place)
+
+    def _gather_frames(self, name: str, places: dict[int, Tensor]) -> Tensor:
+        """Gather the observations of one part."""
+        stack, frames = self._stacks[name], self.frames[name]
+        found = frames.index_select(0, places[stack].flatten())
+        return found if stack == 1 else found.view(*places[stack].shape, *frames.shape[1:])
 
     def _write_finals(self, rollout: Rollout, rows: Tensor) -> Tensor:
         """Number and store the true last observations; return how many there are, 0-d."""
@@ -181,14 +193,15 @@ class RingBuffer:
         numbers.index_copy_(0, rows, padded[:-1])
         kept = used & (rank >= total - self.num_final_slots)
         slot = torch.where(kept, number % self.num_final_slots, self.num_final_slots).flatten()
-        stacks = self.frames[self.capacity * self.num_rows :].unflatten(0, (self.num_final_slots + 1, self.frame_stack))
-        obs = rollout.final_obs.flatten(0, 1).to(self.device)
-        stacks.index_copy_(0, slot, obs.unsqueeze(1) if self.frame_stack == 1 else obs)
+        for name, value in name_parts("frames", rollout.final_obs).items():
+            stack, obs = self._stacks[name], value.flatten(0, 1).to(self.device)
+            stacks = self.frames[name][self.capacity * self.num_rows :].unflatten(0, (self.num_final_slots + 1, stack))
+            stacks.index_copy_(0, slot, obs.unsqueeze(1) if stack == 1 else obs)
         return total
 
     def _frame_stack_index(self, entry: Tensor, follows: bool) -> Tensor:
         """Return the frame positions of stacks, `[M, frame_stack]`, without frames before the episode."""
-        back = self._stack.flip(0)
+        back = self._steps_in_stack.flip(0)
         first = (self.gather("flags", self.offset_index(entry.unsqueeze(1), -back)) & RESET) > 0
         if follows:
             first = first & (back > 0)
@@ -214,8 +227,10 @@ def required_bytes(rollout: Rollout, masks: dict[str, Tensor], rows: int, *, fin
     columns_bytes = (
         sum(value[0].nbytes for value in rollout_columns(rollout, masks).values()) + 8 * width
     )  # 8 bytes for the index of its last observation
-    stack_bytes = rollout.obs[0, 0].nbytes
-    return rows * (columns_bytes + width * stack_bytes // frame_stack) + (finals + 1) * stack_bytes
+    parts, stacks = name_parts("frames", rollout.obs), part_stacks(rollout.obs, frame_stack)
+    stack_bytes = sum(value[0, 0].nbytes for value in parts.values())
+    frame_bytes = sum(width * value[0, 0].nbytes // stacks[name] for name, value in parts.items())
+    return rows * (columns_bytes + frame_bytes) + (finals + 1) * stack_bytes
 
 
 def num_final_slots(rows: int, width: int, min_truncation_step: int | None) -> int:
@@ -223,12 +238,30 @@ def num_final_slots(rows: int, width: int, min_truncation_step: int | None) -> i
     return (-(-rows // (min_truncation_step or 8)) + 1) * width
 
 
-def is_frame_stack(rollout: Rollout) -> bool:
-    """Return whether the ring can rebuild these stacks from single frames; copies a value to the host.
+def part_stack(shape: Sequence[int], frame_stack: int) -> int:
+    """Return the number of stacked frames in a part of an observation: of an image whose first dimension it is."""
+    return frame_stack if len(shape) > 2 and shape[0] == frame_stack else 1
+
+
+def part_stacks(obs: Obs, frame_stack: int) -> dict[str, int]:
+    """Return the stacked frames of every part of observations `[T, B, ...]`, by the names of `RingBuffer.frames`."""
+    parts = name_parts("frames", obs)
+    if "frames" in parts:
+        return {"frames": frame_stack}
+    return {name: part_stack(value.shape[2:], frame_stack) for name, value in parts.items()}
+
+
+def is_frame_stack(rollout: Rollout, frame_stack: int) -> bool:
+    """Return whether the ring can rebuild the stacks from single frames; copies a value to the host.
 
     Within an episode a stack shifts by one frame per step, and an episode begins with its first frame repeated.
     """
-    before, after = rollout.obs[:-1], rollout.obs[1:]
+    parts, stacks = name_parts("frames", rollout.obs), part_stacks(rollout.obs, frame_stack)
+    return all(_is_stack(value, rollout) for name, value in parts.items() if stacks[name] > 1)
+
+
+def _is_stack(obs: Tensor, rollout: Rollout) -> bool:
+    before, after = obs[:-1], obs[1:]
     goes_on, begins = ~(rollout.terminated | rollout.truncated) & rollout.valid, rollout.episode_start & rollout.valid
     first = before[begins]
     if not goes_on.all():

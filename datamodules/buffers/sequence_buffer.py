@@ -7,7 +7,7 @@ from torch import Tensor
 
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.sequence_types import SequenceBatch
-from datamodules.core.types import Rollout
+from datamodules.core.types import Rollout, require_tensor
 
 
 class SequenceBuffer:
@@ -35,7 +35,7 @@ class SequenceBuffer:
     def append(self, rollout: Rollout) -> SequenceBatch:
         """Append the steps of a rollout and return them as sequences `[T, B]`."""
         contiguous = rollout.valid & ~(rollout.terminated | rollout.truncated)
-        fresh = SequenceBatch(rollout.obs, rollout.action, contiguous)
+        fresh = SequenceBatch(require_tensor(rollout.obs), rollout.action, contiguous)
         steps = len(contiguous)
         if steps > self.capacity:
             raise ConfigurationError(

@@ -9,7 +9,7 @@ from datamodules.collect.collector import RolloutCollector
 from datamodules.collect.rollout_buffer import BufferSlot, CollectorState, strip_prefix
 from datamodules.core.phase import Phase
 from datamodules.core.protocols import Policy, VectorEnv
-from datamodules.core.pytree import tree_map
+from datamodules.core.pytree import join_parts, tree_map
 from datamodules.core.types import State, VectorStep, select_masks
 from datamodules.worker_pool.vector_env import WorkerPoolVectorEnv
 
@@ -42,7 +42,7 @@ class AlternatingCollector(RolloutCollector):
             half.receive()
         step = self.pool.last_step
         reset = step.terminated | step.truncated | ~step.valid
-        obs, masks = self.buffer.storage["obs"][-1], select_masks(step.info)
+        obs, masks = tree_map(lambda part: part[-1], self.buffer.obs), select_masks(step.info)
         state = state._replace(obs=obs, masks=masks, policy_state=self.policy_state, episode_start=reset)
         return self.buffer.finalize(state)
 
@@ -172,4 +172,5 @@ def _slot_at(storage: dict[str, Tensor], t: int | Tensor, before: int | Tensor) 
         name: at(storage[name], before) for name in ("reward", "terminated", "truncated", "valid")
     }
     extras = {name: at(column, t) for name, column in strip_prefix("extras/", storage).items()}
-    return BufferSlot(at(storage["obs"], t), at(storage["action"], t), **answer, extras=extras, episode={})
+    obs = tree_map(lambda column: at(column, t), join_parts("obs", storage))
+    return BufferSlot(obs, at(storage["action"], t), **answer, extras=extras, episode={})

@@ -12,7 +12,7 @@ from datamodules.collect.policy_runner import PolicyRunner
 from datamodules.collect.rollout_buffer import BufferSlot, CollectorState, RolloutBuffer
 from datamodules.core.phase import Phase
 from datamodules.core.protocols import Policy, StatelessVectorEnv, VectorEnv
-from datamodules.core.pytree import tree_map
+from datamodules.core.pytree import copy_tree_, tree_map
 from datamodules.core.seeding import restore_generator
 from datamodules.core.types import PolicyInput, PolicyOutput, Rollout, State, insert_masks
 from datamodules.env_interface.env_errors import OWN_CODE, exits_refused
@@ -97,7 +97,8 @@ class RolloutCollector:
         for start in range(0, self.rollout_length, self.chunk_size):
             state = self.run_chunk(state, steps[start : start + self.chunk_size], self.buffer.final_states)
         if self.stateless_envs and self.buffer.final_obs is not None:
-            self.buffer.final_obs[0] = self.stateless_envs.observation(self.buffer.final_states)
+            final_obs = self.stateless_envs.observation(self.buffer.final_states)
+            copy_tree_(tree_map(lambda part: part[0], self.buffer.final_obs), final_obs)
         return self.buffer.finalize(state)
 
     def run_chunk(

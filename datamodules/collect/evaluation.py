@@ -10,7 +10,8 @@ from torch.utils.data import IterableDataset
 
 from datamodules.core.phase import Phase
 from datamodules.core.protocols import Policy, StatelessVectorEnv, VectorEnv
-from datamodules.core.types import EpisodeBatch, PolicyInput, State, VectorStep, insert_masks, select_masks
+from datamodules.core.pytree import name_parts, tree_map
+from datamodules.core.types import EpisodeBatch, Obs, PolicyInput, State, VectorStep, insert_masks, select_masks
 from datamodules.env_interface.env_errors import OWN_CODE, exits_refused
 
 
@@ -22,7 +23,7 @@ class EvaluationState(NamedTuple):
     truncate_at_max_steps: number of episodes truncated by the step limit.
     """
 
-    obs: Tensor
+    obs: Obs
     masks: State
     episode_start: Tensor
     policy_state: State
@@ -95,14 +96,14 @@ class EvaluationDataset(IterableDataset):
         while not given_up and not self._is_done(state, steps):
             noise = state.episode_start if self.greedy else self.policy.noise((self.rows,), generator)
             env_noise = self.envs.noise(1)
-            obs = state.obs.cpu().clone() if self.record else state.obs
+            obs = tree_map(lambda part: part.cpu().clone(), state.obs) if self.record else state.obs
             draw = state.episode_start if env_noise is None else env_noise[0]
             with exits_refused(OWN_CODE):
                 state, action, step = self.phase(state, noise, draw)
             if self.record:
                 recorder.add(obs, action, step)
             if not self.stateless_envs:
-                state = state._replace(obs=state.obs.clone())
+                state = state._replace(obs=tree_map(torch.clone, state.obs))
             steps, given_up = steps + 1, self.should_stop()
         self._warn_of_cut(state)
         begun = (state.length.flatten() > 0) & (not given_up)
@@ -172,7 +173,7 @@ class EvaluationDataset(IterableDataset):
         )
         return_ = zeros.to(device, torch.float64)
         return EvaluationState(
-            obs=obs.clone(),
+            obs=tree_map(torch.clone, obs),
             masks=masks,
             episode_start=reset,
             policy_state=self.policy.initial_state(self.rows),
@@ -205,11 +206,13 @@ class TrajectoryRecorder:
     def __init__(self) -> None:
         self.steps: list[dict[str, Tensor]] = []
 
-    def add(self, obs: Tensor, action: Tensor, step: VectorStep) -> None:
+    def add(self, obs: Obs, action: Tensor, step: VectorStep) -> None:
         """Append one vector step."""
-        ended = step.terminated | step.truncated
-        last = step.obs if step.final_obs is None else torch.where(_like(ended, step.obs), step.final_obs, step.obs)
-        columns = {"obs": obs, "action": action, "next": last, "reward": step.reward, "valid": step.valid}
+        ended, last = step.terminated | step.truncated, step.obs
+        if step.final_obs is not None:
+            last = tree_map(lambda new, end: torch.where(_like(ended, new), end, new), step.obs, step.final_obs)
+        columns = name_parts("obs", obs) | name_parts("next", last)
+        columns |= {"action": action, "reward": step.reward, "valid": step.valid}
         columns |= {"terminated": step.terminated, "truncated": step.truncated}
         self.steps.append({name: value.cpu().clone() for name, value in columns.items()})
 
@@ -237,7 +240,9 @@ def _whole(valid: Tensor, terminated: Tensor, truncated: Tensor) -> Tensor:
 
 def _episode(columns: dict[str, Tensor], start: int, end: int) -> dict[str, Tensor]:
     episode = {name: columns[name][start:end] for name in ("action", "reward", "terminated", "truncated")}
-    return {"obs": torch.cat([columns["obs"][start:end], columns["next"][end - 1 : end]])} | episode
+    after = {name: "next" + name.removeprefix("obs") for name in columns if name.partition("/")[0] == "obs"}
+    obs = {name: torch.cat([columns[name][start:end], columns[last][end - 1 : end]]) for name, last in after.items()}
+    return obs | episode
 
 
 def _like(mask: Tensor, value: Tensor) -> Tensor:

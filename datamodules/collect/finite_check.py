@@ -6,7 +6,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from datamodules.core.types import NonFiniteError, Rollout
+from datamodules.core.pytree import name_parts, tree_leaves
+from datamodules.core.types import NonFiniteError, Obs, Rollout
 
 
 class _Found(NamedTuple):
@@ -43,7 +44,7 @@ class FiniteCheck:
         Raises: NonFiniteError on a CPU.
         """
         self._rollout = rollout
-        columns = [rollout.reward, rollout.obs, *([rollout.final_obs] if finals else ())]
+        columns = [rollout.reward, *tree_leaves(rollout.obs), *(tree_leaves(rollout.final_obs) if finals else ())]
         sums = [column.sum() for column in columns if column.is_floating_point()]
         if rollout.reward.device.type == "cpu":
             self._judge(rollout, sum(map(float, sums)))
@@ -94,14 +95,20 @@ def _find(rollout: Rollout) -> _Found | None:
         return None  # the policy's action was not finite first
     if step and not torch.isfinite(rollout.reward[step - 1, row]):
         return _Found(f"the reward {float(rollout.reward[step - 1, row])}", step, row)
-    obs = rollout.obs[step, row].flatten()
-    (places,) = (~torch.isfinite(obs)).nonzero(as_tuple=True)
-    if not len(places):
-        return _Found("a last observation that is not finite", step, row)
-    return _Found(f"an observation with {float(obs[places[0]])} at place {int(places[0])}", step, row)
+    for name, part in name_parts("", rollout.obs).items():
+        obs = part[step, row].flatten()
+        (places,) = (~torch.isfinite(obs)).nonzero(as_tuple=True)
+        if len(places):
+            where = f"place {int(places[0])}" + (f" of {name[1:]}" if name else "")
+            return _Found(f"an observation with {float(obs[places[0]])} at {where}", step, row)
+    return _Found("a last observation that is not finite", step, row)
 
 
-def _bad(column: Tensor) -> Tensor:
-    """Return where `[T, B, ...]` has a non-finite value, `[T, B]`."""
+def _bad(column: Obs) -> Tensor:
+    """Return where `[T, B, ...]` has a non-finite value in any part, `[T, B]`."""
+    return torch.stack([_bad_part(part) for part in tree_leaves(column)]).any(0)
+
+
+def _bad_part(column: Tensor) -> Tensor:
     bad = ~torch.isfinite(column)
     return bad.flatten(2).any(2) if column.dim() > 2 else bad

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from datamodules.core.protocols import VectorEnv
-from datamodules.core.types import MetricVector, PolicyOutput, Rollout, State, VectorStep, select_masks
+from datamodules.core.pytree import copy_tree_, join_parts, name_parts, tree_leaves, tree_map
+from datamodules.core.types import MetricVector, Obs, PolicyOutput, Rollout, State, VectorStep, select_masks
 
 
 class CollectorState(NamedTuple):
@@ -17,7 +18,7 @@ class CollectorState(NamedTuple):
     episode_start: rows at an episode start.   return_, length: of running episodes, up to the current rollout.
     """
 
-    obs: Tensor
+    obs: Obs
     masks: State
     policy_state: State
     env_state: State
@@ -34,7 +35,7 @@ class BufferSlot(NamedTuple):
         this slot.
     """
 
-    obs: Tensor
+    obs: Obs
     action: Tensor
     reward: Tensor
     terminated: Tensor
@@ -54,7 +55,8 @@ class RolloutBuffer:
         rollout_length: T.
 
     Attributes:
-        storage: columns `[T, B, ...]`; `obs` is `[T+1, B, *obs]`, and `state/NAME` the policy state before step 0.
+        storage: columns `[T, B, ...]`; `obs`, or `obs/PART`, is `[T+1, B, *obs]`, and `state/NAME` the policy state
+            before step 0.
         final_states: last states of truncated rows of on-device environments, one slot per row.
         final_obs, final_step: see `Rollout`.
     """
@@ -67,7 +69,7 @@ class RolloutBuffer:
         self.steps = torch.arange(rollout_length, device=self.device).unbind()
         self._counts = torch.arange(1, rollout_length + 1, device=self.device).unsqueeze(1)
         self.final_states: State = {}
-        self.final_obs: Tensor | None = None
+        self.final_obs: Obs | None = None
         self.final_step = torch.full((1, self.num_rows), -1, device=self.device)
 
     def allocate(self, state: CollectorState, output: PolicyOutput, info: dict[str, Tensor]) -> None:
@@ -83,11 +85,17 @@ class RolloutBuffer:
         if state.env_state:
             columns |= add_prefix("episode/", {key: info[key] for key in self.episode_stat_keys})
             self.final_states = {name: leaf.clone() for name, leaf in state.env_state.items()}
-            self.final_obs = torch.zeros_like(state.obs).unsqueeze(0)
+            self.final_obs = tree_map(lambda part: torch.zeros_like(part).unsqueeze(0), state.obs)
         self.storage = {name: allocate_column(self.rollout_length, value) for name, value in columns.items()}
         self.storage |= {"state/" + name: torch.empty_like(leaf) for name, leaf in state.policy_state.items()}
-        self.storage["obs"] = allocate_column(self.rollout_length + 1, state.obs)
+        parts = name_parts("obs", state.obs)
+        self.storage |= {name: allocate_column(self.rollout_length + 1, part) for name, part in parts.items()}
         self.storage["valid"].fill_(True)
+
+    @property
+    def obs(self) -> Obs:
+        """Return the observations `[T+1, B, *obs]`."""
+        return join_parts("obs", self.storage)
 
     def slot(self, t: int) -> BufferSlot:
         """Return views of step t in every column; its next observation is stored at t + 1."""
@@ -98,12 +106,13 @@ class RolloutBuffer:
             {name: column[t] for name, column in strip_prefix(group, self.storage).items()}
             for group in ("extras/", "episode/")
         )
-        return BufferSlot(**columns, obs=self.storage["obs"][t + 1], extras=extras, episode=episode)
+        obs = tree_map(lambda part: part[t + 1], self.obs)
+        return BufferSlot(**columns, obs=obs, extras=extras, episode=episode)
 
     def start(self, state: CollectorState) -> None:
         """Store the first observation, episode starts and policy state of a rollout."""
         self.final_step.fill_(-1)
-        self.storage["obs"][0] = state.obs
+        copy_tree_(tree_map(lambda part: part[0], self.obs), state.obs)
         self.storage["episode_start"][0] = state.episode_start
         for name, leaf in state.policy_state.items():
             self.storage["state/" + name].copy_(leaf)
@@ -118,7 +127,7 @@ class RolloutBuffer:
         """Store the result of the environments; return the masks of the next observation and its episode starts."""
         if slot.episode_start is not None:
             return select_masks(step.info), slot.episode_start
-        slot.obs.copy_(step.obs)
+        copy_tree_(slot.obs, step.obs)
         slot.reward.copy_(step.reward)
         slot.terminated.copy_(step.terminated)
         slot.truncated.copy_(step.truncated)
@@ -147,16 +156,17 @@ class RolloutBuffer:
         found = (step.truncated & ~step.terminated).nonzero()[:, 0]
         self.keep_last(t, found, step.final_obs, first_row)
 
-    def keep_last(self, t: Tensor, found: Tensor, final_obs: Tensor, first_row: int = 0) -> None:
+    def keep_last(self, t: Tensor, found: Tensor, final_obs: Obs, first_row: int = 0) -> None:
         """Store the true last observations `found` of step t in free slots; add slots if needed."""
         rows = found + first_row
         slots = (self.final_step[:, rows] >= 0).sum(0)
         if self.final_obs is None:
-            self.final_obs = torch.zeros_like(self.storage["obs"][:1])
+            self.final_obs = self._no_final_obs()
         if rows.numel() and int(slots.max()) == self.final_step.shape[0]:
-            self.final_obs = torch.cat([self.final_obs, torch.zeros_like(self.final_obs)])
+            self.final_obs = tree_map(lambda part: torch.cat([part, torch.zeros_like(part)]), self.final_obs)
             self.final_step = torch.cat([self.final_step, torch.full_like(self.final_step, -1)])
-        self.final_obs[slots, rows] = final_obs[found]
+        for kept, last in zip(tree_leaves(self.final_obs), tree_leaves(final_obs), strict=True):
+            kept[slots, rows] = last[found]
         self.final_step[slots, rows] = t
 
     def finalize(self, state: CollectorState) -> tuple[CollectorState, Tensor]:
@@ -201,17 +211,19 @@ class RolloutBuffer:
             over = ended[t] | broken[t]
             return_, length = return_.masked_fill(over, 0), length.masked_fill(over, 0)
             if t and broken[t].any():
-                self.keep_last(self.steps[t - 1], broken[t].nonzero()[:, 0], storage["obs"][t])
+                last = tree_map(lambda part, t=t: part[t], self.obs)
+                self.keep_last(self.steps[t - 1], broken[t].nonzero()[:, 0], last)
                 storage["truncated"][t - 1] |= broken[t]
         return state._replace(return_=return_, length=length), totals
 
     def rollout(self, episodes: Tensor) -> Rollout:
         """Return views of the storage; `episodes` holds the totals of finished episodes."""
         storage = self.storage
-        plain = ("obs", "action", "reward", "terminated", "truncated", "valid", "episode_start")
+        plain = ("action", "reward", "terminated", "truncated", "valid", "episode_start")
         return Rollout(
+            obs=self.obs,
             **{name: storage[name] for name in plain},
-            final_obs=torch.zeros_like(storage["obs"][:1]) if self.final_obs is None else self.final_obs,
+            final_obs=self._no_final_obs() if self.final_obs is None else self.final_obs,
             final_step=self.final_step,
             state=strip_prefix("state/", storage),
             extras=strip_prefix("extras/", storage),
@@ -219,6 +231,10 @@ class RolloutBuffer:
             has_autoreset_steps=self.has_autoreset_steps,
             env_steps=int(storage["valid"].sum()) if self.has_autoreset_steps else self.rollout_length * self.num_rows,
         )
+
+    def _no_final_obs(self) -> Obs:
+        """Return one slot of zeros for every row."""
+        return tree_map(lambda part: torch.zeros_like(part[:1]), self.obs)
 
 
 def add_prefix(prefix: str, values: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -10,6 +10,7 @@ from torch.utils.data import IterableDataset
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.protocols import StatelessVectorEnv, VectorEnv
 from datamodules.core.sequence_types import SequenceBatch, ValidationData
+from datamodules.core.types import require_tensor
 
 ACTION_HOLD_STEPS = 20
 """Steps that a random action is held: long enough to drive most systems through their range."""
@@ -68,11 +69,11 @@ def record(envs: VectorEnv, steps: int, seed: int, look: Any = lambda: None) -> 
     rows = envs.num_envs * envs.spaces["num_agents"]
     uniforms = torch.rand(-(-steps // ACTION_HOLD_STEPS), rows, len(low), generator=generator, device=envs.device)
     actions = (low + (high - low) * uniforms).repeat_interleave(ACTION_HOLD_STEPS, dim=0)[:steps]
-    obs, contiguous = [envs.reset(seed)[0].clone()], []
+    obs, contiguous = [require_tensor(envs.reset(seed)[0]).clone()], []
     look()
     for action in actions:
         step = envs.step(action)
-        obs.append(step.obs.clone())
+        obs.append(require_tensor(step.obs).clone())
         contiguous.append(step.valid & ~(step.terminated | step.truncated))
         look()
     return SequenceBatch(torch.stack(obs), actions, torch.stack(contiguous))

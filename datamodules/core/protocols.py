@@ -8,7 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from datamodules.core.types import PolicyInput, PolicyOutput, SpaceSpec, State, VectorStep
+from datamodules.core.types import Obs, PolicyInput, PolicyOutput, SpaceSpec, State, VectorStep
 
 
 class Policy(Protocol):
@@ -55,7 +55,7 @@ class VectorEnv(Protocol):
     is_stateless: bool
     return_all_final_obs: bool
 
-    def reset(self, seed: int | None = None) -> tuple[Tensor, dict[str, Tensor]]:
+    def reset(self, seed: int | None = None) -> tuple[Obs, dict[str, Tensor]]:
         """Reset every environment; return observations `[B, *obs]` and their masks."""
         ...
 
@@ -96,7 +96,7 @@ class StatelessVectorEnv(VectorEnv, Protocol):
         """Return the state after resets, the step without `final_obs`, and the state before resets."""
         ...
 
-    def observation(self, state: State) -> Tensor:
+    def observation(self, state: State) -> Obs:
         """Return the observations `[B, *obs]` of states."""
         ...
 
@@ -128,8 +128,8 @@ class TorchFuncEnv(Protocol):
         """Return the next state, reward float32 `[B]`, terminated and truncated bool `[B]`."""
         ...
 
-    def observation(self, state: State) -> Tensor:
-        """Return the observation `[B, *obs_shape]` of a state."""
+    def observation(self, state: State) -> Obs:
+        """Return the observation `[B, *obs_shape]` of a state, or its parts by name."""
         ...
 
     def info(self, state: State) -> dict[str, Tensor]:

@@ -1,21 +1,28 @@
-"""Map over and list the tensors in nested tuples and dictionaries."""
+"""Map over and list the tensors in nested tuples and dictionaries, and name the parts of an observation."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
 from torch import Tensor
 
 Nested = TypeVar("Nested")
+Value = TypeVar("Value")
 
 
-def tree_map(function: Callable[[Tensor], Tensor], value: Nested) -> Nested:
-    """Apply a function to every tensor in nested named tuples and dictionaries; other values are kept."""
+def tree_map(function: Callable[..., Tensor], value: Nested, *others: Nested) -> Nested:
+    """Apply a function to every tensor in nested named tuples and dictionaries; other values are kept.
+
+    Args:
+        others: values of the same structure, whose tensors are the function's further arguments.
+    """
     if isinstance(value, Tensor):
-        return cast(Nested, function(value))
+        return cast(Nested, function(value, *others))
     if isinstance(value, dict):
-        return cast(Nested, {name: tree_map(function, child) for name, child in value.items()})
+        rest = cast(Any, others)
+        children = {name: tree_map(function, child, *(other[name] for other in rest)) for name, child in value.items()}
+        return cast(Nested, children)
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return type(value)(*(tree_map(function, child) for child in value))
+        return type(value)(*(tree_map(function, *parts) for parts in zip(value, *cast(Any, others), strict=True)))
     return value
 
 
@@ -26,3 +33,33 @@ def tree_leaves(value: Any) -> list[Tensor]:
     if isinstance(value, dict):
         value = [value[key] for key in sorted(value)]
     return [tensor for child in value for tensor in tree_leaves(child)] if isinstance(value, tuple | list) else []
+
+
+def tree_unbind(value: Nested) -> list[Nested]:
+    """Return the slices of a tensor, or of all tensors in a dictionary, along their first dimension."""
+    if isinstance(value, Tensor):
+        return cast(list[Nested], value.unbind())
+    parts = {name: part.unbind() for name, part in cast(dict[str, Tensor], value).items()}
+    return cast(list[Nested], [dict(zip(parts, each, strict=True)) for each in zip(*parts.values(), strict=True)])
+
+
+def copy_tree_(target: Nested, source: Nested) -> None:
+    """Copy every tensor of `source` into that of `target` at the same place."""
+    if isinstance(target, dict):
+        for name, part in target.items():
+            part.copy_(cast(Any, source)[name])
+    else:
+        cast(Any, target).copy_(source)
+
+
+def name_parts(name: str, value: Value | dict[str, Value]) -> dict[str, Value]:
+    """Return the parts of an observation as `NAME/PART`, or the only one as `NAME`."""
+    return {f"{name}/{key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
+
+
+def join_parts(name: str, columns: Mapping[str, Value]) -> Value | dict[str, Value]:
+    """Return the observation that `name_parts` has named among other columns."""
+    if name in columns:
+        return columns[name]
+    prefix = name + "/"
+    return {key.removeprefix(prefix): part for key, part in columns.items() if key.startswith(prefix)}

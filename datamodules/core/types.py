@@ -20,12 +20,28 @@ class NonFiniteError(ConfigurationError):
 State = dict[str, Tensor]
 """Flat dictionary of tensors with leading dimension B; empty when memoryless."""
 
+Obs = Tensor | dict[str, Tensor]
+"""Observations: one tensor, or its parts by name (`SpaceSpec.obs_parts`), each in its own dtype."""
+
 
 class MetricVector(NamedTuple):
     """Named metrics in one tensor `[len(names)]` on the device, so that summing them is one operation."""
 
     names: tuple[str, ...]
     values: Tensor
+
+
+class ObsPart(TypedDict):
+    """Part of an observation as plain data.
+
+    shape, dtype: of the part.   high: largest value, which networks scale to 1 (see `SpaceSpec`).
+    sizes: number of choices of each element, flat, if the part consists of choices from 0 (int64); else absent.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    high: NotRequired[float]
+    sizes: NotRequired[list[int]]
 
 
 class SpaceSpec(TypedDict):
@@ -36,11 +52,13 @@ class SpaceSpec(TypedDict):
     discrete part; `num_agents` the rows of one environment (1 unless multi-agent).
     Networks divide observations by `obs_high` (`obs_bound`); without it, bytes are divided by 255 and other
     observations are not scaled.
+    An observation of several parts has `obs_parts`, by name; `obs_shape` is then `()` and `obs_dtype` `dict`.
     """
 
     obs_shape: tuple[int, ...]
     obs_dtype: str
     obs_high: NotRequired[float]
+    obs_parts: NotRequired[dict[str, ObsPart]]
     action_type: ActionType
     action_sizes: list[int]
     action_low: list[float]
@@ -50,7 +68,7 @@ class SpaceSpec(TypedDict):
 
 
 class VectorStep(NamedTuple):
-    """Result of one vector step; every tensor has leading dimension B.
+    """Result of one vector step; every tensor has leading dimension B, also every part of an observation.
 
     obs: next observation: the first of the next episode if one ended (except in NEXT_STEP mode, where the following
         step is the autoreset step that returns it, with `valid` False).
@@ -60,11 +78,11 @@ class VectorStep(NamedTuple):
         state after the step, before any reset).
     """
 
-    obs: Tensor
+    obs: Obs
     reward: Tensor
     terminated: Tensor
     truncated: Tensor
-    final_obs: Tensor | None
+    final_obs: Obs | None
     valid: Tensor
     info: dict[str, Tensor]
 
@@ -77,7 +95,7 @@ class PolicyInput(NamedTuple):
     action_mask: allowed actions, bool `[B, sum(action_sizes)]`; None allows all.
     """
 
-    obs: Tensor
+    obs: Obs
     state: State
     episode_start: Tensor
     action_mask: Tensor | None = None
@@ -103,14 +121,14 @@ class Rollout(NamedTuple):
     has_autoreset_steps: whether rollouts of these environments can have invalid steps.
     """
 
-    obs: Tensor
+    obs: Obs
     action: Tensor
     reward: Tensor
     terminated: Tensor
     truncated: Tensor
     valid: Tensor
     episode_start: Tensor
-    final_obs: Tensor
+    final_obs: Obs
     final_step: Tensor
     state: State
     extras: dict[str, Tensor]
@@ -137,12 +155,12 @@ class ReplayBatch(NamedTuple):
     indices: buffer indices of the windows, for `Replay.update_priorities`.
     """
 
-    obs: Tensor
+    obs: Obs
     action: Tensor
     reward: Tensor
     num_steps: Tensor
     terminated: Tensor
-    next_obs: Tensor
+    next_obs: Obs
     extras: dict[str, Tensor]
     next_masks: dict[str, Tensor]
     loss_weight: Tensor
@@ -183,13 +201,26 @@ class EpisodeBatch(NamedTuple):
     """Complete episodes, one row each: undiscounted `episode_return` `[N]`, `length` `[N]`, statistics `{name: [N]}`.
 
     `trajectories` holds, when recorded, one dictionary per episode: obs `[L+1, ...]`, action `[L, ...]`, reward `[L]`,
-    terminated and truncated `[L]`.
+    terminated and truncated `[L]`. Parts of observations are `obs/NAME`.
     """
 
     episode_return: Tensor
     length: Tensor
     info: dict[str, Tensor]
     trajectories: list[dict[str, Tensor]]
+
+
+def require_tensor(obs: Obs) -> Tensor:
+    """Return observations that are one tensor.
+
+    Raises: ConfigurationError for observations of several parts.
+    """
+    if isinstance(obs, dict):
+        raise ConfigurationError(
+            f"The observations have the parts {', '.join(obs)}, but only those of one part are supported for this use:"
+            " wrap the environment in gymnasium.wrappers.FlattenObservation."
+        )
+    return obs
 
 
 def select_masks(info: dict[str, Tensor]) -> dict[str, Tensor]:

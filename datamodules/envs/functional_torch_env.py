@@ -15,7 +15,8 @@ from torch import Tensor
 
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.protocols import TorchFuncEnv
-from datamodules.core.types import SpaceSpec
+from datamodules.core.pytree import tree_map
+from datamodules.core.types import Obs, ObsPart, SpaceSpec
 
 RENDER_MODES = ("rgb_array", "ansi")
 METADATA: dict[str, Any] = {"render_modes": list(RENDER_MODES), "render_fps": 10}
@@ -41,15 +42,13 @@ class FunctionalTorchEnv(gymnasium.Env[np.ndarray, Any]):
         self.observation_space = observation_space(self.tensor_env)
         self.action_space = action_space(self.tensor_env.spaces)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode; options are not supported."""
         super().reset(seed=seed)
         self.state = self.tensor_env.initial(draw_noise(self.np_random, 1, self.tensor_env))
         return self._observation(), self._info()
 
-    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Step the environment."""
         noise = draw_noise(self.np_random, 1, self.tensor_env)
         actions = action_tensor(np.asarray(action)[None], self.tensor_env.spaces)
@@ -60,8 +59,8 @@ class FunctionalTorchEnv(gymnasium.Env[np.ndarray, Any]):
         """Render the current state in the chosen mode; return None without one."""
         return render_state(self.tensor_env, self.state, 0, self.render_mode)
 
-    def _observation(self) -> np.ndarray:
-        return self.tensor_env.observation(self.state)[0].numpy().copy()
+    def _observation(self) -> Any:
+        return to_numpy(tree_map(lambda part: part[0], self.tensor_env.observation(self.state)))
 
     def _info(self) -> dict[str, Any]:
         return {
@@ -100,15 +99,13 @@ class FunctionalTorchVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, Any, np.nd
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Reset every environment; options are not supported."""
         super().reset(seed=seed)
         self.state = self.tensor_env.initial(draw_noise(self.np_random, self.num_envs, self.tensor_env))
-        return self.tensor_env.observation(self.state).numpy().copy(), self._info(np.ones(self.num_envs, bool))
+        return to_numpy(self.tensor_env.observation(self.state)), self._info(np.ones(self.num_envs, bool))
 
-    def step(self, actions: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
         """Step every row, and reset those whose episode ended."""
         env, noise = self.tensor_env, draw_noise(self.np_random, self.num_envs, self.tensor_env)
         tensor = action_tensor(np.asarray(actions), env.spaces)
@@ -118,7 +115,7 @@ class FunctionalTorchVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, Any, np.nd
         rows = ended.nonzero().squeeze(1)
         first = env.initial(noise[rows])
         self.state = {name: leaf.index_copy(0, rows, first[name]) for name, leaf in self.state.items()}
-        obs, info = env.observation(self.state).numpy().copy(), self._info(np.ones(self.num_envs, bool))
+        obs, info = to_numpy(env.observation(self.state)), self._info(np.ones(self.num_envs, bool))
         return obs, reward.numpy(), terminated.numpy(), truncated.numpy(), info | final
 
     def render(self) -> tuple[Any, ...] | None:
@@ -131,10 +128,10 @@ class FunctionalTorchVectorEnv(gymnasium.vector.VectorEnv[np.ndarray, Any, np.nd
         """Return last observations and infos before the reset; empty if no episode ended."""
         if not ended.any():
             return {}
-        last = self.tensor_env.observation(self.state).numpy()
+        last = self.tensor_env.observation(self.state)
         final_obs = np.full(self.num_envs, None, dtype=object)
         for row in ended.nonzero()[0]:
-            final_obs[row] = last[row].copy()
+            final_obs[row] = to_numpy(tree_map(lambda part, row=int(row): part[row], last))
         final = {"final_obs": final_obs, "final_info": self._info(ended)}
         return final | {f"_{name}": ended.copy() for name in final}
 
@@ -165,12 +162,32 @@ def make_tensor_env(path: str, render_mode: str | None, kwargs: dict[str, Any]) 
     return env
 
 
-def observation_space(env: TorchFuncEnv) -> gymnasium.spaces.Box:
-    """Return the Box of an observation: `obs_bounds` if defined, the range of an integer type, else unbounded."""
+def to_numpy(obs: Obs) -> Any:
+    """Return copies of observations as arrays."""
+    if isinstance(obs, dict):
+        return {name: part.numpy().copy() for name, part in obs.items()}
+    return obs.numpy().copy()
+
+
+def observation_space(env: TorchFuncEnv) -> gymnasium.Space:
+    """Return the Box of an observation: `obs_bounds` if defined, the range of an integer type, else unbounded.
+
+    The parts of an observation become a Dict: choices a Discrete or MultiDiscrete, the others a Box.
+    """
+    if parts := env.spaces.get("obs_parts"):
+        return gymnasium.spaces.Dict({name: _part_space(part) for name, part in parts.items()})
     dtype = np.dtype(env.spaces["obs_dtype"])
     everything = (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
     low, high = getattr(env, "obs_bounds", everything)
     return gymnasium.spaces.Box(low, high, env.spaces["obs_shape"], dtype.type)
+
+
+def _part_space(part: ObsPart) -> gymnasium.Space:
+    dtype, sizes = np.dtype(part["dtype"]), part.get("sizes")
+    if sizes is not None:
+        return gymnasium.spaces.MultiDiscrete(sizes) if part["shape"] else gymnasium.spaces.Discrete(sizes[0])
+    low, high = (-np.inf, np.inf) if dtype.kind == "f" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return gymnasium.spaces.Box(low, part.get("high", high), part["shape"], dtype.type)
 
 
 def action_space(spaces: SpaceSpec) -> gymnasium.Space:

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.protocols import TorchFuncEnv
-from datamodules.core.types import SpaceSpec, State, VectorStep, select_masks
+from datamodules.core.types import Obs, SpaceSpec, State, VectorStep, select_masks
 from datamodules.env_interface.spaces import without_constants
 
 ELAPSED = "elapsed_steps"
@@ -43,7 +43,7 @@ class TensorVectorEnv:
         self._high = torch.tensor(env.spaces["action_high"], device=device)
         self._free = (self._low < self._high).nonzero()[:, 0]
 
-    def reset(self, seed: int | None = None) -> tuple[Tensor, dict[str, Tensor]]:
+    def reset(self, seed: int | None = None) -> tuple[Obs, dict[str, Tensor]]:
         """Reset every row, after reseeding the generator if a seed is given.
 
         Returns: observations `[B, *obs]` and masks.
@@ -102,7 +102,7 @@ class TensorVectorEnv:
             return action
         return self._low.repeat(len(action), 1).index_copy(1, self._free, action)
 
-    def observation(self, state: State) -> Tensor:
+    def observation(self, state: State) -> Obs:
         """Return the observations `[B, *obs]` of states."""
         return self.env.observation(state)
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.seeding import env_seeds
-from datamodules.core.types import SpaceSpec, VectorStep
+from datamodules.core.types import Obs, SpaceSpec, VectorStep
 from datamodules.env_interface.env_errors import is_return_value_error, refuse_exit, require_shape, violation_message
 from datamodules.env_interface.restart_counter import RestartCounter
 from datamodules.env_interface.spaces import Array, make_action_encoder, make_obs_decoder, to_space_spec
@@ -89,7 +89,7 @@ class GymnasiumVectorAdapter:
         self._ended, self._any_ended = np.zeros(self.num_envs, dtype=np.bool_), False
         self._buffers = _place(self._allocated(), masked=False)
 
-    def reset(self, seed: int | None = None) -> tuple[Tensor, dict[str, Tensor]]:
+    def reset(self, seed: int | None = None) -> tuple[Obs, dict[str, Tensor]]:
         """Reset every environment; seeded the first time and whenever a seed is given.
 
         Returns: observations `[B, *obs]` and, if the environment returns one, `action_mask` `[B, n]` bool.

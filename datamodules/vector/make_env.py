@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import torch
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.spaces import Box
 
 import datamodules.envs  # noqa: F401  (registers Leyden's own ids)
 from datamodules.core.errors import ConfigurationError, suggest_names
@@ -146,7 +147,8 @@ def probe_spaces(
 
 def _shown(tensor_env: TorchFuncEnv, name: str) -> SpaceSpec:
     """Return the spaces of an on-device environment in its Gymnasium form."""
-    bound = obs_bound(observation_space(tensor_env))
+    shown = observation_space(tensor_env)
+    bound = obs_bound(shown) if isinstance(shown, Box) else None
     spaces = without_constants(tensor_env.spaces, name)
     return spaces if bound is None else {**spaces, "obs_high": bound}
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.seeding import env_seeds
-from datamodules.core.types import SpaceSpec, VectorStep
+from datamodules.core.types import Obs, SpaceSpec, VectorStep
 from datamodules.env_interface.processes import ENV_TIMEOUT, MakeEnv
 from datamodules.env_interface.restart_counter import RestartCounter
 from datamodules.env_interface.spaces import Array, make_action_encoder, make_obs_decoder, to_space_spec
@@ -109,7 +109,7 @@ class WorkerPoolVectorEnv:
         self._here = self._host if device.type == "cpu" else _DeviceBuffers(*(part.to(device) for part in self._host))
         self._pin_memory()
 
-    def reset(self, seed: int | None = None) -> tuple[Tensor, dict[str, Tensor]]:
+    def reset(self, seed: int | None = None) -> tuple[Obs, dict[str, Tensor]]:
         """Reset every environment; seeded the first time and whenever a seed is given.
 
         Returns: observations `[B, *obs]` and, if the environment returns one, `action_mask` `[B, n]` bool.

@@ -11,7 +11,7 @@ from torch.optim import Adam, Optimizer
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.phase import Phase
 from datamodules.core.sequence_types import PREDICTION_STEPS, SequenceBatch, SequenceIteration, ValidationData
-from datamodules.core.types import MetricVector, PolicyInput, PolicyOutput, SpaceSpec, State
+from datamodules.core.types import MetricVector, PolicyInput, PolicyOutput, SpaceSpec, State, require_tensor
 from modules.active_dynamics.bayesian_last_layer import BayesianLastLayer, RegressionBatch, regression_batch
 from modules.active_dynamics.state_estimator import StateEstimator
 from modules.base.algorithm import Algorithm
@@ -91,6 +91,11 @@ class ActiveDynamics(Algorithm):
             max_grad_norm=max_grad_norm,
             posterior_refit_interval=posterior_refit_interval,
         )
+        if parts := spaces.get("obs_parts"):
+            raise ConfigurationError(
+                f"ActiveDynamics learns the dynamics of state vectors, but the observations have the parts"
+                f" {', '.join(parts)}: wrap the environment in gymnasium.wrappers.FlattenObservation."
+            )
         if spaces["obs_dtype"] == "uint8" or len(spaces["obs_shape"]) > 2:
             raise ConfigurationError(
                 f"ActiveDynamics learns the dynamics of state vectors, but the observations are images or bytes"
@@ -123,7 +128,7 @@ class ActiveDynamics(Algorithm):
 
         Greedy also explores, around the previous plan only; without noise the random policy returns zero.
         """
-        obs, state, episode_start, _ = inputs
+        state, episode_start, obs = inputs.state, inputs.episode_start, require_tensor(inputs.obs)
         knowledge = self.knowledge()
         belief, kept = self.tracker.correct(obs.flatten(1), state, episode_start)
         explore = {

@@ -5,10 +5,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from datamodules.core.types import Rollout
+from datamodules.core.pytree import tree_map
+from datamodules.core.types import Obs, Rollout
 
 
-def next_values(rollout: Rollout, values: Tensor, value: Callable[[Tensor], Tensor]) -> Tensor:
+def next_values(rollout: Rollout, values: Tensor, value: Callable[[Obs], Tensor]) -> Tensor:
     """Return the value of the observation after every step, before any reset, `[T, B]`.
 
     Args:
@@ -18,7 +19,7 @@ def next_values(rollout: Rollout, values: Tensor, value: Callable[[Tensor], Tens
     used = rollout.final_step >= 0
     if used.device.type == "cpu" and not used.any():
         return values[1:]
-    final = value(rollout.final_obs.flatten(0, 1)).view_as(rollout.final_step)
+    final = value(tree_map(lambda part: part.flatten(0, 1), rollout.final_obs)).view_as(rollout.final_step)
     following = torch.cat([values[1:], torch.zeros_like(values[:1])])
     following.scatter_(0, torch.where(used, rollout.final_step, len(values) - 1), final.to(following.dtype))
     return following[:-1]

@@ -8,8 +8,10 @@ from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
 from datamodules.core.phase import Phase
+from datamodules.core.pytree import tree_map, tree_unbind
 from datamodules.core.types import (
     MetricVector,
+    Obs,
     OffPolicyIteration,
     PolicyInput,
     PolicyOutput,
@@ -29,6 +31,7 @@ from modules.functional.soft_actor_critic import follow_network_
 from modules.networks.base import Network, call_without_hooks
 from modules.networks.heads.q_value import QHead, QNetwork
 from modules.networks.mlp import MLP
+from modules.networks.multi_input import make_network, obs_shape_of
 from modules.optim.optimizer_group import make_optimizer
 
 METRICS = ("td_loss", "q_mean", "td_error", "grad_norm")
@@ -46,11 +49,11 @@ class DQNBatch(NamedTuple):
     target: target of the action's outputs, `[..., K]`, if it is known before the updates; else None.
     """
 
-    obs: Tensor
+    obs: Obs
     action: Tensor
     n_step_return: Tensor
     discount: Tensor
-    next_obs: Tensor
+    next_obs: Obs
     next_mask: Tensor | None
     following: Tensor | None
     weight: Tensor
@@ -59,7 +62,7 @@ class DQNBatch(NamedTuple):
 
     def minibatches(self) -> list["DQNBatch"]:
         """Yield the U minibatches."""
-        columns = [[None] * len(self.weight) if column is None else column.unbind() for column in self]
+        columns = [[None] * len(self.weight) if column is None else tree_unbind(column) for column in self]
         return [DQNBatch(*parts) for parts in zip(*columns, strict=True)]
 
 
@@ -141,7 +144,7 @@ class DQN(Algorithm):
 
         Raises: ConfigurationError for a recurrent network.
         """
-        torso = self.with_obs_scale(network(self.spaces["obs_shape"]))
+        torso = self.with_obs_scale(make_network(network, obs_shape_of(self.spaces)))
         check_memoryless(torso, "DQN")
         features = cast(Network, torso).features
         return QNetwork(torso, head(features, self.spaces["action_sizes"][0]))
@@ -157,7 +160,7 @@ class DQN(Algorithm):
             return PolicyOutput(best, {}), inputs.state
         return PolicyOutput(call_without_hooks(self.explore, best, noise, inputs.action_mask), {}), inputs.state
 
-    def q_outputs(self, network: nn.Module, obs: Tensor) -> Any:
+    def q_outputs(self, network: nn.Module, obs: Obs) -> Any:
         """Return the outputs `[N, actions, K]` of the online or the target network, where no gradient is needed."""
         return network(obs)
 
@@ -173,7 +176,8 @@ class DQN(Algorithm):
         return_, discount = truncated_n_step_return(found.reward, found.num_steps, found.terminated, gamma=self.gamma)
         following = None
         if self.tau is None:
-            following = self.q_outputs(self.target, found.next_obs.flatten(0, 1)).unflatten(0, return_.shape)
+            next_obs = tree_map(lambda part: part.flatten(0, 1), found.next_obs)
+            following = self.q_outputs(self.target, next_obs).unflatten(0, return_.shape)
         mask = found.next_masks.get("action_mask")
         columns = (found.obs, found.action, return_, discount, found.next_obs, mask, following)
         batch = DQNBatch(*columns, found.loss_weight, found.indices)

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer, RAdam
 
 from datamodules.core.phase import Phase
-from datamodules.core.types import MetricVector, PolicyInput, PolicyOutput, Rollout, SpaceSpec, State
+from datamodules.core.pytree import tree_map
+from datamodules.core.types import MetricVector, Obs, PolicyInput, PolicyOutput, Rollout, SpaceSpec, State
 from modules.base.algorithm import Algorithm
 from modules.base.bootstrap import next_values
 from modules.base.checks import check_memoryless, check_values
@@ -21,6 +22,7 @@ from modules.functional.schedules import Schedule
 from modules.networks.base import Network
 from modules.networks.heads.q_value import QHead, QNetwork
 from modules.networks.mlp import MLP
+from modules.networks.multi_input import make_network, obs_shape_of
 from modules.optim.optimizer_group import make_optimizer
 
 METRICS = ("td_loss", "q_mean", "grad_norm")
@@ -29,14 +31,14 @@ METRICS = ("td_loss", "q_mean", "grad_norm")
 class PQNBatch(NamedTuple):
     """Transitions `[N, ...]` and the targets of their action values; `valid` is None if all count."""
 
-    obs: Tensor
+    obs: Obs
     action: Tensor
     target: Tensor
     valid: Tensor | None
 
     def rows(self, index: Tensor) -> "PQNBatch":
         """Return the transitions at `index`."""
-        return PQNBatch._make(None if column is None else column.index_select(0, index) for column in self)
+        return tree_map(lambda column: column.index_select(0, index), self)
 
 
 class PQN(Algorithm):
@@ -91,7 +93,7 @@ class PQN(Algorithm):
         save_plain_hyperparameters(self)
         check_values(gamma=gamma, q_lambda=q_lambda, update_epochs=update_epochs, num_minibatches=num_minibatches)
         check_values(learning_rate=learning_rate, max_grad_norm=max_grad_norm)
-        torso = self.with_obs_scale(network(spaces["obs_shape"]))
+        torso = self.with_obs_scale(make_network(network, obs_shape_of(spaces)))
         check_memoryless(torso, "PQN")
         self.values = QNetwork(torso, QHead(cast(Network, torso).features, spaces["action_sizes"][0], dueling))
         self.optimizer, self.max_grad_norm, self.gamma, self.q_lambda = optimizer, max_grad_norm, gamma, q_lambda
@@ -113,7 +115,7 @@ class PQN(Algorithm):
             return PolicyOutput(best, {}), inputs.state
         return PolicyOutput(self.explore(best, noise, inputs.action_mask), {"value": value}), inputs.state
 
-    def masked_q_values(self, obs: Tensor, mask: Tensor | None) -> Tensor:
+    def masked_q_values(self, obs: Obs, mask: Tensor | None) -> Tensor:
         """Return action values `[N, actions]`; those of masked actions are -1e8."""
         value = self.values.head.mean(self.values(obs))
         return value if mask is None else value.masked_fill(~mask, MASKED_LOGIT)
@@ -124,15 +126,18 @@ class PQN(Algorithm):
         next_value = self.next_value(rollout, value)
         flags = (rollout.terminated, rollout.truncated)
         target = gae(rollout.reward, value, next_value, *flags, gamma=self.gamma, lam=self.q_lambda).target
-        columns = (rollout.obs[:-1], rollout.action, target, rollout.valid if rollout.has_autoreset_steps else None)
-        return PQNBatch._make(None if column is None else column.flatten(0, 1) for column in columns)
+        obs, valid = (
+            tree_map(lambda part: part[:-1], rollout.obs),
+            rollout.valid if rollout.has_autoreset_steps else None,
+        )
+        return tree_map(lambda column: column.flatten(0, 1), PQNBatch(obs, rollout.action, target, valid))
 
     def next_value(self, rollout: Rollout, value: Tensor) -> Tensor:
         """Return max_a Q(s_{t+1}, a) `[T, B]` before any reset, of the true last observation where truncated.
 
         In the rollout's last observation and in true last ones all actions count as allowed.
         """
-        last = self.masked_q_values(rollout.obs[-1], None).amax(-1)
+        last = self.masked_q_values(tree_map(lambda part: part[-1], rollout.obs), None).amax(-1)
         values = torch.cat([value, last.unsqueeze(0)])
         return next_values(rollout, values, lambda obs: self.masked_q_values(obs, None).amax(-1))
 

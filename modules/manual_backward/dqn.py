@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from datamodules.core.types import require_tensor
 from modules.dqn.dqn import DQN, DQNBatch
 from modules.functional.q_learning import huber
 from modules.manual_backward.relu_mlp import (
@@ -51,7 +52,7 @@ class ManualDQN:
     def train_minibatches(self, batch: DQNBatch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Train on every minibatch; return the mean loss, values, absolute errors `[U, N]` and gradient norms `[U]`."""
         share = batch.weight * (1 / batch.weight.shape[-1])
-        rows = (batch.obs.flatten(2).float(), batch.action.unsqueeze(-1), share.unsqueeze(-1))
+        rows = (require_tensor(batch.obs).flatten(2).float(), batch.action.unsqueeze(-1), share.unsqueeze(-1))
         targets = map(self.model.targets, batch.minibatches()) if batch.target is None else batch.target.unbind()
         steps = [
             self.train_minibatch(*each) for each in zip(*(column.unbind() for column in rows), targets, strict=True)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from datamodules.core.types import PolicyInput, Rollout, State
+from datamodules.core.types import Obs, PolicyInput, Rollout, State, require_tensor
 from modules.functional.ppo_objective import ppo_gradients
 from modules.functional.sampling import MASKED_LOGIT
 from modules.manual_backward.relu_mlp import as_features, is_fully_trainable, uses_flat_fp32_cpu
@@ -145,10 +145,10 @@ class PolicyForward:
         policy = self.head.distribution(self.head.masked(logits, inputs.action_mask))
         return policy, value[0].squeeze(-1) if value else None, inputs.state
 
-    def features(self, obs: Tensor) -> Tensor:
+    def features(self, obs: Obs) -> Tensor:
         """Return observations as the first layers' input, `[N, inputs]`."""
-        obs = as_features(obs if self.normalizer is None else self.normalizer(obs))
-        return obs if self.scale == 1.0 else obs * self.scale
+        features = as_features(obs if self.normalizer is None else self.normalizer(obs))
+        return features if self.scale == 1.0 else features * self.scale
 
 
 class ManualPPO(PolicyForward):
@@ -172,10 +172,10 @@ class ManualPPO(PolicyForward):
         """Return v(s_0) to v(s_T) `[T+1, B]`, and no states."""
         if "value" in rollout.extras:
             return type(self.model).values(self.model, rollout)
-        obs = self.features(rollout.obs.flatten(0, 1))
+        obs = self.features(require_tensor(rollout.obs).flatten(0, 1))
         value = torch.empty(1, len(obs))
         self.critic(obs, value)
-        return value.view(rollout.obs.shape[:2]), {}
+        return value.view(len(rollout.reward) + 1, -1), {}
 
     def train_minibatch(self, batch: PPOBatch) -> Tensor:
         """Take one optimizer step; return its metrics."""

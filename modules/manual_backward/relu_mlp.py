@@ -10,6 +10,7 @@ import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
 
+from datamodules.core.types import Obs, require_tensor
 from modules.networks.base import has_hooks
 from modules.networks.heads.q_value import QHead, QNetwork
 from modules.networks.heads.squashed_gaussian import SquashedGaussianHead
@@ -76,8 +77,9 @@ def layers_of(flat: FlatParameters) -> Layers:
     return Layers(*([as_rows(each.detach()) for each in part] for part in (flat.parameters, flat.grad_views)))
 
 
-def as_features(obs: Tensor) -> Tensor:
+def as_features(obs: Obs) -> Tensor:
     """Return observations as the first layer's input; integers are cast, as networks do."""
+    obs = require_tensor(obs)
     return obs if obs.dim() == 2 and obs.dtype == torch.float32 else obs.flatten(1).float()
 
 

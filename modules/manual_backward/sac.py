@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from datamodules.core.types import Obs
 from modules.functional.returns import td_target
 from modules.functional.soft_actor_critic import reparametrised_log_prob, soft_value
 from modules.manual_backward.relu_mlp import (
@@ -111,7 +112,7 @@ class ManualSAC:
         self.actor.backward_(inputs, sample.grad_output(grad_action, -grad_value * alpha))
         return -(counts * soft_value(q1, q2, sample.log_prob, alpha)).mean(), -sample.log_prob
 
-    def q(self, critic: Layers, obs: Tensor, action: Tensor) -> tuple[Tensor, list[Tensor]]:
+    def q(self, critic: Layers, obs: Obs, action: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Return estimates `[2, N]` of actions in [-1, 1], and every layer's input."""
         q, inputs = critic(torch.cat([as_features(obs), action], -1).expand(2, -1, -1))
         return q.squeeze(-1), inputs

@@ -3,6 +3,8 @@
 base             the protocol of a network, initialisation, layers
 mlp  cnn         memoryless torsos: `MLP`, `CNN` for small planes, `NatureCNN` for 84x84 frames
 recurrent        recurrent torsos: `LSTM`, `GRU`
+multi_input      observations with several parts: an encoder for each, joined, then a torso
+choice_encoders  one-hot and embedding of choices
 heads            policies, Q-values and twin critics from features
 distributions    distributions over actions
 preprocessing    casting, scaling and channel layout of observations
@@ -10,8 +12,8 @@ normalization    running statistics of observations and rewards
 latent           encoders, decoders and dynamics of latent models
 
 To add one: a file with an `nn.Module` that satisfies `modules.networks.base.Network`, its name in `EXPORTS`, and a test
-in `tests/modules/networks`. It imports torch and `modules.functional` only. A network outside this package needs no
-registration: any dotted path works as a `class_path`.
+in `tests/modules/networks`. It imports torch, `modules.functional` and the types of observations only. A network
+outside this package needs no registration: any dotted path works as a `class_path`.
 """
 
 from typing import TYPE_CHECKING
@@ -22,6 +24,9 @@ EXPORTS = {
     "MLP": "modules.networks.mlp",
     "CNN": "modules.networks.cnn",
     "NatureCNN": "modules.networks.cnn",
+    "MultiInput": "modules.networks.multi_input",
+    "OneHot": "modules.networks.choice_encoders",
+    "Embedding": "modules.networks.choice_encoders",
     "LSTM": "modules.networks.recurrent",
     "GRU": "modules.networks.recurrent",
     "QHead": "modules.networks.heads.q_value",
@@ -29,18 +34,23 @@ EXPORTS = {
     "QuantileHead": "modules.networks.heads.q_value",
     "TwinMLP": "modules.networks.heads.twin_critic",
     "TwinTorsoCritic": "modules.networks.heads.twin_critic",
+    "MultiInputCritic": "modules.networks.heads.multi_input_critic",
 }
 """The exported classes and their modules; the imports below repeat them for type checkers."""
 
 if TYPE_CHECKING:
+    from modules.networks.choice_encoders import Embedding as Embedding
+    from modules.networks.choice_encoders import OneHot as OneHot
     from modules.networks.cnn import CNN as CNN
     from modules.networks.cnn import NatureCNN as NatureCNN
+    from modules.networks.heads.multi_input_critic import MultiInputCritic as MultiInputCritic
     from modules.networks.heads.q_value import C51Head as C51Head
     from modules.networks.heads.q_value import QHead as QHead
     from modules.networks.heads.q_value import QuantileHead as QuantileHead
     from modules.networks.heads.twin_critic import TwinMLP as TwinMLP
     from modules.networks.heads.twin_critic import TwinTorsoCritic as TwinTorsoCritic
     from modules.networks.mlp import MLP as MLP
+    from modules.networks.multi_input import MultiInput as MultiInput
     from modules.networks.recurrent import GRU as GRU
     from modules.networks.recurrent import LSTM as LSTM
 else:

@@ -16,6 +16,9 @@ from torch.nn.modules.module import (
 
 from modules.networks.preprocessing import Preprocessing
 
+Obs = Tensor | dict[str, Tensor]
+"""Observations: one tensor, or their parts by name."""
+
 State = dict[str, Tensor]
 
 Activation = Literal["tanh", "relu", "elu", "gelu", "silu"] | type[nn.Module]
@@ -56,11 +59,11 @@ class Network(Protocol):
         """Return the state of `batch` rows at the start of an episode, every leaf `[B, ...]`; `{}` when memoryless."""
         ...
 
-    def __call__(self, obs: Tensor, state: State, reset: Tensor) -> tuple[Tensor, State]:
+    def __call__(self, obs: Obs, state: State, reset: Tensor) -> tuple[Tensor, State]:
         """Return features `[B, F]` and the next state, without changing the arguments.
 
         Args:
-            obs: `[B, *obs_shape]` in the environment's dtype; the network casts and scales.
+            obs: `[B, *obs_shape]` in the environment's dtype, or parts by name; the network casts and scales.
             state: returned by `initial_state` or the previous call.
             reset: `[B]` bool; rows where it is True start from `initial_state`, whatever `state` contains.
         """
@@ -73,11 +76,11 @@ class RecurrentNetwork(Network, Protocol):
     Step-by-step calls and `unroll` give equal features: both start rows with a reset from `initial_state`.
     """
 
-    def unroll(self, obs: Tensor, state: State, reset: Tensor) -> Tensor:
+    def unroll(self, obs: Obs, state: State, reset: Tensor) -> Tensor:
         """Return features `[T, N, F]` of `obs` `[T, N, *obs_shape]`, given the state before t=0 and resets `[T, N]`."""
         ...
 
-    def unroll_with_states(self, obs: Tensor, state: State, reset: Tensor) -> tuple[Tensor, State]:
+    def unroll_with_states(self, obs: Obs, state: State, reset: Tensor) -> tuple[Tensor, State]:
         """Return the features of `unroll`, and the states after every step, every leaf `[T, N, ...]`."""
         ...
 
@@ -105,10 +108,15 @@ class FeedForward(Preprocessing):
         return run_layers(self.body, self.preprocess(obs)), state
 
 
-def extract_features(network: nn.Module, obs: Tensor) -> Tensor:
+def extract_features(network: nn.Module, obs: Obs) -> Tensor:
     """Return features `[N, F]` of observations `[N, *obs_shape]` from a memoryless network."""
-    reset = torch.zeros(len(obs), dtype=torch.bool, device=obs.device)
-    return call_without_hooks(network, obs, {}, reset)[0]
+    return call_without_hooks(network, obs, {}, no_reset(obs))[0]
+
+
+def no_reset(obs: Obs) -> Tensor:
+    """Return a reset argument for N observations in which no row starts an episode, bool `[N]`."""
+    part = next(iter(obs.values())) if isinstance(obs, dict) else obs
+    return torch.zeros(len(part), dtype=torch.bool, device=part.device)
 
 
 def at_least_float32(x: Tensor) -> Tensor:

@@ -1,5 +1,7 @@
 """Running statistics of observations and rewards: constant in `forward`, updated by `update_` between iterations."""
 
+from typing import cast
+
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -75,6 +77,29 @@ class RunningNormalizer(nn.Module):
         self.shift.copy_(self.mean)
         self.scale.copy_(torch.where(has_data, (self.var.clamp(min=0) + self.eps).rsqrt(), 1.0))
         self.limit.copy_(torch.where(has_data, self.clip, torch.inf))
+
+
+class PartNormalizer(nn.Module):
+    """Normalise parts of observations, each by its own `RunningNormalizer`; the other parts are left unchanged.
+
+    Args:
+        shapes: of the normalised parts, by name.
+    """
+
+    def __init__(self, shapes: dict[str, tuple[int, ...]]) -> None:
+        super().__init__()
+        self.names = tuple(shapes)
+        self.normalizers = nn.ModuleList(RunningNormalizer(shape) for shape in shapes.values())
+
+    def forward(self, obs: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return the parts `[..., *shape]` by name, normalised and clipped with the current statistics."""
+        each = zip(self.names, self.normalizers, strict=True)
+        return obs | {name: normalizer(obs[name]) for name, normalizer in each}
+
+    def update_(self, obs: dict[str, Tensor], valid: Tensor | None = None) -> None:
+        """Merge the valid entries of every part, of all ranks, into its statistics (`RunningNormalizer.update_`)."""
+        for name, normalizer in zip(self.names, self.normalizers, strict=True):
+            cast(RunningNormalizer, normalizer).update_(obs[name], valid)
 
 
 class RewardScaler(nn.Module):

@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from datamodules.core.types import State
+from datamodules.core.pytree import tree_map
+from datamodules.core.types import Obs, State
 from modules.functional.policy_gradient import Moments, moments, normalize
 from modules.optim.distributed import all_reduce_sum, world_size
 
@@ -20,7 +21,7 @@ class PPOBatch(NamedTuple):
     state: the network's `[B, ...]` before t=0, when the rollout began.
     """
 
-    obs: Tensor
+    obs: Obs
     action: Tensor
     log_prob: Tensor
     value: Tensor
@@ -33,8 +34,7 @@ class PPOBatch(NamedTuple):
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "PPOBatch":
         """Apply a function to every column; the state does not change."""
-        columns = [None if column is None else function(column) for column in self[:9]]
-        return PPOBatch._make([*columns, self.state])
+        return tree_map(function, self._replace(state={}))._replace(state=self.state)
 
     @property
     def size(self) -> int:

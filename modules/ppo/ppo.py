@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
 from datamodules.core.phase import Phase
-from datamodules.core.types import MetricVector, PolicyInput, PolicyOutput, Rollout, SpaceSpec, State
+from datamodules.core.pytree import tree_map
+from datamodules.core.types import MetricVector, Obs, PolicyInput, PolicyOutput, Rollout, SpaceSpec, State
 from modules.base.algorithm import Algorithm
 from modules.base.bootstrap import next_values
 from modules.base.checks import check_recurrent, check_values
@@ -18,11 +19,12 @@ from modules.functional.policy_gradient import explained_variance
 from modules.functional.ppo_objective import ppo_objective
 from modules.functional.returns import gae, vtrace
 from modules.functional.schedules import Schedule, schedule_value
-from modules.networks.base import Network, RecurrentNetwork, call_without_hooks
+from modules.networks.base import Network, RecurrentNetwork, call_without_hooks, no_reset
 from modules.networks.distributions import Distribution
 from modules.networks.heads.policy import ValueHead, policy_head
 from modules.networks.mlp import MLP
-from modules.networks.normalization import RewardScaler, RunningNormalizer
+from modules.networks.multi_input import make_network, make_obs_normalizer, obs_shape_of
+from modules.networks.normalization import RewardScaler
 from modules.optim.distributed import all_reduce_mean
 from modules.optim.optimizer_group import make_optimizer
 from modules.ppo.batch import PPOBatch, gather_states
@@ -131,17 +133,17 @@ class PPO(Algorithm):
             value_clip_range,
         )
         self.value_loss_coef, self.entropy_coef = value_loss_coef, entropy_coef
-        self.obs_normalizer = RunningNormalizer(spaces["obs_shape"]) if normalize_obs else None
+        self.obs_normalizer = make_obs_normalizer(spaces) if normalize_obs else None
         self.reward_scaler = RewardScaler(gamma) if normalize_reward else None
         self.make_networks(network, share_torso)
 
     def make_networks(self, network: Callable[[tuple[int, ...]], nn.Module], share_torso: bool) -> None:
         """Create the torsos and their heads."""
         spaces = self.spaces
-        self.network = self.with_obs_scale(network(spaces["obs_shape"]))
+        self.network = self.with_obs_scale(make_network(network, obs_shape_of(spaces)))
         self.recurrent = hasattr(self.network, "unroll")
         check_recurrent(self.network, share_torso)
-        self.value_network = None if share_torso else self.with_obs_scale(network(spaces["obs_shape"]))
+        self.value_network = None if share_torso else self.with_obs_scale(make_network(network, obs_shape_of(spaces)))
         features, dimensions = cast(Network, self.network).features, len(spaces["action_low"])
         self.actor = policy_head(features, spaces["action_type"], spaces["action_sizes"], dimensions)
         self.critic = ValueHead(features)
@@ -171,22 +173,23 @@ class PPO(Algorithm):
         value = self.critic(features) if self.value_network is None and not self.recurrent else None
         return policy, value, state
 
-    def normalized(self, obs: Tensor) -> Tensor:
+    def normalized(self, obs: Obs) -> Obs:
         """Return normalised observations."""
         return obs if self.obs_normalizer is None else self.obs_normalizer(obs)
 
-    def value(self, obs: Tensor, state: State | None = None) -> Tensor:
+    def value(self, obs: Obs, state: State | None = None) -> Tensor:
         """Return v(s) `[N]` of observations `[N, *obs]`, given a recurrent network's state `[N, ...]` before them."""
         network = self.network if self.value_network is None else self.value_network
-        reset = torch.zeros(len(obs), dtype=torch.bool, device=obs.device)
-        return self.critic(network(self.normalized(obs), state or {}, reset)[0])
+        return self.critic(network(self.normalized(obs), state or {}, no_reset(obs))[0])
 
     def values(self, rollout: Rollout) -> tuple[Tensor, State]:
         """Return v(s_0) to v(s_T) `[T+1, B]`, and a recurrent network's states after each of these observations."""
         if "value" in rollout.extras:
-            return torch.cat([rollout.extras["value"], self.value(rollout.obs[-1]).unsqueeze(0)]), {}
+            last = self.value(tree_map(lambda part: part[-1], rollout.obs))
+            return torch.cat([rollout.extras["value"], last.unsqueeze(0)]), {}
         if not self.recurrent:
-            return self.value(rollout.obs.flatten(0, 1)).view(rollout.obs.shape[:2]), {}
+            obs = tree_map(lambda part: part.flatten(0, 1), rollout.obs)
+            return self.value(obs).view(len(rollout.reward) + 1, -1), {}
         reset = torch.cat([rollout.episode_start, rollout.terminated[-1:] | rollout.truncated[-1:]])
         obs = self.normalized(rollout.obs)
         features, states = cast(RecurrentNetwork, self.network).unroll_with_states(obs, rollout.state, reset)
@@ -202,7 +205,7 @@ class PPO(Algorithm):
         log_prob = rollout_log_prob(self, rollout)
         estimate = partial(vtrace, log_prob - rollout_log_prob(self, acted)) if self.has_policy_lag else gae
         advantage, target = estimate(*series, gamma=self.gamma, lam=self.gae_lambda)
-        columns = (rollout.obs[:-1], rollout.action, log_prob, value, advantage, target)
+        columns = (tree_map(lambda part: part[:-1], rollout.obs), rollout.action, log_prob, value, advantage, target)
         masks = (rollout.valid if rollout.has_autoreset_steps else None, rollout.extras.get("action_mask"))
         if self.recurrent:
             return PPOBatch(*columns, *masks, rollout.episode_start, rollout.state)
@@ -227,7 +230,7 @@ class PPO(Algorithm):
     def update_normalizers(self, rollout: Rollout) -> None:
         """Merge the rollout into the running statistics."""
         if self.obs_normalizer is not None:
-            self.obs_normalizer.update_(rollout.obs[:-1], rollout.valid)
+            self.obs_normalizer.update_(tree_map(lambda part: part[:-1], rollout.obs), rollout.valid)
         if self.reward_scaler is not None:
             ended = rollout.terminated | rollout.truncated | ~rollout.valid
             self.reward_scaler.update_(rollout.reward, ended, rollout.valid, rollout.episode_start[0])
@@ -319,7 +322,7 @@ def reevaluate(model: "PPO", rollout: Rollout) -> Rollout:
 
     Replace the behaviour policy's distribution parameters, and with a shared torso its values, by the current ones.
     """
-    obs, mask = rollout.obs[:-1], rollout.extras.get("action_mask")
+    obs, mask = tree_map(lambda part: part[:-1], rollout.obs), rollout.extras.get("action_mask")
     if model.recurrent:
         features = cast(RecurrentNetwork, model.network).unroll(
             model.normalized(obs), rollout.state, rollout.episode_start
@@ -327,9 +330,10 @@ def reevaluate(model: "PPO", rollout: Rollout) -> Rollout:
         found = {"policy": model.actor(features, mask).parameters}
     else:
         flat = None if mask is None else mask.flatten(0, 1)
-        decision, _ = model.act(PolicyInput(obs.flatten(0, 1), {}, rollout.episode_start.flatten(), flat), greedy=True)
+        rows = tree_map(lambda part: part.flatten(0, 1), obs)
+        decision, _ = model.act(PolicyInput(rows, {}, rollout.episode_start.flatten(), flat), greedy=True)
         known = {name: column for name, column in decision.extras.items() if name in ("policy", "value")}
-        found = {name: column.view(*obs.shape[:2], *column.shape[1:]) for name, column in known.items()}
+        found = {name: column.view(*rollout.reward.shape, *column.shape[1:]) for name, column in known.items()}
     return rollout._replace(extras=rollout.extras | found)
 
 

@@ -1,11 +1,12 @@
 """SAC's training batch: an iteration's minibatches, or one of them."""
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from torch import Tensor
 
-from datamodules.core.types import ReplayBatch
+from datamodules.core.pytree import tree_map
+from datamodules.core.types import Obs, ReplayBatch
 from modules.functional.returns import truncated_n_step_return
 
 
@@ -21,12 +22,12 @@ class SACBatch(NamedTuple):
     weight: of an entry in the critics' loss.
     """
 
-    obs: Tensor
+    obs: Obs
     action: Tensor
     return_: Tensor
     terminated: Tensor
     discount: Tensor
-    next_obs: Tensor
+    next_obs: Obs
     extras: dict[str, Tensor]
     next_masks: dict[str, Tensor]
     weight: Tensor
@@ -47,7 +48,7 @@ class SACBatch(NamedTuple):
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "SACBatch":
         """Apply a function to every tensor."""
-        return SACBatch(*(_mapped(function, column) for column in self))
+        return tree_map(function, self)
 
 
 def sac_batch(transitions: ReplayBatch, gamma: float) -> SACBatch:
@@ -65,9 +66,3 @@ def sac_batch(transitions: ReplayBatch, gamma: float) -> SACBatch:
         next_masks=transitions.next_masks,
         weight=transitions.loss_weight,
     )
-
-
-def _mapped(function: Callable[[Tensor], Tensor], column: Any) -> Any:
-    if isinstance(column, dict):
-        return {name: function(value) for name, value in column.items()}
-    return function(column)

@@ -9,10 +9,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from datamodules.core.errors import ConfigurationError
-from datamodules.core.types import SpaceSpec
+from datamodules.core.pytree import tree_map
+from datamodules.core.types import Obs, SpaceSpec
 from modules.base.checks import check_memoryless, check_one_step
 from modules.networks.base import Network, extract_features, run_layers
 from modules.networks.mlp import MLP
+from modules.networks.multi_input import make_network, obs_shape_of
 from modules.sac.batch import SACBatch
 
 MIN_MEAN_ERROR = 1e-12
@@ -96,7 +98,7 @@ class Curiosity(NoCuriosity):
         self.choices = None if spaces["action_type"] == "continuous" else spaces["action_sizes"][0]
         actions = self.choices or len(spaces["action_low"])
         with torch.random.fork_rng(devices=[]):  # later modules get the same initial weights as without it
-            self.network = network(spaces["obs_shape"])
+            self.network = make_network(network, obs_shape_of(spaces))
             check_memoryless(self.network, "curiosity")
             features = cast(Network, self.network).features
             self.forward_model = _model(features + actions, hidden, features)
@@ -120,7 +122,7 @@ class Curiosity(NoCuriosity):
         left = 1.0 if self.anneal_env_steps is None else max(0.0, 1.0 - env_steps / self.anneal_env_steps)
         self.current_scale.fill_(self.scale * left)
 
-    def prediction_errors(self, obs: Tensor, action: Tensor, next_obs: Tensor) -> tuple[Tensor, Tensor]:
+    def prediction_errors(self, obs: Obs, action: Tensor, next_obs: Obs) -> tuple[Tensor, Tensor]:
         """Return the errors of the forward model, 1/2 |f(phi(s), a) - phi(s')|^2, and of the inverse model; both `[N]`.
 
         Args:
@@ -137,7 +139,8 @@ class Curiosity(NoCuriosity):
 
     def add_intrinsic_reward(self, batch: SACBatch) -> SACBatch:
         """Return all minibatches with the intrinsic reward of the current model added."""
-        error, _ = self.prediction_errors(*(each.flatten(0, 1) for each in (batch.obs, batch.action, batch.next_obs)))
+        obs, next_obs = (tree_map(lambda part: part.flatten(0, 1), obs) for obs in (batch.obs, batch.next_obs))
+        error, _ = self.prediction_errors(obs, batch.action.flatten(0, 1), next_obs)
         error, counts = error.view_as(batch.return_), batch.weight.sign()
         mean = (counts * error).sum() / counts.sum().clamp(min=1)
         return batch._replace(return_=batch.return_ + self.current_scale * error / mean.clamp(min=MIN_MEAN_ERROR))

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
 from datamodules.core.phase import Phase
-from datamodules.core.types import MetricVector, OffPolicyIteration, PolicyInput, PolicyOutput, SpaceSpec, State
+from datamodules.core.pytree import tree_map
+from datamodules.core.types import MetricVector, Obs, OffPolicyIteration, PolicyInput, PolicyOutput, SpaceSpec, State
 from modules.base.algorithm import Algorithm
 from modules.base.checks import check_memoryless, check_values
 from modules.base.hparams import save_plain_hyperparameters
@@ -19,11 +20,12 @@ from modules.functional.schedules import Schedule
 from modules.functional.soft_actor_critic import expected_soft_value, follow_network_, soft_value, temperature_loss
 from modules.networks.base import Network, extract_features
 from modules.networks.distributions import Categorical
+from modules.networks.heads.multi_input_critic import make_critic
 from modules.networks.heads.policy import CategoricalHead
 from modules.networks.heads.squashed_gaussian import SquashedGaussian, SquashedGaussianHead
 from modules.networks.heads.twin_critic import TwinMLP
 from modules.networks.mlp import sac_mlp
-from modules.networks.normalization import RunningNormalizer
+from modules.networks.multi_input import make_network, make_obs_normalizer, obs_shape_of
 from modules.optim.optimizer_group import make_optimizer, without_decay
 from modules.sac.batch import SACBatch, sac_batch
 from modules.sac.curiosity import Curiosity, NoCuriosity
@@ -122,7 +124,7 @@ class SAC(Algorithm):
             noise_hold,
         )
         self.continuous = spaces["action_type"] == "continuous"
-        self.obs_normalizer = RunningNormalizer(spaces["obs_shape"]) if normalize_obs else None
+        self.obs_normalizer = make_obs_normalizer(spaces) if normalize_obs else None
         self.log_alpha = nn.Parameter(torch.tensor(math.log(init_temperature)), requires_grad=learn_temperature)
         self.register_buffer("random_warmup", torch.tensor(False), persistent=False)
         self.make_networks(network, critic)
@@ -134,17 +136,24 @@ class SAC(Algorithm):
         critic: Callable[[tuple[int, ...], int, int], nn.Module],
     ) -> None:
         """Create the actor's torso and head, the critics and the target critics."""
-        shape, dims = self.spaces["obs_shape"], len(self.spaces["action_low"])
+        dims = len(self.spaces["action_low"])
         low, high = torch.tensor(self.spaces["action_low"]), torch.tensor(self.spaces["action_high"])
         self.register_buffer("action_scale", (high - low) / 2, persistent=False)
         self.register_buffer("action_center", (high + low) / 2, persistent=False)
-        self.network = self.with_obs_scale(network(shape))
+        self.network = self.with_obs_scale(make_network(network, obs_shape_of(self.spaces)))
         check_memoryless(self.network, "SAC")
         features = cast(Network, self.network).features
         choices = 1 if self.continuous else self.spaces["action_sizes"][0]
         self.head = SquashedGaussianHead(features, dims) if self.continuous else CategoricalHead(features, choices)
-        self.critic = self.with_obs_scale(critic(shape, dims, choices))
+        self.critic = self.with_obs_scale(
+            make_critic(critic, obs_shape_of(self.spaces), dims, self.critic_columns * choices)
+        )
         self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
+
+    @property
+    def critic_columns(self) -> int:
+        """Return the number of values per action of each critic."""
+        return 1
 
     def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         """Draw the policy's noise: normal for Box, Gumbel for Discrete actions; repeated for `noise_hold` steps."""
@@ -167,11 +176,11 @@ class SAC(Algorithm):
         """Map an action from [-1, 1] to the environment's units; return a discrete one unchanged."""
         return torch.addcmul(self.action_center, self.action_scale, action) if self.continuous else action
 
-    def normalized(self, obs: Tensor) -> Tensor:
+    def normalized(self, obs: Obs) -> Obs:
         """Return normalised observations."""
         return obs if self.obs_normalizer is None else self.obs_normalizer(obs)
 
-    def policy(self, obs: Tensor, mask: Tensor | None) -> Policy:
+    def policy(self, obs: Obs, mask: Tensor | None) -> Policy:
         """Return the distribution over actions in normalised observations `[N, *obs]`."""
         features = extract_features(self.network, obs)
         return self.head(features) if self.continuous else self.head(features, mask)
@@ -248,7 +257,7 @@ class SAC(Algorithm):
         return -(batch.weight.sign() * value).mean(), entropy.detach()
 
     def soft_value(
-        self, critic: nn.Module, obs: Tensor, noise: Tensor | None, mask: Tensor | None, alpha: Tensor
+        self, critic: nn.Module, obs: Obs, noise: Tensor | None, mask: Tensor | None, alpha: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return the policy's soft value under the lower critic, and its entropy or an estimate of it; both `[N]`."""
         policy = self.policy(obs, mask)
@@ -287,7 +296,9 @@ class SAC(Algorithm):
     def update_normalizers(self, experience: OffPolicyIteration) -> None:
         """Merge the new steps into the running statistics; update the priorities with the critics' errors."""
         if self.obs_normalizer is not None:
-            self.obs_normalizer.update_(experience.rollout.obs[:-1], experience.rollout.valid)
+            self.obs_normalizer.update_(
+                tree_map(lambda part: part[:-1], experience.rollout.obs), experience.rollout.valid
+            )
         if experience.transitions is not None:
             experience.replay.update_priorities(experience.transitions.indices, self.errors)
 

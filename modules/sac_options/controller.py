@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from datamodules.core.errors import ConfigurationError
-from datamodules.core.types import State
+from datamodules.core.types import Obs, State
 from modules.functional.options import (
     Choice,
     arrival_probability,
@@ -29,6 +29,7 @@ from modules.functional.options import (
 from modules.functional.sampling import MASKED_LOGIT
 from modules.networks.heads.option import OptionHead, Torso, TorsoWithHead
 from modules.networks.mlp import MLP
+from modules.networks.multi_input import ObsShape
 from modules.optim.distributed import all_reduce_mean
 from modules.sac_options.option_record import OptionRecord
 from modules.sac_options.scripted import OptionPolicy, ScriptedOptions, check_durations
@@ -79,7 +80,7 @@ class OptionController(nn.Module):
     """Choose and terminate K options by a master mu(w | s) and terminations beta(s, w).
 
     Args:
-        obs_shape: shape of one observation.
+        obs_shape: shape of one observation, or its parts by name.
         num_options: K.
         scripted_options: hand-written options with their own initiation and termination; None learns terminations.
         network: makes the torsos of master and terminations, which run at every step: keep them small.
@@ -113,7 +114,7 @@ class OptionController(nn.Module):
 
     def __init__(
         self,
-        obs_shape: tuple[int, ...],
+        obs_shape: ObsShape,
         num_options: int,
         scripted_options: list[OptionPolicy] | None = None,
         network: Torso = lambda obs_shape: MLP(obs_shape, activation="relu"),
@@ -194,7 +195,7 @@ class OptionController(nn.Module):
         offers = torch.ones(batch, self.num_options, dtype=torch.bool, device=never.device)
         return {"option": never, "option_age": never.clone(), "option_mask": offers}
 
-    def choose(self, obs: Tensor, state: State, reset: Tensor, noise: Tensor | None) -> Choice:
+    def choose(self, obs: Obs, state: State, reset: Tensor, noise: Tensor | None) -> Choice:
         """Continue or choose a new option in every row, in one forward pass per network; greedy without noise."""
         offers, age = state["option_mask"], state["option_age"]
         if offers.shape[-1] != self.num_options:
@@ -210,14 +211,14 @@ class OptionController(nn.Module):
         }
         return next_option(state["option"], age, reset, logits, beta, noise, **bounds)
 
-    def mask(self, obs: Tensor, mask: Mask) -> Mask:
+    def mask(self, obs: Obs, mask: Mask) -> Mask:
         """Return the options that may start, `[N, K]`, in both the environment and the scripts; None for all."""
         if self.scripted_options is None:
             return mask
         begins = self.scripted_options.initiation(obs)
         return begins if mask is None else begins & mask
 
-    def termination(self, obs: Tensor, age: Tensor) -> Tensor:
+    def termination(self, obs: Obs, age: Tensor) -> Tensor:
         """Return the termination probability `[N, K]` of options that have run `age` `[N, K]` steps, without bounds."""
         if self.termination_net is None:
             return cast(ScriptedOptions, self.scripted_options).termination(obs, age)
@@ -230,7 +231,7 @@ class OptionController(nn.Module):
 
     @torch.no_grad()
     def next_state_values(
-        self, next_obs: Tensor, mask: Tensor | None, value: Tensor, executed: OptionRecord
+        self, next_obs: Obs, mask: Tensor | None, value: Tensor, executed: OptionRecord
     ) -> NextStateValues:
         """Compute U(s', w) and its terms from V(s', w) `[N, K]`; `mask` is that of s'."""
         master = log_master(self.master(next_obs), self.mask(next_obs, mask))
@@ -242,7 +243,7 @@ class OptionController(nn.Module):
         return NextStateValues(value, master, upon, (bounded == beta).to(value.dtype))
 
     @torch.no_grad()
-    def weight(self, obs: Tensor, mask: Tensor | None, executed: OptionRecord) -> Tensor:
+    def weight(self, obs: Obs, mask: Tensor | None, executed: OptionRecord) -> Tensor:
         """Return c(w) `[N, K]`: the weight of every option in the loss of each step, by `update_mode`."""
         acted = F.one_hot(executed.option, self.num_options).float()
         if self.update_mode == "all":
@@ -254,7 +255,7 @@ class OptionController(nn.Module):
         )
 
     @torch.no_grad()
-    def option_probability(self, obs: Tensor, mask: Tensor | None, executed: OptionRecord) -> Tensor:
+    def option_probability(self, obs: Obs, mask: Tensor | None, executed: OptionRecord) -> Tensor:
         """Return the probability `[N, K]` of running each option in s, given the previous one."""
         master = log_master(self.master(obs), self.mask(obs, mask))
         age = executed.previous_age.unsqueeze(-1).expand(-1, self.num_options)
@@ -262,7 +263,7 @@ class OptionController(nn.Module):
         beta = bounded_termination(self.termination(obs, age), *bounds)
         return arrival_probability(master, beta, executed.previous, executed.episode_start)
 
-    def master_loss(self, obs: Tensor, mask: Tensor | None, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def master_loss(self, obs: Obs, mask: Tensor | None, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return the master's loss from V(s, w) of the online critics, its entropy minus the target, and its log mu.
 
         The regulariser pulls the usage over all states towards uniform while an option is used too little; its value is
@@ -289,7 +290,7 @@ class OptionController(nn.Module):
         return self.log_alpha.exp() * surplus
 
     def termination_loss(
-        self, next_obs: Tensor, executed: OptionRecord, arrival: NextStateValues, terminated: Tensor, weight: Tensor
+        self, next_obs: Obs, executed: OptionRecord, arrival: NextStateValues, terminated: Tensor, weight: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the terminations' loss on arrival in s', and beta and the normalised advantage for the log."""
         advantage = option_advantage(arrival.value, arrival.log_master)

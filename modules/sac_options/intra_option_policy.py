@@ -4,6 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from datamodules.core.pytree import tree_map
+from datamodules.core.types import Obs
 from modules.functional.options import categorical_divergence, gaussian_divergence
 from modules.functional.sampling import MASKED_LOGIT
 from modules.networks.distributions import Categorical
@@ -34,14 +36,14 @@ def gather_option(column: Tensor, option: Tensor) -> Tensor:
     return column.gather(1, index).squeeze(1)
 
 
-def q_of_option_actions(critic: nn.Module, obs: Tensor, action: Tensor) -> Tensor:
+def q_of_option_actions(critic: nn.Module, obs: Obs, action: Tensor) -> Tensor:
     """Return Q_i(s, w, a_w) `[2, N, K]` of one action per option, `[N, K, dims]` in [-1, 1]."""
     options = action.shape[1]
-    rows = obs.unsqueeze(1).expand(-1, options, *obs.shape[1:]).flatten(0, 1)
+    rows = tree_map(lambda part: part.unsqueeze(1).expand(-1, options, *part.shape[1:]).flatten(0, 1), obs)
     return critic(rows, action.flatten(0, 1)).unflatten(1, (-1, options)).diagonal(dim1=2, dim2=3)
 
 
-def q_of_taken_action(critic: nn.Module, obs: Tensor, action: Tensor, options: int) -> Tensor:
+def q_of_taken_action(critic: nn.Module, obs: Obs, action: Tensor, options: int) -> Tensor:
     """Return Q_i(s, w, a) `[2, N, K]` of the taken action: `[N, dims]` in [-1, 1], or discrete `[N]`."""
     if action.is_floating_point():
         return critic(obs, action)

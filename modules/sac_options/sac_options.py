@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.seeding import derive_generator, global_seed, restore_generator
-from datamodules.core.types import OffPolicyIteration, PolicyInput, PolicyOutput, SpaceSpec, State
+from datamodules.core.types import Obs, OffPolicyIteration, PolicyInput, PolicyOutput, SpaceSpec, State
 from modules.base.checks import check_one_step
 from modules.functional.options import choice_noise, option_target
 from modules.functional.sampling import gumbel
@@ -19,6 +19,7 @@ from modules.networks.base import Network, extract_features
 from modules.networks.heads.option import Torso
 from modules.networks.heads.policy import CategoricalHead
 from modules.networks.heads.squashed_gaussian import SquashedGaussian, SquashedGaussianHead
+from modules.networks.multi_input import obs_shape_of
 from modules.optim.optimizer_group import make_optimizer, without_decay
 from modules.sac.batch import SACBatch
 from modules.sac.sac import NO_CLIP, SAC
@@ -77,19 +78,24 @@ class SACOptions(SAC):
         spaces: SpaceSpec,
         num_options: int = 4,
         scripted_options: list[OptionPolicy] | None = None,
-        controller: Callable[[tuple[int, ...], int, list[OptionPolicy] | None], OptionController] = OptionController,
+        controller: Callable[[Any, int, list[OptionPolicy] | None], OptionController] = OptionController,
         **sac: Any,
     ):
         # `make_networks` reads it.
         self.num_options = num_options if scripted_options is None else len(scripted_options)
         check_scripts(scripted_options, sac.get("normalize_obs", False), spaces["action_type"])
         super().__init__(spaces, **sac)
-        self.controller = self.with_obs_scale(controller(spaces["obs_shape"], self.num_options, scripted_options))
+        self.controller = self.with_obs_scale(controller(obs_shape_of(spaces), self.num_options, scripted_options))
         self.metrics = metric_names(self.num_options)
         self.min_duration = int(self.controller.min_duration.min())
         self.option_generator: torch.Generator | None = None
         if self.noise_hold != 1:
             raise ConfigurationError("Options are held over several steps already: leave model.noise_hold at 1.")
+
+    @property
+    def critic_columns(self) -> int:
+        """Return K: the critics have one column per option."""
+        return self.num_options
 
     def setup(self, stage: str) -> None:
         """Refuse windows of several steps, whose later actions may be another option's."""
@@ -101,7 +107,7 @@ class SACOptions(SAC):
 
         Several heads are initialised with gain 1: options with equal initial policies and equal data would stay equal.
         """
-        super().make_networks(network, lambda shape, dims, outputs: critic(shape, dims, self.num_options * outputs))
+        super().make_networks(network, critic)
         features, dims, sizes = (
             cast(Network, self.network).features,
             len(self.action_scale),
@@ -147,12 +153,12 @@ class SACOptions(SAC):
         own = noise.shape[-1] - self.num_options - 1
         return noise[..., :own].unsqueeze(1), noise[..., own:]
 
-    def executed_action(self, obs: Tensor, age: Tensor, action: Tensor) -> Tensor:
+    def executed_action(self, obs: Obs, age: Tensor, action: Tensor) -> Tensor:
         """Return every option's action, `[N, K, ...]` in the environment's units; scripts replace the actor's."""
         scripted = self.controller.scripted_options
         return action if scripted is None else scripted.action(obs, age, action)
 
-    def option_policies(self, obs: Tensor, mask: Tensor | None, age: Tensor) -> Policies:
+    def option_policies(self, obs: Obs, mask: Tensor | None, age: Tensor) -> Policies:
         """Return every option's distribution over actions, `[N, K, ...]`; a scripted discrete action has probability 1.
 
         Args:
@@ -246,7 +252,7 @@ class SACOptions(SAC):
         return temperature_loss(self.log_alpha, (weight * self.controller.uses_actor * surplus).sum(-1), 0.0)
 
     def option_values(
-        self, critic: nn.Module, policy: Policies, obs: Tensor, age: Tensor, noise: Tensor | None, alpha: Tensor
+        self, critic: nn.Module, policy: Policies, obs: Obs, age: Tensor, noise: Tensor | None, alpha: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return V(s, w) = E[min_i Q_i(s, w, a) - alpha log pi(a | s, w)] and the (estimated) entropies, `[N, K]`."""
         if isinstance(policy, SquashedGaussian):

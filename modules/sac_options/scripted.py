@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from datamodules.core.errors import ConfigurationError
+from datamodules.core.types import Obs, require_tensor
 
 
 class OptionPolicy(Protocol):
@@ -62,19 +63,19 @@ class ScriptedOptions:
             check_durations(policy.min_duration, policy.max_duration, type(policy).__name__)
         self.policies = tuple(policies)
 
-    def initiation(self, obs: Tensor) -> Tensor:
+    def initiation(self, obs: Obs) -> Tensor:
         """Return which options may start, bool `[B, K]`."""
-        return torch.stack([policy.initiation(obs) for policy in self.policies], -1)
+        return torch.stack([policy.initiation(require_tensor(obs)) for policy in self.policies], -1)
 
-    def action(self, obs: Tensor, age: Tensor, actor_action: Tensor) -> Tensor:
+    def action(self, obs: Obs, age: Tensor, actor_action: Tensor) -> Tensor:
         """Return every option's action, `[B, K, ...]`, from ages `[B, K]` and the actor's actions `[B, K, ...]`."""
         columns = zip(self.policies, age.unbind(1), actor_action.unbind(1), strict=True)
-        return torch.stack([policy.action(obs, since, action) for policy, since, action in columns], 1)
+        return torch.stack([policy.action(require_tensor(obs), since, action) for policy, since, action in columns], 1)
 
-    def termination(self, obs: Tensor, age: Tensor) -> Tensor:
+    def termination(self, obs: Obs, age: Tensor) -> Tensor:
         """Return the termination probabilities `[B, K]`, from ages `[B, K]`."""
         columns = zip(self.policies, age.unbind(1), strict=True)
-        return torch.stack([policy.termination(obs, since) for policy, since in columns], 1)
+        return torch.stack([policy.termination(require_tensor(obs), since) for policy, since in columns], 1)
 
 
 def check_durations(min_duration: int, max_duration: int, what: str) -> None:

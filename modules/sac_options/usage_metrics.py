@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from datamodules.core.types import Rollout
+from datamodules.core.pytree import tree_leaves, tree_map
+from datamodules.core.types import Obs, Rollout
 from modules.optim.distributed import all_reduce_sum
 from modules.sac_options.option_record import OptionRecord
 
@@ -40,7 +41,8 @@ class OptionStatistics:
         """Count the steps of one rollout, and keep those of its first row."""
         executed = OptionRecord.of(rollout.extras)
         self.count(executed, rollout.episode_start, rollout.valid)
-        self.keep(executed, rollout.episode_start, rollout.reward, rollout.obs[:-1])
+        obs = tree_map(lambda part: part[:-1], rollout.obs)
+        self.keep(executed, rollout.episode_start, rollout.reward, obs)
 
     def count(self, executed: OptionRecord, reset: Tensor, valid: Tensor) -> None:
         """Count steps, columns `[T, B]`: options that acted, episode starts, valid steps."""
@@ -58,11 +60,11 @@ class OptionStatistics:
         self.totals += torch.cat([usage.sum((0, 1)), selected.sum((0, 1)), sums, length])
         self.carried = age[-1].clone()
 
-    def keep(self, executed: OptionRecord, reset: Tensor, reward: Tensor, obs: Tensor) -> None:
+    def keep(self, executed: OptionRecord, reset: Tensor, reward: Tensor, obs: Obs) -> None:
         """Keep the steps of row 0: option, started, episode_start, reward and the flattened observation."""
         columns = {"option": executed.option, "started": executed.started, "episode_start": reset, "reward": reward}
         row = {name: column[-self.window :, 0] for name, column in columns.items()}
-        row["obs"] = obs[-self.window :, 0].flatten(1).float()
+        row["obs"] = torch.cat([part[-self.window :, 0].flatten(1).float() for part in tree_leaves(obs)], -1)
         for name, new in row.items():
             old = self.recent.get(name, new[:0])
             self.recent[name] = torch.cat([old, new])[-self.window :]

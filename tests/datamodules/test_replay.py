@@ -201,8 +201,8 @@ def test_stacked_frames_are_stored_once_and_drawn_as_they_were_seen(tmp_path: Pa
     data = replay_data(env="Images-v0", env_kwargs=None, backend="sync", frame_stack=3, priority_alpha=0.0)
     fitted_dqn(tmp_path, data)
     replay = data.dataset.replay
-    assert replay.ring.frames.shape[1:] == (2, 2)
-    assert replay.ring.frames.dtype == torch.uint8
+    assert replay.ring.frames["frames"].shape[1:] == (2, 2)
+    assert replay.ring.frames["frames"].dtype == torch.uint8
     found = replay.sample(replay.noise(1, 512, torch.Generator()))
     steps = found.obs[..., 0, 0].int().diff(dim=-1)
     assert ((steps == 1) | (steps == 0)).all()

@@ -5,7 +5,8 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from modules.networks.base import Network, at_least_float32, extract_features, orthogonal
+from modules.networks.base import Network, Obs, at_least_float32, extract_features, orthogonal
+from modules.networks.multi_input import ObsShape, make_network
 
 Torso = Callable[[tuple[int, ...]], nn.Module]
 """Factory of a network, given the shape of an observation."""
@@ -16,23 +17,23 @@ class TorsoWithHead(nn.Module):
 
     Args:
         network: makes the torso from `obs_shape`.
-        obs_shape: shape of one observation.
+        obs_shape: shape of one observation, or its parts by name.
         head: makes the head from the number of features.
 
     Raises:
         ValueError: If the torso is recurrent.
     """
 
-    def __init__(self, network: Torso, obs_shape: tuple[int, ...], head: Callable[[int], nn.Module]) -> None:
+    def __init__(self, network: Torso, obs_shape: ObsShape, head: Callable[[int], nn.Module]) -> None:
         super().__init__()
-        self.torso = network(obs_shape)
+        self.torso = make_network(network, obs_shape)
         if hasattr(self.torso, "unroll"):
             raise ValueError(
                 f"Options cannot use {type(self.torso).__name__}, which is recurrent; use an MLP or a CNN."
             )
         self.head = head(cast(Network, self.torso).features)
 
-    def forward(self, obs: Tensor) -> Any:
+    def forward(self, obs: Obs) -> Any:
         """Return the head's output for observations `[N, *obs_shape]`."""
         return self.head(extract_features(self.torso, obs))
 

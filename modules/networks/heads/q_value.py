@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from modules.functional.q_learning import huber, project_distribution, quantile_huber
 from modules.functional.returns import td_target
-from modules.networks.base import call_without_hooks, extract_features, linear_fp32, orthogonal
+from modules.networks.base import Obs, call_without_hooks, extract_features, linear_fp32, orthogonal
 
 
 class QHead(nn.Module):
@@ -66,7 +66,7 @@ class QNetwork(nn.Module):
         super().__init__()
         self.torso, self.head = torso, head
 
-    def forward(self, obs: Tensor) -> Tensor:
+    def forward(self, obs: Obs) -> Tensor:
         """Return the head's outputs of every action."""
         return call_without_hooks(self.head, extract_features(self.torso, obs))
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from modules.networks.base import (
     Activation,
     Network,
+    Obs,
     activation_layer,
     at_least_float32,
     extract_features,
@@ -26,7 +27,7 @@ class Critic(Protocol):
     Bring your own: any `nn.Module` built as `MyCritic(obs_shape, action_dims, outputs, **your_arguments)`.
     """
 
-    def __call__(self, obs: Tensor, action: Tensor | None = None) -> Tensor:
+    def __call__(self, obs: Obs, action: Tensor | None = None) -> Tensor:
         """Return estimates `[2, N, outputs]`, at least float32.
 
         Args:
@@ -120,7 +121,7 @@ class TwinTorsoCritic(nn.Module):
             TwinLinear(features + action_dims, hidden, math.sqrt(2.0)), nn.ReLU(), TwinLinear(hidden, outputs, 1.0)
         )
 
-    def forward(self, obs: Tensor, action: Tensor | None = None) -> Tensor:
+    def forward(self, obs: Obs, action: Tensor | None = None) -> Tensor:
         """Return estimates `[2, N, outputs]`."""
         features = torch.stack([extract_features(torso, obs) for torso in self.torsos])
         if action is not None:

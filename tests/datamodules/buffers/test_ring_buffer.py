@@ -75,7 +75,7 @@ def test_stacked_frames_are_stored_once_and_come_back_as_they_were(ends: tuple[i
     for t in range(9):
         assert torch.equal(ring.obs(torch.tensor([2 * t, 2 * t + 1])), writer.obs(t))
     assert torch.equal(ring.obs(torch.tensor([18, 19]), follows=True), writer.obs(9))
-    assert ring.frames.shape[1:] == (2,)
+    assert ring.frames["frames"].shape[1:] == (2,)
 
 
 @pytest.mark.parametrize("ends", [(1,), (1, 7), (1, 8)])
@@ -90,8 +90,8 @@ def test_bytes_stay_bytes_and_memory_is_known_before():
     rollout, masks = Writer().rollout(3)
     rollout = rollout._replace(obs=rollout.obs.to(torch.uint8))
     ring = RingBuffer(rollout, masks, 8, num_final_slots=4, device=CPU)
-    assert ring.frames.dtype == torch.uint8
-    stored = ring.frames.nbytes + sum(value.nbytes for value in ring.columns.values())
+    assert ring.frames["frames"].dtype == torch.uint8
+    stored = ring.frames["frames"].nbytes + sum(value.nbytes for value in ring.columns.values())
     assert stored == required_bytes(rollout, masks, 8, finals=4, frame_stack=1)
 
 
