@@ -1,5 +1,7 @@
 """Rollouts written by hand, of rows that count, for tests of what is stored and what is drawn."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -69,3 +71,28 @@ class Writer:
 
     def rows(self, values: list[float]) -> Tensor:
         return torch.tensor(values).unsqueeze(1).repeat(1, self.columns)
+
+
+class PartsWriter(Writer):
+    """The same rollouts with observations of two parts: a stack of images in bytes, and a plain vector.
+
+    Args:
+        only: name of a part, of which the observation then consists; None for both.
+    """
+
+    def __init__(self, *args: Any, only: str | None = None, **kwargs: Any):
+        super().__init__(*args, **kwargs)
+        self.only = only
+
+    def rollout(self, steps: int) -> tuple[Rollout, dict[str, Tensor]]:
+        rollout, masks = super().rollout(steps)
+        obs, final_obs = (self.split(obs) for obs in (rollout.obs, rollout.final_obs))
+        if self.only is not None:
+            obs, final_obs = obs[self.only], final_obs[self.only]
+        return rollout._replace(obs=obs, final_obs=final_obs), masks
+
+    def split(self, obs: Tensor) -> dict[str, Tensor]:
+        """Return the stacks as images of one pixel's height, and the newest frame as a vector."""
+        newest = obs if self.stack == 1 else obs[:, :, -1]
+        images = obs if self.stack > 1 else obs.unsqueeze(-2)
+        return {"images": (images % 256).unsqueeze(-2).to(torch.uint8), "vector": newest}

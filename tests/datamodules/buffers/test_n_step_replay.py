@@ -4,20 +4,28 @@ import torch
 from datamodules.buffers.n_step_replay import NStepReplayBuffer
 from datamodules.buffers.ring_buffer import RingBuffer
 from datamodules.buffers.sum_tree import SumTree
+from datamodules.core.errors import ConfigurationError
 from datamodules.core.types import ReplayBatch
-from tests.support.rollout_fixtures import Writer
+from tests.support.rollout_fixtures import PartsWriter, Writer
 
 CPU = torch.device("cpu")
 
 
 def replay_of(
-    writer: Writer, n_step: int = 1, rows: int = 32, rollouts: int = 4, alpha: float = 0.0, finals: int = 16
+    writer: Writer,
+    n_step: int = 1,
+    rows: int = 32,
+    rollouts: int = 4,
+    alpha: float = 0.0,
+    finals: int = 16,
+    stored_stack: int | None = None,
 ) -> NStepReplayBuffer:
     replay = None
     for _ in range(rollouts):
         rollout, masks = writer.rollout(4)
         if replay is None:
-            ring = RingBuffer(rollout, masks, rows, num_final_slots=finals, frame_stack=writer.stack, device=CPU)
+            stack = stored_stack or writer.stack
+            ring = RingBuffer(rollout, masks, rows, num_final_slots=finals, frame_stack=stack, device=CPU)
             priorities = SumTree(rows * 2, alpha, CPU) if alpha else None
             replay = NStepReplayBuffer(
                 ring, n_step, CPU, has_autoreset_steps=bool(writer.invalid), priorities=priorities
@@ -234,3 +242,27 @@ def test_a_uniform_replay_continues_a_prioritised_one():
     saved = replay_of(Writer(), alpha=0.6)
 
     assert torch.equal(drawn(resumed(saved)).indices, drawn(replay_of(Writer())).indices)
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.6])
+@pytest.mark.parametrize("stack", [1, 3])
+def test_parts_come_back_as_from_a_buffer_of_each_alone(stack: int, alpha: float):
+    ends = {"terminated": (3, 9), "truncated": (6, 13), "stack": stack}
+    whole = drawn(replay_of(PartsWriter(**ends), n_step=2, alpha=alpha), 50)
+    assert whole.obs["images"].dtype == torch.uint8 and whole.obs["vector"].dtype == torch.float32
+    for name in ("images", "vector"):
+        writer = PartsWriter(**ends, only=name)
+        writer_stack = stack if name == "images" else 1
+        alone = replay_of(writer, n_step=2, alpha=alpha, stored_stack=writer_stack)
+        found = alone.gather(whole.indices.flatten())
+        assert torch.equal(whole.obs[name], found.obs.view_as(whole.obs[name]))
+        assert torch.equal(whole.next_obs[name], found.next_obs.view_as(whole.next_obs[name]))
+        assert torch.equal(whole.reward, found.reward.view_as(whole.reward))
+
+
+def test_a_buffer_of_parts_is_restored_exactly_and_one_with_other_parts_refused():
+    replay, other = replay_of(PartsWriter(truncated=(6,)), n_step=2), replay_of(PartsWriter(), n_step=2, rollouts=1)
+    other.load_state_dict(replay.state_dict())
+    assert torch.equal(drawn(other, 20).obs["images"], drawn(replay, 20).obs["images"])
+    with pytest.raises(ConfigurationError, match="frames is missing in the file"):
+        replay_of(Writer(), n_step=2).load_state_dict(replay.state_dict())

@@ -200,7 +200,7 @@ def test_frames_with_channels_are_stored_once(tmp_path: Path) -> None:
     trainer(tmp_path).fit(ALGORITHMS["dqn"](data.spaces, NATURE), datamodule=data)
 
     ring = data.dataset.replay.ring
-    assert ring.frames["frames"].shape[1:] == (40, 48, 3) and ring.frames.dtype == torch.uint8
+    assert ring.frames["frames"].shape[1:] == (40, 48, 3) and ring.frames["frames"].dtype == torch.uint8
 
 
 def test_dynamics_are_not_learned_from_images() -> None:
