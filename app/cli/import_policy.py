@@ -29,6 +29,7 @@ ALLOWED = (
     "gymnasium.envs",
     "gymnasium.spaces",
     "gymnasium.wrappers",
+    "ale_py",
 )
 DENIED = ("gymnasium.envs.registration",)
 NEVER_TRUSTED = {*sys.stdlib_module_names, "gymnasium", "jsonargparse", "lightning", "numpy", "torch"}

@@ -2,8 +2,8 @@
 
 To add one, write its class in its own file, without imports of other environments, and register it below under an id.
 `python -m app fit --data.env YourId-v0` then runs it on the device, `gymnasium.make` and `gymnasium.make_vec` run it in
-other programs, and the contract tests find it. `functional_torch_env` holds the two Gymnasium adapters; `cartpole` and
-`atari` hold ordinary Gymnasium environments.
+other programs, and the contract tests find it. `functional_torch_env` holds the two Gymnasium adapters; `cartpole`
+holds ordinary Gymnasium environments.
 """
 
 import gymnasium
@@ -34,7 +34,6 @@ gymnasium.register(
 )
 gymnasium.register("CartPolePositions-v0", entry_point="datamodules.envs.cartpole:CartPolePositions")
 gymnasium.register("CartPoleForce-v0", entry_point="datamodules.envs.cartpole:CartPoleForce", max_episode_steps=200)
-gymnasium.register("AtariPong-v0", entry_point="datamodules.envs.atari:Atari", kwargs={"game": "ALE/Pong-v5"})
 
 for _name in ("Breakout",):
     gymnasium.register(

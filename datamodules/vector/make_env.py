@@ -26,6 +26,7 @@ from datamodules.vector.async_vector_env import SubprocVectorEnv
 from datamodules.vector.envpool_adapter import EnvPoolVectorEnv
 from datamodules.vector.func_vector_env import TensorVectorEnv
 from datamodules.vector.gymnasium_adapter import GymnasiumVectorAdapter
+from datamodules.vector.known_packages import advice_on_package, register_atari
 from datamodules.vector.restarting_vector_env import RestartingVectorEnv
 from datamodules.vector.sync_vector_env import SerialVectorEnv
 from datamodules.worker_pool.vector_env import WorkerPoolVectorEnv
@@ -162,6 +163,7 @@ def resolve_env(env: str) -> ResolvedEnv:
     module, _, name = env.rpartition(":")
     if module:
         _imported(module, env)
+    register_atari(name)
     if name in gym.registry:
         return _registered(gym.registry[name])
     path, _, attribute = env.rpartition(".")
@@ -169,6 +171,8 @@ def resolve_env(env: str) -> ResolvedEnv:
         return _class(getattr(_imported(path, env), attribute, None), env)
     like = suggest_names(name, gym.registry)
     advice = f"did you mean {like}?" if like else "give a Gymnasium id or the dotted path of a class."
+    if not module:
+        advice = advice_on_package(name) or advice
     raise ConfigurationError(f"There is no environment {env!r}: {advice}")
 
 

@@ -26,8 +26,11 @@ REFUSED = {
 TRAIN_ONLY = {"NormalizeReward": f"{OWN_STATISTICS}, and evaluations report rewards: move it to data.train_wrappers"}
 """Gymnasium's wrappers for training only, and why."""
 
-NO_OPENCV = "it needs OpenCV, pip install opencv-python-headless"
-"""Replaces Gymnasium's advice, which installs a release that needs a display."""
+CURES = {
+    "cv2": "it needs OpenCV, pip install opencv-python-headless",  # Gymnasium's advice needs a display
+    "frame-skipping": "it skips frames itself, so set data.env_kwargs.frameskip to 1",
+}
+"""Clearer reasons, by a word of Gymnasium's."""
 
 CREATION_ERRORS = (TypeError, ValueError, AttributeError, AssertionError, ImportError, gym.error.Error)
 """Errors that wrappers raise for environments or arguments that they do not support."""
@@ -51,7 +54,8 @@ def _wrapped(env: gym.Env, wrapper: EnvWrapper, name: str) -> gym.Env:
     except ConfigurationError:
         raise
     except CREATION_ERRORS as error:
-        why = NO_OPENCV if "cv2" in str(error) else str(error).rstrip(".") or type(error).__name__
+        why = str(error).rstrip(".") or type(error).__name__
+        why = next((cure for word, cure in CURES.items() if word in why), why)
         raise ConfigurationError(f"The wrapper {wrapper_name(wrapper)} cannot be applied to {name}: {why}.") from error
     if not isinstance(outer, gym.Env):
         raise ConfigurationError(

@@ -23,7 +23,7 @@ SMALL |= {
     "learning_starts": 16,
 }
 """A run of two iterations; what a config does not set is left alone."""
-NEEDED = {"LunarLander": ("Box2D", "box2d"), "Atari": ("ale_py", "atari"), "HalfCheetah": ("mujoco", "mujoco")}
+NEEDED = {"LunarLander": ("Box2D", "box2d"), "ALE/": ("ale_py", "atari"), "HalfCheetah": ("mujoco", "mujoco")}
 """The package and the extra that an environment needs."""
 
 GAMMAS = {
@@ -125,7 +125,14 @@ def test_print_config_shows_what_the_file_says(name: str, run: Run, capsys: pyte
 
 def plain(settings: dict[str, Any]) -> dict[str, Any]:
     """The settings that are no classes, whose own defaults `--print_config` fills in."""
-    return {key: value for key, value in settings.items() if not isinstance(value, dict) or "class_path" not in value}
+    return {key: value for key, value in settings.items() if not names_classes(value)}
+
+
+def names_classes(value: Any) -> bool:
+    """Whether a setting is a class, or a list of classes."""
+    return (
+        any(map(names_classes, value)) if isinstance(value, list) else isinstance(value, dict) and "class_path" in value
+    )
 
 
 @every_config
