@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from io import TextIOWrapper
 from pathlib import Path
 
-from app.cli.config_files import problem
+from app.cli.config_files import configs_folder, problem, shipped_configs
 from app.cli.error_messages import config_paths, exit_with_error, nearest
 from app.cli.import_policy import TRUST_VARIABLE, trusted, why_untrustworthy
 from datamodules.core.files.printable import printable_line
@@ -190,16 +190,6 @@ def require_config(path: str | Path) -> str:
     if said := problem(Path(path)):
         exit_with_error(said)
     return str(path)
-
-
-def configs_folder() -> Path:
-    """Return the folder of the shipped configs."""
-    return Path(__file__).resolve().parent.parent / "configs"
-
-
-def shipped_configs() -> list[str]:
-    """Return the names of the shipped configs."""
-    return sorted(path.name for path in configs_folder().glob("*.yaml"))
 
 
 if __name__ == "__main__":

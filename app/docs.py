@@ -12,9 +12,10 @@ import yaml
 from jsonargparse import ArgumentParser
 from lightning.pytorch import Callback, LightningDataModule
 
-from app.__main__ import VERB_HELP, configs_folder, shipped_configs
+from app.__main__ import VERB_HELP
 from app.benchmark.main import make_parser as benchmark_parser
 from app.cli.class_paths import exported_classes
+from app.cli.config_files import configs_folder, shipped_configs
 from app.cli.error_messages import exit_with_error
 from app.cli.help_text import LIGHTNING_OPTIONS
 from app.compare.main import make_parser as compare_parser

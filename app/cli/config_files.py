@@ -1,4 +1,4 @@
-"""Check that a config file is UTF-8, YAML of bounded size and a mapping, before it is parsed."""
+"""Find the shipped configs, and check that a file is UTF-8, YAML of bounded size and a mapping before it is parsed."""
 
 from pathlib import Path
 
@@ -11,6 +11,19 @@ TOO_DEEP = f"its values are nested too deeply, more than {MAX_DEPTH} times"
 
 EVENTS = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """Loader that splits a text into events without constructing objects."""
+
+SHARED = "trainer.yaml"
+"""File of the settings that all runs share, beside the shipped configs; it is none of them."""
+
+
+def configs_folder() -> Path:
+    """Return the folder of the shipped configs."""
+    return Path(__file__).resolve().parents[2] / "configs"
+
+
+def shipped_configs() -> list[str]:
+    """Return the names of the shipped configs."""
+    return sorted(path.name for path in configs_folder().glob("*.yaml") if path.name != SHARED)
 
 
 def problem(path: Path) -> str:

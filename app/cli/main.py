@@ -4,7 +4,7 @@ import logging
 import re
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from traceback import walk_tb
@@ -13,18 +13,27 @@ from typing import Any
 import yaml
 from jsonargparse import Namespace
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch import Trainer
+from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI
+from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from torch import distributed
 
 from app.cli.class_paths import exported_classes
-from app.cli.config_files import problem
+from app.cli.config_files import SHARED, configs_folder, problem
 from app.cli.error_messages import dropped_settings, exit_with_error
 from app.cli.import_policy import restrict_imports, trusted, untrusted_environments
 from app.cli.parser import ConciseParser
 from app.cli.required_settings import check_required
-from app.cli.trainer_settings import check_settings, one_sentence
+from app.cli.trainer_settings import (
+    as_list,
+    check_settings,
+    merge_callbacks_,
+    missing_callbacks,
+    one_sentence,
+    replaced_callbacks,
+    run_name,
+)
 from app.runs.checkpoints import (
     Experiment,
     OptionDifference,
@@ -57,13 +66,6 @@ from modules.manual_backward.callback import ManualBackward
 
 RANK_ZERO = "lightning.pytorch.utilities.rank_zero"
 """Name of Lightning's logger for information."""
-
-TRAINER_DEFAULTS: dict[str, Any] = {
-    "max_epochs": 1,  # one epoch is the run; its length comes from data.total_env_steps
-    "check_val_every_n_epoch": None,  # val_check_interval counts iterations
-    "use_distributed_sampler": False,  # every rank owns its environments: nothing to shard
-}
-"""Trainer settings that are used unless the config sets them."""
 
 IGNORED_INFO = re.compile(r"litlogger|litmodels|TPU available|max_epochs=1` reached|has Tensor Cores")
 """Lightning's information that needs no action by the user."""
@@ -99,7 +101,7 @@ class LeydenCLI(LightningCLI):
 
     def __init__(self) -> None:
         self.interrupt = GracefulStop()
-        commands = Commands(sys.argv[2:], trusted())
+        shared = {"default_config_files": [str(configs_folder() / SHARED)]}
         super().__init__(
             Algorithm,
             EnvDataModule,
@@ -109,9 +111,7 @@ class LeydenCLI(LightningCLI):
             seed_everything_default=1,  # reproducible unless asked otherwise
             save_config_callback=SaveConfig,
             save_config_kwargs={"overwrite": True},
-            trainer_defaults=TRAINER_DEFAULTS
-            | {"callbacks": [self.interrupt, RunSummary(), TrajectoryWriter(), commands, ManualBackward()]},
-            parser_kwargs={"prog": "python -m app"},
+            parser_kwargs={"prog": "python -m app"} | {verb: dict(shared) for verb in self.subcommands()},
             parser_class=ConciseParser,
         )
 
@@ -127,8 +127,13 @@ class LeydenCLI(LightningCLI):
         return parser
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
-        """Link the environment's spaces to the model."""
+        """Link the environment's spaces to the model, and name the run after its config."""
         parser.link_arguments("data.spaces", "model.init_args.spaces", apply_on="instantiate")
+        if (name := run_name(sys.argv)) is not None:
+            path = f"{TensorBoardLogger.__module__}.{TensorBoardLogger.__name__}"
+            parser.set_defaults(
+                {"trainer.logger": {"class_path": path, "init_args": {"save_dir": "runs", "name": name}}}
+            )
 
     def parse_arguments(self, parser: LightningArgumentParser, args: ArgsType) -> None:
         """Parse, then refuse unsafe or ineffective settings before any class is imported or instantiated.
@@ -144,6 +149,7 @@ class LeydenCLI(LightningCLI):
             said = [problem(Path(value)) for value in values if Path(value).is_file()]
             raise ConfigurationError(next(filter(None, said), "A file is not UTF-8 text: save it as UTF-8.")) from None
         settings = self.config[self.config.subcommand]
+        merge_callbacks_(settings.trainer)
         for env in untrusted_environments(settings.as_dict()):
             top = env.partition(":")[0].partition(".")[0]
             raise ConfigurationError(
@@ -151,6 +157,8 @@ class LeydenCLI(LightningCLI):
             )
         for sentence in dropped_settings(settings, sys.argv[1:]):
             rank_zero_warn(sentence)
+        if replaced := replaced_callbacks(settings.trainer, sys.argv[1:]):
+            rank_zero_info(replaced)
         check_required(settings)
         check_settings(settings)
         expand_settings(settings)
@@ -209,13 +217,24 @@ class LeydenCLI(LightningCLI):
                 rank_zero_info(
                     f"model.{key} is {here} in the configuration and {there} in the checkpoint; {here} is used."
                 )
-        trainer = super().instantiate_trainer(**kwargs)
+        settings = self.config_init[self.config.subcommand].trainer
+        own = as_list(kwargs.pop("callbacks", settings.callbacks))
+        added = self.program_callbacks(
+            own, kwargs.get("enable_checkpointing", settings.enable_checkpointing) is not False
+        )
+        trainer = super().instantiate_trainer(**kwargs, callbacks=[*own, *added])
         check_callbacks(trainer.callbacks)  # type: ignore[attr-defined]
         write_atomically(trainer)
         precision = self.config[self.config.subcommand].trainer.precision
         if precision in ("16-mixed", "16", 16) and trainer.strategy.root_device.type == "cpu":
             raise ConfigurationError("trainer.precision 16-mixed needs a GPU: use bf16-mixed or 32-true on a CPU.")
         return trainer
+
+    def program_callbacks(self, configured: Sequence[Callback], has_checkpoints: bool) -> list[Callback]:
+        """Return the callbacks of every run, which no config can leave out."""
+        commands = Commands(sys.argv[2:], trusted())
+        always = [self.interrupt, RunSummary(), TrajectoryWriter(), commands, ManualBackward()]
+        return missing_callbacks(configured, has_checkpoints) + always
 
     def _differences(self) -> list[OptionDifference]:
         """Return the model options that differ from the checkpoint's."""

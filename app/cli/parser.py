@@ -12,13 +12,14 @@ from typing import Any, ClassVar, NoReturn, get_args, get_origin
 import yaml
 from jsonargparse import Namespace, get_loader, set_loader
 from jsonargparse._util import NestedArg
-from lightning.pytorch.cli import LightningArgumentParser
+from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning_utilities.core.enums import StrEnum
 
 from app.cli.class_paths import canonical_path, short_names
 from app.cli.config_files import excess
 from app.cli.error_messages import ParserMessage, exit_with_error, explain_parse_error
 from app.cli.help_text import introduction
+from app.cli.trainer_settings import merge_callbacks_
 
 LOAD_YAML = get_loader("yaml")
 """Loader of YAML in files and in values of the command line."""
@@ -80,6 +81,9 @@ class ConciseParser(LightningArgumentParser):
         """Write settings as text, for files, checkpoints and the terminal, with canonical class paths."""
         namespace = namespace.clone()
         make_canonical_(namespace)
+        for settings in (namespace, *map(namespace.get, LightningCLI.subcommands())):
+            if settings is not None and settings.get("trainer") is not None:
+                merge_callbacks_(settings.trainer)
         return super().dump(namespace, *args, **kwargs)
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:

@@ -1,14 +1,23 @@
-"""Refuse settings of Lightning's Trainer, callbacks and loggers that are unsupported, with one sentence each."""
+"""Complete the settings of Lightning's Trainer, and refuse unsupported ones with one sentence each."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
 from traceback import walk_tb
 from typing import Any
 
+import yaml
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.accelerators import CUDAAccelerator, MPSAccelerator
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
+from app.cli.class_paths import canonical_path
+from app.cli.config_files import SHARED, configs_folder
+from app.cli.error_messages import config_paths
+from callbacks.run_control.checkpoint import RunCheckpoint
+from callbacks.run_control.divergence_guard import DivergenceGuard
 from datamodules.core.errors import ConfigurationError
 
 REPLACED: dict[str, tuple[tuple[object, ...], str]] = {
@@ -25,8 +34,87 @@ MIN_VALUES: dict[str, tuple[int, str]] = {
 }
 """Minimum of integer settings, and what to do instead."""
 
+WRITTEN = "# lightning.pytorch=="
+"""Beginning of a config that the program has written, which is complete."""
+
 LARGEST_SEED = 2**32 - 1
 DURATION = re.compile(r"\s*\d+:\d+:\d+:\d+\s*")
+
+
+def run_name(argv: Sequence[str]) -> str | None:
+    """Return the default name of a run, that of its first config without `.yaml`; None without a config."""
+    stems = [path.stem for path in config_paths(argv)][:1]
+    return re.sub(r"[^A-Za-z0-9._-]", "_", stems[0])[:64] if stems else None
+
+
+def as_list(callbacks: Any) -> list[Any]:
+    """Return the Trainer's setting of callbacks, which may be one or null, as a list."""
+    return callbacks if isinstance(callbacks, list) else [] if callbacks is None else [callbacks]
+
+
+@cache
+def shared_callbacks() -> tuple[str, ...]:
+    """Return the class paths of the callbacks that every run shares."""
+    shared = yaml.safe_load((configs_folder() / SHARED).read_text(encoding="utf-8"))
+    return tuple(each["class_path"] for each in shared["trainer"]["callbacks"])
+
+
+def merge_callbacks_(trainer: Any) -> None:
+    """Let the last callback of a class that runs share take the place of the first, in place.
+
+    Args:
+        trainer: parsed settings of the Trainer.
+    """
+    merged: list[Any] = []
+    for each in as_list(trainer.get("callbacks")):
+        path = canonical_path(each.class_path)
+        place = next((i for i, other in enumerate(merged) if canonical_path(other.class_path) == path), None)
+        if place is None or path not in shared_callbacks():
+            merged.append(each)
+        else:
+            merged[place] = each
+    if merged:
+        trainer["callbacks"] = merged
+
+
+def missing_callbacks(callbacks: Sequence[Callback], has_checkpoints: bool) -> list[Callback]:
+    """Return the callbacks to add to those of a run, so that nothing is lost.
+
+    Args:
+        callbacks: the configured callbacks.
+        has_checkpoints: whether the run saves checkpoints.
+    """
+    needed: list[Callback] = []
+    if has_checkpoints and not any(isinstance(each, ModelCheckpoint) for each in callbacks):
+        needed.append(RunCheckpoint())
+    if not any(isinstance(each, DivergenceGuard) for each in callbacks):
+        needed.append(DivergenceGuard())
+    return needed
+
+
+def replaced_callbacks(trainer: Any, argv: Sequence[str]) -> str | None:
+    """Return a sentence if a config of the user replaces the shared callbacks by a list that lacks some of them.
+
+    Args:
+        trainer: parsed settings of the Trainer.
+        argv: the verb and its arguments.
+    """
+    texts = {path: path.read_text(encoding="utf-8") for path in config_paths(argv) if not is_complete(path)}
+    replacing = [path for path, text in texts.items() if "callbacks" in (yaml.safe_load(text).get("trainer") or {})]
+    own = {canonical_path(each.class_path) for each in as_list(trainer.get("callbacks"))}
+    optional = [path for path in shared_callbacks() if not path.endswith((".RunCheckpoint", ".DivergenceGuard"))]
+    without = [path.rpartition(".")[2] for path in optional if path not in own]
+    if not replacing or not without:
+        return None
+    return (
+        f"`trainer.callbacks` ({replacing[-1]}) replaces the shared callbacks: the run is without"
+        f" {', '.join(without)}. Write `callbacks+:` to add to them."
+    )
+
+
+def is_complete(path: Path) -> bool:
+    """Return whether a config is a shipped one or was written by the program, which leave out callbacks on purpose."""
+    return path.resolve().parent == configs_folder() or path.read_text(encoding="utf-8").startswith(WRITTEN)
 
 
 def check_settings(settings: Any) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from lightning.pytorch import Callback, Trainer
 
-from app.cli.main import TRAINER_DEFAULTS, LeydenCLI
+from app.cli.main import LeydenCLI
 from app.cli.parser import ConciseParser
 from app.diagnose.microbenchmarks import time_env_only, time_policy_only
 from app.peers.base import UNREACHABLE_STEPS
@@ -57,10 +57,14 @@ class UnstartedRun(LeydenCLI):
         """
         if self.ckpt_path is not None:
             raise ConfigurationError("`diagnose` measures a run from its start: leave `--ckpt_path` out.")
-        self.save_config_callback, self.trainer_defaults = None, TRAINER_DEFAULTS
+        self.save_config_callback = None
         own = self.config_init[self.subcommand].trainer.callbacks or []
         kept = [callback for callback in own if isinstance(callback, Compile | ThreadTuner)]
-        return super().instantiate_trainer(**kwargs, **QUIET, callbacks=[*kept, ManualBackward()])
+        return super().instantiate_trainer(**kwargs, **QUIET, callbacks=kept)
+
+    def program_callbacks(self, configured: Sequence[Callback], has_checkpoints: bool) -> list[Callback]:
+        """Return the callback that determines how the phases are computed."""
+        return [ManualBackward()]
 
 
 class ProfilerCallback(Callback):

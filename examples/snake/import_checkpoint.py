@@ -20,7 +20,7 @@ from lightning.pytorch import Callback, Trainer
 
 from app.__main__ import resolve_config_args
 from app.cli.error_messages import exit_with_error
-from app.cli.main import TRAINER_DEFAULTS, LeydenCLI
+from app.cli.main import LeydenCLI
 from app.diagnose.profiler import QUIET
 from datamodules.core.errors import ConfigurationError
 from modules.dqn.dqn import DQN
@@ -35,8 +35,12 @@ class Described(LeydenCLI):
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         """Make a Trainer that only trains, on the CPU."""
-        self.save_config_callback, self.trainer_defaults = None, TRAINER_DEFAULTS
+        self.save_config_callback = None
         return super().instantiate_trainer(**kwargs, **QUIET, accelerator="cpu", callbacks=[])
+
+    def program_callbacks(self, configured: Sequence[Callback], has_checkpoints: bool) -> list[Callback]:
+        """Return none."""
+        return []
 
 
 class Import(Callback):

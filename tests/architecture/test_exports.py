@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from app.__main__ import configs_folder, shipped_configs
 from app.cli.class_paths import PACKAGES, canonical_path, exported_classes, short_names
+from app.cli.config_files import configs_folder, shipped_configs
 from datamodules.core.exports import class_path
 from tests.architecture.source import PACKAGES as ROOTS
 from tests.architecture.source import ROOT, python_files, tree

@@ -10,7 +10,8 @@ import yaml
 from lightning.pytorch import Callback
 
 import app.cli.main  # noqa: F401  (here, so that Lightning's log handler keeps a stream that outlives one test)
-from app.__main__ import configs_folder, main, shipped_configs
+from app.__main__ import main
+from app.cli.config_files import SHARED, configs_folder, shipped_configs
 from modules.base.trainer_checks import PER_BATCH, acting_hooks
 
 SMALL = {"num_envs": 4, "rollout_length": 16, "train_freq": 16, "total_env_steps": 128}
@@ -84,13 +85,12 @@ def test_the_first_lines_say_what_how_and_what_to_expect(name: str) -> None:
 
 
 @every_config
-def test_a_config_is_one_whole_experiment_of_its_own_name(name: str) -> None:
-    config = read(name)
+def test_a_config_holds_no_setting_that_all_runs_share(name: str) -> None:
+    config, shared = read(name), read(SHARED)["trainer"]
 
-    logger = config["trainer"]["logger"]["init_args"]
-
-    assert {"seed_everything", "trainer", "model", "data"} == set(config)
-    assert (logger["save_dir"], logger["name"]) == ("runs", name.removesuffix(".yaml"))
+    assert {"trainer", "model", "data"} == set(config)
+    assert "logger" not in config["trainer"]
+    assert not [key for key, value in config["trainer"].items() if key in shared and value == shared[key]]
 
 
 @every_config
@@ -104,7 +104,8 @@ def test_a_config_discounts_as_its_results_were_measured(name: str) -> None:
 def test_a_config_of_several_iterations_a_batch_has_no_callback_that_acts_on_batches(name: str) -> None:
     config = read(name)
     several = config["data"]["init_args"].get("iterations_per_batch", 1) > 1
-    for callback in config["trainer"]["callbacks"]:
+    trainer = config["trainer"]
+    for callback in trainer.get("callbacks") or read(SHARED)["trainer"]["callbacks"] + trainer.get("callbacks+", []):
         module, _, kind = callback["class_path"].rpartition(".")
         hooks = list(acting_hooks(getattr(import_module(module), kind), Callback, PER_BATCH))
         assert not (several and hooks), f"{kind} acts on every batch"

@@ -14,7 +14,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import app.cli.main  # noqa: F401  (first, so that Lightning's log handler keeps a stream that outlives one test)
 from app import docs
-from app.__main__ import VERBS, main, shipped_configs
+from app.__main__ import VERBS, main
+from app.cli.config_files import shipped_configs
 from app.metrics import PPO, SECTIONS
 from tests.docs.pages import (
     PAGES,

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from lightning.pytorch import Callback
 
-from app.__main__ import configs_folder
+from app.cli.config_files import configs_folder
 from callbacks.options.collapse_alarm import OptionCollapseMonitor
 from datamodules.replay import ReplayDataModule
 from modules.networks.heads.twin_critic import TwinMLP

@@ -48,7 +48,7 @@ def test_short_names_on_the_command_line_are_enough(run: Run) -> None:
     assert config["model"]["init_args"]["network"]["class_path"] == "modules.networks.LSTM"
     assert config["model"]["init_args"]["network"]["init_args"]["hidden"] == 7
     assert config["data"]["class_path"] == "datamodules.RolloutDataModule"
-    assert config["trainer"]["callbacks"][0]["class_path"] == "callbacks.GPUMonitor"
+    assert config["trainer"]["callbacks"][-1]["class_path"] == "callbacks.GPUMonitor"
 
 
 def test_parts_in_lists_and_inside_parts_are_given_by_short_names(run: Run) -> None:
