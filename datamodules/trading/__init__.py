@@ -1,7 +1,7 @@
 """Trading: prices, features, a trading environment, baselines and performance measures.
 
 prices.price_files       bars of one symbol from CSV or Parquet, checked line by line
-prices.price_columns     identification of a price file's columns
+prices.parsing           the text of price files: cells, columns, numbers, times, and the settings of formats
 prices.trading_calendar  bars per year, from time stamps
 prices.sources           bars of a symbol by name: a file, a folder, the packaged index, a synthetic market
 prices.synthetic         synthetic markets: a random walk, an autoregressive one, one of two regimes

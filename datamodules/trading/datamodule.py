@@ -25,9 +25,11 @@ class TradingDataModule(ReplayDataModule):
     `test` and `predict` play the test days. The periods are printed at the start.
 
     Args:
-        symbol: one name, several separated by commas, or `all` for every file of a folder.
+        symbol: one name, several separated by commas, or `all` for every file of a folder, or symbol of a file.
         prices: a CSV or Parquet file, or a folder of them; without it the packaged S&P 500 index (`SPX`, `SPY`) or a
             synthetic market (`WALK`, `AR1`, `REGIMES`).
+        price_format: settings for files that can be read in more than one way, such as `{dayfirst: true}`
+            (`datamodules.trading.prices.parsing.price_format.PriceFormat`).
         synthetic: settings of the synthetic market.
         val_from: first day of validation; null: after 60 % of the bars.
         test_from: first day of test; null: after 80 % of the bars.
@@ -47,11 +49,12 @@ class TradingDataModule(ReplayDataModule):
         test_from: str | None = None,
         env: str = "Trading-v0",
         env_kwargs: dict[str, Any] | None = None,
+        price_format: dict[str, Any] | None = None,
         **replay: Any,
     ):
         require_values("data", TradingDataModule, locals())
         market = {"symbol": symbol, "prices": prices, "synthetic": synthetic}
-        market |= {"val_from": val_from, "test_from": test_from}
+        market |= {"val_from": val_from, "test_from": test_from, "price_format": price_format}
         later = {"split": "val"} | (replay.pop("eval_env_kwargs", None) or {})
         super().__init__(env, (env_kwargs or {}) | market, eval_env_kwargs=later, **replay)
         example = Trading(**self.env_kwargs)

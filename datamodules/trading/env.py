@@ -65,6 +65,8 @@ class Trading:
         bars_per_year: for annualised measures and costs; from the bars' time stamps by default
             (`datamodules.trading.prices.trading_calendar`), which must not contradict it.
         real_jumps: days whose jumps are not unadjusted splits, such as 2020-03-16, or `all`.
+        price_format: settings for files that can be read in more than one way, such as `{dayfirst: true}`
+            (`datamodules.trading.prices.parsing.price_format.PriceFormat`).
 
     Raises:
         ConfigurationError: if an argument is out of range, or the prices cannot be used.
@@ -97,13 +99,15 @@ class Trading:
         reward_scale: float = 100.0,
         bars_per_year: int | None = None,
         real_jumps: RealJumps = (),
+        price_format: dict[str, Any] | None = None,
     ) -> None:
         numbers = {"episode_bars": episode_bars, "window": window}
         numbers |= {} if bars_per_year is None else {"bars_per_year": bars_per_year}
         check_arguments(numbers, (cost_bps, borrow_rate), (max_short, max_long), split, execution)
         self.discrete, self.masks, self.window, self.split = discrete, option_mask, window, split
         self.limits, self.reward_scale = (-max_short, max_long), reward_scale
-        self.prices, lag = load_prices(symbol, prices, synthetic, real_jumps), int(execution == "open")
+        self.prices = load_prices(symbol, prices, synthetic, real_jumps, price_format)
+        lag = int(execution == "open")
         self.bars_per_year = checked_bars_per_year(bars_per_year, self.prices[0].time, prices or symbol)
         self.costs = Costs(cost_bps / 10_000, borrow_rate / self.bars_per_year)
         where = (val_from, test_from), (fold, folds)

@@ -15,7 +15,7 @@ OUTSIDE = {
     "modules/functional": {"jaxtyping", "torch"},
     "modules/networks": {"jaxtyping", "torch"},
     "modules": {"jaxtyping", "lightning", "torch", "torchmetrics"},
-    "datamodules": {"envpool", "gymnasium", "jaxtyping", "lightning", "numpy", "pyarrow", "torch"},
+    "datamodules": {"envpool", "gymnasium", "jaxtyping", "lightning", "numpy", "pandas", "torch"},
     "callbacks": {"PIL", "lightning", "matplotlib", "numpy", "pynvml", "rich", "torch", "tqdm"},
 }
 

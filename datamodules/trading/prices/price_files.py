@@ -1,33 +1,27 @@
 """Read bars of one symbol from a CSV or Parquet file, find columns by name and check every line."""
 
-import csv
-import gzip
-import statistics
-import zlib
-from collections.abc import Iterator, Sequence
-from datetime import UTC, date, datetime, time, timedelta
-from itertools import pairwise
+from collections.abc import Mapping, Sequence
+from datetime import date
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from lightning.pytorch.utilities import rank_zero_warn
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
 from datamodules.core.errors import ConfigurationError
-from datamodules.core.files.tensor_files import first_line
-from datamodules.trading.prices.price_columns import find_columns
+from datamodules.trading.prices.parsing.columns import find_columns
+from datamodules.trading.prices.parsing.header import Content, find_content, select_symbol
+from datamodules.trading.prices.parsing.numbers import PRICES, parse_numbers
+from datamodules.trading.prices.parsing.price_format import PriceFormat, make_price_format
+from datamodules.trading.prices.parsing.table import SUFFIXES, Table, read_table
+from datamodules.trading.prices.parsing.times import Times, parse_times
+
+if TYPE_CHECKING:
+    import pandas
 
 Numbers = NDArray[np.float64]
-
-SUFFIXES = (".csv", ".csv.gz", ".parquet")
-"""Suffixes of price files, in lower or upper case."""
-
-FORMATS = ("%m/%d/%Y", "%Y%m%d", "%Y/%m/%d", "%Y.%m.%d")
-"""Date formats other than ISO 8601."""
-
-EPOCH_UNITS = {10: 1, 13: 10**3, 16: 10**6, 19: 10**9}
-"""Units per second by the number of digits of an epoch time since 1970: from 2001 to 2286."""
 
 MAX_GAP_DAYS, MAX_GAP_BARS = 14, 3
 """Longest gap between two bars that holidays explain: in days, and in multiples of the usual interval."""
@@ -37,8 +31,8 @@ OVERNIGHT, WITHIN = 1.18, 1.8
 taken for an unadjusted split: 5 for 4 is 1.25, and a day may add 5 %; a split within a weekly bar is at least 2 for 1.
 """
 
-TIMES = ("time", "clock")
-"""Columns that are not numbers: the time of a bar, or its date and its time of day."""
+ROUNDING = 1e-3
+"""Share by which a vendor's rounding may put high and low inside open and close."""
 
 RealJumps = Sequence[str] | str
 """Days whose price jumps are not splits, such as 2020-03-16, or `all`."""
@@ -67,167 +61,170 @@ class Dated(NamedTuple):
     instant: NDArray[np.datetime64] | None
 
 
-class Line(NamedTuple):
-    """Parsed bar: position, the instant (UTC if the file has time zones), the time as written, numbers."""
+class PriceFile(NamedTuple):
+    """File that has been read, with the settings of its format."""
 
-    number: int
-    instant: datetime
-    written: datetime
-    values: dict[str, float]
+    path: Path
+    content: Content
+    separator: str
+    settings: PriceFormat
 
 
 def symbol_of(path: Path) -> str:
-    """Return the symbol that a file is named after: its name without `.csv`, `.csv.gz` or `.parquet`."""
+    """Return the symbol that a file is named after: its name without `.csv`, `.csv.gz`, `.parquet` and the like."""
     suffixes = [suffix for suffix in SUFFIXES if path.name.lower().endswith(suffix)]
     return path.name[: -max(map(len, suffixes))] if suffixes else path.name
 
 
-def read_prices(path: str | Path, symbol: str | None = None, real_jumps: RealJumps = ()) -> Prices:
-    """Return the bars of `read_dated`, without their instants. Args and Raises: as there."""
-    return read_dated(path, symbol, real_jumps).prices
-
-
-def read_dated(path: str | Path, symbol: str | None = None, real_jumps: RealJumps = ()) -> Dated:
-    """Read `.csv`, `.csv.gz` or `.parquet`; files in descending order of time are reversed.
-
-    Warns about columns that are not used (`datamodules.trading.prices.price_columns.find_columns`).
+def read_prices(
+    path: str | Path,
+    symbol: str | None = None,
+    real_jumps: RealJumps = (),
+    price_format: Mapping[str, Any] | None = None,
+) -> Prices:
+    """Read the bars of one symbol from a file.
 
     Args:
-        symbol: name of the symbol; the file's name by default.
-        real_jumps: days with genuine price jumps, such as 2020-03-16, or `all`; a jump on another day is taken for an
-            unadjusted split.
+        symbol: name of the symbol, and the one that is used of a file that holds several; the file's name by default.
+        real_jumps, price_format: as for `bars_of` and `open_prices`.
 
-    Raises:
-        ConfigurationError: with file and line, for a file that is not a table, a missing column, a value that is not a
-            positive number, a high below or a low above the other prices, times that repeat, decrease, have a gap of
-            more than 14 days (three usual intervals, if longer) or only partly have a time zone, and jumps that look
-            like a split.
+    Raises: ConfigurationError as `open_prices` and `bars_of`.
     """
-    path, allowed = Path(path), _days(real_jumps)
+    return bars_of(open_prices(path, price_format), symbol, real_jumps).prices
+
+
+def open_prices(path: str | Path, price_format: Mapping[str, Any] | None = None) -> PriceFile:
+    """Read the text of a file: CSV and its kin, compressed or not, or Parquet.
+
+    Args:
+        price_format: settings for a file that can be read in more than one way
+            (`datamodules.trading.prices.parsing.price_format.PriceFormat`).
+
+    Raises: ConfigurationError for a missing or damaged file, and one that is not a table.
+    """
+    path, settings = Path(path), make_price_format(price_format)
     if not path.is_file():
         raise ConfigurationError(
             f"There is no price file {path}: give a CSV or Parquet file with date, open, high, low, close."
         )
-    try:
-        (_, header), *rows = list(_parquet(path) if path.suffix.lower() == ".parquet" else _csv(path)) or [(0, ())]
-    except (UnicodeDecodeError, csv.Error, gzip.BadGzipFile) as error:
-        raise ConfigurationError(f"{path} is not a text table ({error}): save it as CSV in UTF-8.") from error
-    except (EOFError, zlib.error, OSError) as error:
-        raise ConfigurationError(f"{path} is damaged, or cannot be read ({error}): download it again.") from error
-    columns = find_columns(header, path)
-    lines = [_line(number, row, columns, path) for number, row in rows if any(str(cell).strip() for cell in row)]
-    if len(lines) < 2:
-        raise ConfigurationError(f"{path} holds {len(lines)} bars, too few to trade.")
-    for line in lines:
-        if (line.instant.tzinfo is None) != (lines[0].instant.tzinfo is None):
-            raise ConfigurationError(f"{path}, line {line.number}: some times have a time zone and others none.")
-    if lines[0].instant > lines[-1].instant:
-        lines.reverse()
-    seconds = statistics.median((later.instant - earlier.instant).total_seconds() for earlier, later in pairwise(lines))
-    silence = max(timedelta(MAX_GAP_DAYS + 1), timedelta(seconds=MAX_GAP_BARS * seconds))
-    for earlier, later in pairwise(lines):
-        _check_order(earlier, later, path, silence)
-        if allowed != "all" and later.written.date() not in allowed:
-            _check_jump(earlier, later, path)
-    column = {name: np.array([line.values[name] for line in lines]) for name in lines[0].values}
-    clock, instant = (
-        np.array([moment.replace(tzinfo=None) for moment in moments], dtype="datetime64[s]")
-        for moments in zip(*((line.written, line.instant) for line in lines), strict=True)
-    )
-    return Dated(Prices(symbol or symbol_of(path), clock, **column), instant if lines[0].instant.tzinfo else None)
+    table: Table = read_table(path, settings)
+    return PriceFile(path, find_content(table.cells, settings, path), table.separator, settings)
 
 
-def _csv(path: Path) -> Iterator[tuple[int, Sequence[Any]]]:
-    """Yield line numbers and cells of a CSV file."""
-    if path.name.lower().endswith(".gz"):
-        with gzip.open(path, "rt", encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file)
-            yield from ((reader.line_num, row) for row in reader)
-    else:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file)
-            yield from ((reader.line_num, row) for row in reader)
+def bars_of(file: PriceFile, symbol: str | None = None, real_jumps: RealJumps = ()) -> Dated:
+    """Return the checked bars of one symbol of a file; files in descending order of time are reversed.
+
+    Warns about columns that are not used, and about rows without prices (dividends, holidays), which are dropped.
+
+    Args:
+        symbol: name of the symbol; the file's name by default. A file with several symbols must hold it.
+        real_jumps: days with genuine price jumps, such as 2020-03-16, or `all`; a jump on another day is taken for an
+            unadjusted split.
+
+    Raises:
+        ConfigurationError: with file and line, for a missing column, a value that is not a positive number or can be
+            read in two ways, a high below or a low above the other prices, times that repeat, decrease, have a gap of
+            more than 14 days (three usual intervals, if longer) or only partly have a time zone, and jumps that look
+            like a split.
+    """
+    path, allowed = file.path, _days(real_jumps)
+    name = symbol or symbol_of(path)
+    content = select_symbol(file.content, name, path, given=symbol is not None)
+    columns = find_columns(content.header, path, content.line, file.settings.columns)
+    rows = content.cells[(content.cells != "").any(axis=1)]
+    numeric = {role: rows[place] for role, place in columns.items() if role not in ("time", "clock", "symbol")}
+    values = parse_numbers(numeric, path, file.settings, file.separator)
+    kept = _complete(rows, values, path, file.settings)
+    if kept.sum() < 2:
+        raise ConfigurationError(f"{path} holds {kept.sum()} bars, too few to trade.")
+    rows, values = rows[kept], {role: column[kept] for role, column in values.items()}
+    lines, clock = rows.index.to_numpy(), rows[columns["clock"]] if "clock" in columns else None
+    _check_values(values, numeric, lines, path, ROUNDING if content.named else 0.0)
+    times = parse_times(rows[columns["time"]], clock, path, file.settings)
+    return _ordered(name, times, _adjusted(values), lines, path, allowed)
 
 
-def _parquet(path: Path) -> Iterator[tuple[int, Sequence[Any]]]:
-    """Yield row numbers and cells of a Parquet file, with the column names as row 0."""
-    try:
-        import pyarrow.parquet  # optional dependency, and slow to import
-    except ImportError as error:
+def _complete(
+    rows: "pandas.DataFrame", values: dict[str, Numbers], path: Path, settings: PriceFormat
+) -> NDArray[np.bool_]:
+    """Return which rows have prices; volumes that are missing everywhere become zeros.
+
+    Raises: ConfigurationError for a row in which only some values are missing, unless these are dropped by setting.
+    """
+    if "volume" not in values or np.isnan(values["volume"]).all():
+        values["volume"] = np.zeros(len(rows))
+    missing = {role: np.isnan(column) for role, column in values.items()}
+    empty = np.all([missing[role] for role in PRICES], axis=0)
+    partly = np.any(list(missing.values()), axis=0) & ~empty
+    dropped = empty | partly if settings.dropna == "any" else empty
+    if partly.any() and settings.dropna == "all":
+        row = int(partly.argmax())
+        role = next(role for role in missing if missing[role][row])
         raise ConfigurationError(
-            f"Reading {path} needs pyarrow: pip install -e '.[trading]', or give a CSV file."
-        ) from error
-    try:
-        table = pyarrow.parquet.read_table(path)
-    except Exception as error:  # a damaged file can make Arrow raise anything
-        raise ConfigurationError(
-            f"{path} is damaged, or not a Parquet file ({first_line(error)}): download it again."
-        ) from error
-    yield 0, table.column_names
-    yield from enumerate(zip(*(column.to_pylist() for column in table.columns), strict=True), start=1)
-
-
-def _line(number: int, row: Sequence[Any], columns: dict[str, int], path: Path) -> Line:
-    """Parse, check and adjust one bar."""
-    where = f"{path}, line {number}"
-    if len(row) <= max(columns.values()):
-        raise ConfigurationError(f"{where} has {len(row)} columns, too few.")
-    values = {name: _number(row[place], name, where) for name, place in columns.items() if name not in TIMES}
-    top, bottom = max(values["open"], values["close"]), min(values["open"], values["close"])
-    if values["high"] < top * (1 - 1e-3) or values["low"] > bottom * (1 + 1e-3):
-        raise ConfigurationError(
-            f"{where}: high and low do not enclose open and close ({values}): fix or remove the line."
+            f"{path}, line {rows.index[row]}: {role} is missing, not a positive number: fix or remove the line, or set"
+            " price_format: {dropna: any} to drop such lines."
         )
-    values["high"], values["low"] = max(values["high"], top), min(values["low"], bottom)  # rounding of the vendor
-    factor = values.pop("adjusted", values["close"]) / values["close"]
-    values |= {name: values[name] * factor for name in ("open", "high", "low", "close")}
-    values.setdefault("volume", 0.0)
-    written = _time(row[columns["time"]], row[columns["clock"]] if "clock" in columns else None, where)
-    instant = written if written.tzinfo is None else written.astimezone(UTC)
-    return Line(number, instant, written, values)
-
-
-def _number(cell: Any, name: str, where: str) -> float:
-    try:
-        value = float(cell)
-    except (TypeError, ValueError):
-        value = float("nan")
-    if not np.isfinite(value) or value < 0 or (value == 0 and name != "volume"):
-        raise ConfigurationError(f"{where}: {name} is {cell!r}, not a positive number: fix or remove the line.")
-    return value
-
-
-def _time(cell: Any, clock: Any, where: str) -> datetime:
-    """Parse the time of a bar, from a cell or from those of its date and its time of day."""
-    if isinstance(cell, date) and not isinstance(cell, datetime):
-        cell = datetime(cell.year, cell.month, cell.day)
-    if isinstance(cell, datetime):
-        cell = cell if clock is None else cell.date().isoformat()
-    moment = cell if isinstance(cell, datetime) else _parsed(f"{cell} {clock or ''}".strip())
-    if moment is None:
-        raise ConfigurationError(
-            f"{where}: {str(cell if clock is None else f'{cell} {clock}')!r} is not a date: write it as 2020-12-31,"
-            " with a time if bars are shorter."
+    if dropped.any():
+        rank_zero_warn(
+            f"{path}: {dropped.sum()} of {len(rows)} rows have no prices (dividends, splits, holidays) and are dropped,"
+            f" the first in line {rows.index[dropped.argmax()]}."
         )
-    return moment
+    return ~dropped
 
 
-def _parsed(text: str) -> datetime | None:
-    """Parse a time in ISO 8601, one of `FORMATS` or a number of `EPOCH_UNITS` since 1970; else return None."""
-    if text.isdecimal() and len(text) in EPOCH_UNITS:
-        return datetime.fromtimestamp(int(text) / EPOCH_UNITS[len(text)], UTC)
-    day, _, clock = text.partition(" ")
-    if day.isdecimal() and len(day) != len("20201231"):
-        return None
-    clock = f"0{clock}" if clock[1:2] == ":" else clock
-    for pattern in (None, *FORMATS):
-        try:
-            if pattern is None:
-                return datetime.fromisoformat(f"{day} {clock}".strip())
-            return datetime.combine(datetime.strptime(day, pattern), time.fromisoformat(clock or "00:00"))
-        except ValueError:
-            continue
-    return None
+def _check_values(
+    values: dict[str, Numbers], written: dict[str, "pandas.Series"], lines: NDArray[np.int64], path: Path, slack: float
+) -> None:
+    """Refuse values that are not positive, and bars whose high and low do not enclose the others by more than `slack`.
+
+    High and low are then widened to enclose them, which removes a vendor's rounding.
+    """
+    for role, column in values.items():
+        bad = ~np.isfinite(column) | (column < 0) | ((column == 0) & (role != "volume"))
+        if bad.any():
+            line = int(lines[bad.argmax()])
+            raise ConfigurationError(
+                f"{path}, line {line}: {role} is {written[role].loc[line]!r}, not a positive number: fix or remove the"
+                " line."
+            )
+    top, bottom = np.maximum(values["open"], values["close"]), np.minimum(values["open"], values["close"])
+    outside = (values["high"] < top * (1 - slack)) | (values["low"] > bottom * (1 + slack))
+    if outside.any():
+        row = int(outside.argmax())
+        bar = ", ".join(f"{role} {values[role][row]:g}" for role in PRICES)
+        unnamed = "; the file has no header, and is read as time, open, high, low, close: set price_format: {columns:"
+        unnamed += " {open: 1, high: 2, low: 3, close: 4}} with the right positions"
+        raise ConfigurationError(
+            f"{path}, line {lines[row]}: high and low do not enclose open and close ({bar}): fix or remove the"
+            f" line{'' if slack else unnamed}."
+        )
+    values["high"], values["low"] = np.maximum(values["high"], top), np.minimum(values["low"], bottom)
+
+
+def _adjusted(values: dict[str, Numbers]) -> dict[str, Numbers]:
+    """Return the prices times the factor of each bar's adjusted close, and the volume."""
+    factor = values.get("adjusted", values["close"]) / values["close"]
+    return {role: values[role] * factor for role in PRICES} | {"volume": values["volume"]}
+
+
+def _ordered(
+    symbol: str,
+    times: Times,
+    values: dict[str, Numbers],
+    lines: NDArray[np.int64],
+    path: Path,
+    allowed: set[date] | str,
+) -> Dated:
+    """Return bars in ascending order of time, checked for order, gaps and jumps."""
+    written = times.written.to_numpy("datetime64[s]")
+    instant = written if times.instant is None else times.instant.to_numpy("datetime64[s]")
+    if instant[0] > instant[-1]:
+        written, instant, lines = written[::-1], instant[::-1], lines[::-1]
+        values = {role: column[::-1].copy() for role, column in values.items()}
+    _check_order(instant, lines, path)
+    if allowed != "all":
+        _check_jumps(values, written, lines, path, allowed)
+    return Dated(Prices(symbol, written, **values), None if times.instant is None else instant)
 
 
 def _days(real_jumps: RealJumps) -> set[date] | str:
@@ -240,35 +237,46 @@ def _days(real_jumps: RealJumps) -> set[date] | str:
         raise ConfigurationError(f"real_jumps is {real_jumps!r}: give days such as ['2020-03-16'], or all.") from error
 
 
-def _check_order(earlier: Line, later: Line, path: Path, silence: timedelta) -> None:
-    """Refuse a bar that is not later than the one before it, or later by more than `silence`."""
-    where = f"{path}, line {later.number}"
-    if later.instant == earlier.instant:
-        raise ConfigurationError(
-            f"{where} repeats the time of line {earlier.number}, {later.instant}: remove one of them."
-        )
-    if later.instant < earlier.instant:
-        raise ConfigurationError(f"{where} goes back in time after line {earlier.number}: sort the file by time.")
-    if later.instant - earlier.instant >= silence:
-        days = (later.instant - earlier.instant).days
-        raise ConfigurationError(
-            f"{where} comes {days} days after line {earlier.number}: fill the gap, or cut the file."
-        )
+def _check_order(instant: NDArray[np.datetime64], lines: NDArray[np.int64], path: Path) -> None:
+    """Refuse a bar that is not later than the one before it, or later by more than holidays explain."""
+    seconds = np.diff(instant).astype(np.int64)
+    silence = max((MAX_GAP_DAYS + 1) * 86_400, MAX_GAP_BARS * float(np.median(seconds)))
+    bad = (seconds <= 0) | (seconds >= silence)
+    if not bad.any():
+        return
+    row = int(bad.argmax())
+    where, before = f"{path}, line {lines[row + 1]}", lines[row]
+    if seconds[row] == 0:
+        raise ConfigurationError(f"{where} repeats the time of line {before}, {instant[row]}: remove one of them.")
+    if seconds[row] < 0:
+        raise ConfigurationError(f"{where} goes back in time after line {before}: sort the file by time.")
+    raise ConfigurationError(
+        f"{where} comes {seconds[row] // 86_400} days after line {before}: fill the gap, or cut the file."
+    )
 
 
-def _check_jump(earlier: Line, later: Line, path: Path) -> None:
+def _check_jumps(
+    values: dict[str, Numbers],
+    written: NDArray[np.datetime64],
+    lines: NDArray[np.int64],
+    path: Path,
+    allowed: set[date] | str,
+) -> None:
     """Refuse a bar whose price jumps like a split."""
     changes = (
-        (OVERNIGHT, later.values["open"] / earlier.values["close"], "opens at {:.3g} times the close before it"),
-        (WITHIN, later.values["close"] / later.values["open"], "closes at {:.3g} times its open"),
+        (OVERNIGHT, values["open"][1:] / values["close"][:-1], "opens at {:.3g} times the close before it"),
+        (WITHIN, values["close"][1:] / values["open"][1:], "closes at {:.3g} times its open"),
     )
-    for limit, factor, text in changes:
-        if not 1 / limit < factor < limit:
-            raise ConfigurationError(
-                f"{path}, line {later.number} {text.format(factor)}, like a split: use split-adjusted prices, or add"
-                f" an adj_close column; if the price itself jumped, set real_jumps: ['{later.written.date()}'] (or"
-                " all) in env_kwargs."
-            )
+    jumps = [~((1 / limit < factor) & (factor < limit)) for limit, factor, _ in changes]
+    for row in np.flatnonzero(jumps[0] | jumps[1]).tolist():
+        day = written[row + 1].astype("datetime64[D]").item()
+        if day in allowed:
+            continue
+        _, factor, text = changes[0 if jumps[0][row] else 1]
+        raise ConfigurationError(
+            f"{path}, line {lines[row + 1]} {text.format(factor[row])}, like a split: use split-adjusted prices, or add"
+            f" an adj_close column; if the price itself jumped, set real_jumps: ['{day}'] (or all) in env_kwargs."
+        )
 
 
 def trailing(values: Numbers, length: int) -> Numbers:

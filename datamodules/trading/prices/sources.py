@@ -1,12 +1,15 @@
 """Load the bars of symbols by name: from a file, a folder, the packaged index, or a synthetic market."""
 
 import importlib.util
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from datamodules.core.errors import ConfigurationError
-from datamodules.trading.prices.price_files import SUFFIXES, Dated, Prices, RealJumps, read_dated, symbol_of
+from datamodules.trading.prices.parsing.table import SUFFIXES
+from datamodules.trading.prices.price_files import Dated, Prices, RealJumps, bars_of, open_prices, symbol_of
 from datamodules.trading.prices.synthetic import MARKETS, synthetic_prices
 
 INDEX_NAMES = ("SPX", "SPY", "^GSPC")
@@ -18,15 +21,18 @@ def load_prices(
     prices: str | None = None,
     synthetic: dict[str, object] | None = None,
     real_jumps: RealJumps = (),
+    price_format: Mapping[str, Any] | None = None,
 ) -> list[Prices]:
     """Return the bars of every symbol, restricted to the instants that all of them have.
 
     Args:
-        symbol: one name, several separated by commas, or `all` for every file of a folder.
+        symbol: one name, several separated by commas, or `all` for every file of a folder, or symbol of a file.
         prices: a file or a folder of files named after symbols; without it a symbol is a synthetic market (`WALK`,
             `AR1`, `REGIMES`) or the packaged index (`SPX`, also called `SPY`).
         synthetic: settings of the synthetic market.
-        real_jumps: days whose jumps are not splits (`datamodules.trading.prices.price_files.read_dated`).
+        real_jumps: days whose jumps are not splits (`datamodules.trading.prices.price_files.bars_of`).
+        price_format: settings for files that can be read in more than one way
+            (`datamodules.trading.prices.parsing.price_format.PriceFormat`).
 
     Raises: ConfigurationError for sources that cannot be found or read, and for symbols with too few common bars.
     """
@@ -37,11 +43,7 @@ def load_prices(
         raise ConfigurationError("synthetic and prices are two sources for the same market: give one of them.")
     path = Path(prices)
     if not path.is_dir():
-        if len(names) > 1:
-            raise ConfigurationError(
-                f"prices is one file, {path}, for {len(names)} symbols, {symbol}: give a folder of files."
-            )
-        return [read_dated(path, None if symbol == "all" else symbol, real_jumps).prices]
+        return _aligned(_of_file(path, symbol, names, real_jumps, price_format))
     files = _files(path)
     names = sorted(files) if symbol == "all" else names
     missing = [name for name in names if name not in files]
@@ -49,15 +51,31 @@ def load_prices(
         raise ConfigurationError(
             f"{path} holds no prices of {', '.join(missing) or symbol}, only {', '.join(files) or 'none'}."
         )
-    return _aligned([read_dated(files[name], name, real_jumps) for name in names])
+    return _aligned([bars_of(open_prices(files[name], price_format), name, real_jumps) for name in names])
+
+
+def _of_file(
+    path: Path, symbol: str, names: list[str], real_jumps: RealJumps, price_format: Mapping[str, Any] | None
+) -> list[Dated]:
+    """Return the bars of the symbols of one file."""
+    file = open_prices(path, price_format)
+    held = file.content.symbols
+    if symbol == "all":
+        return [bars_of(file, name, real_jumps) for name in (sorted(held) if len(held) > 1 else [None])]
+    if len(names) > 1 and len(held) < 2:
+        raise ConfigurationError(
+            f"prices is one file, {path}, for {len(names)} symbols, {symbol}: give a folder of files, or a file with a"
+            " column of symbols."
+        )
+    return [bars_of(file, name, real_jumps) for name in names]
 
 
 def _files(folder: Path) -> dict[str, Path]:
-    """Return the price files of a folder by symbol."""
+    """Return the price files of a folder by symbol; `.txt` only if there are no others, since notes are text too."""
     files: dict[str, Path] = {}
-    for file in sorted(folder.iterdir()):
-        if file.name.startswith(".") or not file.name.lower().endswith(SUFFIXES) or not file.is_file():
-            continue
+    shown = [file for file in sorted(folder.iterdir()) if not file.name.startswith(".") and file.is_file()]
+    found = [file for file in shown if file.name.lower().endswith(SUFFIXES)]
+    for file in [file for file in found if ".txt" not in file.name.lower()[-8:]] or found:
         name = symbol_of(file)
         if name in files:
             raise ConfigurationError(
@@ -98,7 +116,7 @@ def _by_name(name: str, synthetic: dict[str, object]) -> Dated:
     package = importlib.util.find_spec("arch")  # located without importing it, which takes seconds
     if package is None or package.origin is None:
         raise ConfigurationError(f"The prices of {name} come with the package arch: pip install -e '.[trading]'.")
-    return read_dated(Path(package.origin).parent / "data" / "sp500" / "sp500.csv.gz", name)
+    return bars_of(open_prices(Path(package.origin).parent / "data" / "sp500" / "sp500.csv.gz"), name)
 
 
 def _aligned(found: list[Dated]) -> list[Prices]:

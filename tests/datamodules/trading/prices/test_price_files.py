@@ -46,9 +46,9 @@ def test_times_with_zones_are_ordered_by_instant_and_keep_their_own_clock(tmp_pa
 @pytest.mark.parametrize(
     ("line", "number", "why"),
     [
-        ("2020-01-07,nan,12,10,11,1", 5, "open is 'nan'"),
+        ("2020-01-07,nan,12,10,11,1", 5, "open is missing.*dropna: any"),
         ("2020-01-07,11,inf,10,11,1", 5, "high is 'inf'"),
-        ("2020-01-07,11,12,10,,1", 5, "close is ''"),
+        ("2020-01-07,11,12,10,,1", 5, "close is missing.*dropna: any"),
         ("2020-01-07,11,12,-1,11,1", 5, "low is '-1'"),
         ("2020-01-07,11,10,9,11,1", 5, "do not enclose"),
         ("2020-01-06,11,12,10,11,1", 5, "repeats the time of line 4"),
@@ -57,7 +57,7 @@ def test_times_with_zones_are_ordered_by_instant_and_keep_their_own_clock(tmp_pa
         ("2020-01-07,5.7,6,5,5.5,1", 5, "like a split"),
         ("2020-01-07T00:00+01:00,11,12,10,11,1", 5, "some times have a time zone"),
         ("January,11,12,10,11,1", 5, "is not a date"),
-        ("2020-01-07,11", 5, "too few"),
+        ("2020-01-07,11", 5, "high is missing"),
     ],
 )
 def test_a_bad_line_is_refused_by_its_number(tmp_path: Path, line: str, number: int, why: str) -> None:
@@ -137,7 +137,7 @@ def test_months_are_no_gaps(tmp_path: Path) -> None:
         (["1577959200000", "1577962800000"], "timestamp"),
         (["2020-01-02 10:00+00:00", "2020-01-02T11:00Z"], "Date"),
         (["2020.01.02,10:00", "2020.01.02,11:00:00"], "<DATE>,<TIME>"),
-        (["1/2/2020,10:00", "01/02/2020,11:00"], "Date,Time"),
+        (["2020/1/2,10:00", "2020/01/02,11:00"], "Date,Time"),
         (["20200102 10:00", "20200102 11:00"], "Date"),
     ],
 )
@@ -145,6 +145,47 @@ def test_times_are_read_as_they_come(tmp_path: Path, cells: list[str], header: s
     path = write_lines(tmp_path / "A.csv", [f"{cell},1,1,1,1" for cell in cells], header + ",Open,High,Low,Close")
 
     assert read_prices(path).time.tolist() == [datetime(2020, 1, 2, 10), datetime(2020, 1, 2, 11)]
+
+
+def test_rows_without_prices_are_dropped_with_their_count(tmp_path: Path) -> None:
+    lines = [GOOD[0], "2020-01-02,,,,,", "2020-01-02,0.42 Dividend,,,,", *GOOD[1:]]
+
+    with pytest.warns(UserWarning, match=r"A\.csv: 2 of 5 rows have no prices .* first in line 3"):
+        prices = read_prices(write_lines(tmp_path / "A.csv", lines))
+
+    assert prices.close.tolist() == [10.5, 10.8, 11.5]
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"day_first": True}, "no setting 'day_first': choose from sep, decimal"),
+        ({"dayfirst": "yes"}, "price_format.dayfirst is 'yes': choose from null, True, False"),
+        ({"unit": "min"}, "price_format.unit is 'min'"),
+        ({"columns": {"price": "Close"}}, "price_format.columns names 'price'"),
+        ({"columns": {"close": "Ende"}}, "line 1 has 0 columns 'Ende'"),
+        ({"decimal": ",", "thousands": ","}, "for both decimal and thousands"),
+        ({"date_format": "%d.%m.%Y"}, "line 2: '2020-01-02' is not a date as price_format.date_format"),
+        ({"encoding": "klingon"}, "cannot be read.*klingon"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(tmp_path: Path, settings: dict, why: str) -> None:
+    with pytest.raises(ConfigurationError, match=why):
+        read_prices(write_lines(tmp_path / "A.csv", GOOD), price_format=settings)
+
+
+def test_a_symbol_other_than_the_files_is_warned_of(tmp_path: Path) -> None:
+    path = write_lines(tmp_path / "A.csv", [f"{line},AAPL" for line in GOOD], HEADER + ",Symbol")
+
+    with pytest.warns(UserWarning, match="holds prices of AAPL, which are used for MSFT"):
+        assert read_prices(path, "MSFT").symbol == "MSFT"
+
+
+def test_without_pandas_a_file_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+
+    with pytest.raises(ConfigurationError, match=r"A\.csv needs pandas: pip install"):
+        read_prices(write_lines(tmp_path / "A.csv", GOOD))
 
 
 def test_an_ignored_column_is_named_with_its_file(tmp_path: Path) -> None:
@@ -161,9 +202,8 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
         read_prices(write_lines(tmp_path / "A.csv", GOOD, "Date,Open,Haut,Low,Close,Volume"))
     with pytest.raises(ConfigurationError, match="2 columns for close"):
         read_prices(write_lines(tmp_path / "B.csv", GOOD, "Date,Open,High,Low,Close,C"))
-    for header in ("", "Date;Open;High;Low;Close"):
-        with pytest.raises(ConfigurationError, match="must begin with names of columns and commas between"):
-            read_prices(write_lines(tmp_path / "D.csv", [], header))
+    with pytest.raises(ConfigurationError, match="must begin with names of columns and commas between"):
+        read_prices(write_lines(tmp_path / "D.csv", [], ""))
     with pytest.raises(ConfigurationError, match="1 bars"):
         read_prices(write_lines(tmp_path / "C.csv", GOOD[:1]))
 

@@ -95,7 +95,6 @@ def test_times_with_a_zone_are_not_compared_with_times_without(tmp_path: Path) -
     [
         ({"symbol": ""}, "symbol is empty"),
         ({"symbol": "WALK,AR1,WALK"}, "names one twice"),
-        ({"symbol": "A,B", "prices": "A.csv"}, "one file, A.csv, for 2 symbols"),
         ({"symbol": "XYZ"}, "no prices of XYZ"),
         ({"symbol": "AR1", "synthetic": {"rho": 1}}, "rho"),
         ({"symbol": "SPY", "synthetic": {"seed": 1}}, "not a synthetic market"),
@@ -105,6 +104,30 @@ def test_times_with_a_zone_are_not_compared_with_times_without(tmp_path: Path) -
 def test_what_cannot_be_is_refused(arguments: dict, why: str) -> None:
     with pytest.raises(ConfigurationError, match=why):
         load_prices(**arguments)
+
+
+def test_one_file_has_several_symbols_only_in_the_long_format(tmp_path: Path) -> None:
+    walks = [synthetic_prices("WALK", bars=9, seed=seed) for seed in range(2)]
+    files = [write_prices(tmp_path / f"{name}.csv", each) for name, each in zip("AB", walks, strict=True)]
+    rows = [f"{line},{file.stem}" for file in files for line in file.read_text().splitlines()[1:]]
+    path = write_lines(tmp_path / "both.csv", rows, "Date,Open,High,Low,Close,Volume,Symbol")
+
+    for symbol in ("all", "A,B"):
+        found = load_prices(symbol, str(path))
+        assert [each.symbol for each in found] == ["A", "B"]
+        assert all(np.array_equal(each.close, walk.close) for each, walk in zip(found, walks, strict=True))
+    with pytest.raises(ConfigurationError, match=r"one file, .*A\.csv, for 2 symbols"):
+        load_prices("A,B", str(files[0]))
+
+
+def test_notes_beside_prices_are_no_prices_and_a_folder_of_text_is(tmp_path: Path) -> None:
+    path = write_prices(tmp_path / "A.csv", synthetic_prices("WALK", bars=9))
+    (tmp_path / "notes.txt").write_text("from the vendor")
+
+    assert [each.symbol for each in load_prices("all", str(tmp_path))] == ["A"]
+
+    path.rename(tmp_path / "notes.txt")
+    assert [each.symbol for each in load_prices("all", str(tmp_path))] == ["notes"]
 
 
 def test_a_symbol_that_the_folder_lacks_is_named(tmp_path: Path) -> None:

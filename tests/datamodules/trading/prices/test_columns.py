@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from datamodules.core.errors import ConfigurationError
-from datamodules.trading.prices.price_columns import find_columns
+from datamodules.trading.prices.parsing.columns import find_columns
 
 FILE = Path("A.csv")
 BARS = ["Date", "Open", "High", "Low", "Close"]
