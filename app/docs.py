@@ -22,6 +22,7 @@ from app.compare.main import make_parser as compare_parser
 from app.diagnose.main import make_parser as diagnose_parser
 from app.metrics import SECTIONS, Section
 from app.monitor.main import make_parser as monitor_parser
+from app.play.main import make_parser as play_parser
 from app.plot.main import make_parser as plot_parser
 from datamodules.core.exports import class_path
 from modules.base.algorithm import Algorithm
@@ -46,6 +47,7 @@ KINDS = {
 """Pages of settings: title, and how a setting is written."""
 
 PARSERS = {
+    "play": play_parser,
     "benchmark": benchmark_parser,
     "diagnose": diagnose_parser,
     "compare": compare_parser,

@@ -20,6 +20,7 @@ EXPORTS = {
     "Throughput": "callbacks.performance.throughput",
     "RunCheckpoint": "callbacks.run_control.checkpoint",
     "DivergenceGuard": "callbacks.run_control.divergence_guard",
+    "EpisodeVideo": "callbacks.video.episode_video",
     "DynamicsFigures": "callbacks.figures.dynamics_figures",
     "TradingReport": "callbacks.figures.trading_report",
     "OptionCollapseMonitor": "callbacks.options.collapse_alarm",
@@ -42,5 +43,6 @@ if TYPE_CHECKING:
     from callbacks.performance.throughput import Throughput as Throughput
     from callbacks.run_control.checkpoint import RunCheckpoint as RunCheckpoint
     from callbacks.run_control.divergence_guard import DivergenceGuard as DivergenceGuard
+    from callbacks.video.episode_video import EpisodeVideo as EpisodeVideo
 else:
     __getattr__, __dir__ = lazy_exports(__name__, EXPORTS)

@@ -1,6 +1,7 @@
 """EnvDataModule: environment, spaces, evaluation episodes and exact resume, shared by all data modules."""
 
 import inspect
+from collections.abc import Iterator
 from types import FrameType
 from typing import Any, Literal, cast
 
@@ -19,6 +20,7 @@ from datamodules.core.pytree import tree_map
 from datamodules.core.required_values import require_values
 from datamodules.core.seeding import derive_generator, derive_seed, global_seed
 from datamodules.core.types import SpaceSpec
+from datamodules.rendering.episode import RenderedStep, rendered_episode
 from datamodules.vector.make_env import make_vector_env, probe_spaces
 from datamodules.worker_pool.vector_env import WorkerPoolVectorEnv
 from datamodules.wrappers.apply_wrappers import EnvWrapper, plain_wrappers, resolve_wrappers, wrapper_name
@@ -267,6 +269,25 @@ class EnvDataModule(LightningDataModule):
         envs, greedy = self._eval_envs, self.eval_greedy
         limits: dict[str, Any] = {"seed": seed, "max_steps": self.eval_max_steps}
         return EvaluationDataset(envs, self._actor, episodes, greedy=greedy, record=record, **limits)
+
+    def rendered_episode(self, policy: Policy, seed: int, greedy: bool | None = None) -> Iterator[RenderedStep]:
+        """Play one evaluation episode in this process on the CPU, and yield its states with images.
+
+        It is one of those that `predict` plays, in a single environment; no Trainer is needed.
+
+        Args:
+            policy: on the CPU, in eval mode.
+            seed: seed of the environment and of a sampling policy.
+            greedy: use the mode of the policy instead of a sample; None: as evaluations do.
+        """
+        greedy = self.eval_greedy if greedy is None else greedy
+        how: dict[str, Any] = {"greedy": greedy, "max_steps": self.eval_max_steps, "wrappers": self.wrappers}
+        return rendered_episode(self.env, self.rendered_env_kwargs, policy, seed=seed, **how)
+
+    @property
+    def rendered_env_kwargs(self) -> dict[str, Any]:
+        """Return the arguments of the environment that `rendered_episode` plays."""
+        return self.eval_env_kwargs
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         """Return the batch unchanged: it is already on its device."""

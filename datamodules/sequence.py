@@ -138,6 +138,7 @@ class SequenceDataModule(EnvDataModule):
         self.train_freq, self.num_updates = train_freq, num_updates
         self.batch_size, self.num_recent = batch_size, num_recent
         self.num_val_sequences, self.val_sequence_length = num_val_sequences, val_sequence_length
+        self.eval_max_steps = val_sequence_length  # of an episode that is rendered
         self.ring = SequenceBuffer(capacity, sequence_length)
         self.generator: torch.Generator | None = None
         self._held_out: ValidationData | None = None

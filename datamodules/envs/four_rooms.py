@@ -35,6 +35,10 @@ MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 MIDDLES = tuple(CELLS.index(place) for place in ((3, 3), (3, 9), (9, 3), (9, 9)))
 """The cells in the middle of room 0 (upper left), 1 (upper right), 2 (lower left) and 3 (lower right)."""
 
+CELL_PIXELS = 24
+COLOURS = {"#": (44, 48, 56), " ": (244, 244, 240), "G": (0, 158, 115), "I": (230, 159, 0), "@": (0, 114, 178)}
+"""Red, green and blue of walls, free cells, goal, item and agent."""
+
 EVERY_DELIVERY = tuple(permutations(range(len(MIDDLES)), 2))
 
 
@@ -83,6 +87,23 @@ class Rooms:
     def info(self, state: State) -> dict[str, Tensor]:
         """Return whether the agent succeeded, `[B]`."""
         return {"success": state["success"].float()}
+
+    def render(self, state: State, row: int, mode: str) -> Tensor | str:
+        """Render one row: `rgb_array`, uint8 `[312, 312, 3]`, or `ansi`, one line of text per row of the plan.
+
+        Walls are dark, the places of `marks` coloured, and the agent (`@`) is blue.
+        """
+        lines = [list(line) for line in PLAN]
+        for cell, mark in [*self.marks(state, row).items(), (int(state["cell"][row]), "@")]:
+            lines[CELLS[cell][0]][CELLS[cell][1]] = mark
+        if mode == "ansi":
+            return "\n".join("".join(line) for line in lines)
+        colours = torch.tensor([COLOURS[mark] for line in lines for mark in line], dtype=torch.uint8)
+        return colours.view(len(PLAN), -1, 3).repeat_interleave(CELL_PIXELS, 0).repeat_interleave(CELL_PIXELS, 1)
+
+    def marks(self, state: State, row: int) -> dict[int, str]:
+        """Return the marks of cells to draw: `G` for a goal, `I` for an item."""
+        raise NotImplementedError
 
     def _table(self, name: str, device: torch.device) -> Tensor:
         if device not in self._tables:
@@ -134,6 +155,10 @@ class FourRooms(Rooms):
         cell, step = self.walk(state["cell"], action, noise), state["step"] + 1
         success = cell == self._table("goal", cell.device)
         return {"cell": cell, "step": step, "success": success}, success.float(), success, step >= self.time_limit
+
+    def marks(self, state: State, row: int) -> dict[int, str]:
+        """Mark the goal."""
+        return {int(self._host["goal"]): "G"}
 
     def observation(self, state: State) -> Tensor:
         """Return the cell, one-hot, `[B, 104]`."""
@@ -188,6 +213,11 @@ class FetchAndDeliver(Rooms):
         carries = state["carries"] | (cell == middle[state["origin"]])
         state = state | {"cell": cell, "step": step, "carries": carries, "success": success}
         return state, success.float(), success, step >= self.time_limit
+
+    def marks(self, state: State, row: int) -> dict[int, str]:
+        """Mark the target, and the item until it is carried."""
+        target, origin = (MIDDLES[int(state[name][row])] for name in ("target", "origin"))
+        return {target: "G"} | ({} if state["carries"][row] else {origin: "I"})
 
     def observation(self, state: State) -> Tensor:
         """Return the cell, the item's room, its target room, and whether it is carried, `[B, 113]`."""

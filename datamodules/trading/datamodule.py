@@ -88,6 +88,11 @@ class TradingDataModule(ReplayDataModule):
         self.eval_env_kwargs = self.eval_env_kwargs | {"split": "test"}
         return super().predict_dataloader()
 
+    @property
+    def rendered_env_kwargs(self) -> dict[str, Any]:
+        """Return the arguments of the environment on the test days."""
+        return self.eval_env_kwargs | {"split": "test"}
+
     @torch.no_grad()
     def reports(self) -> list[Report]:
         """Compare the greedy agent with the baselines, for every symbol, on the days of the evaluation."""

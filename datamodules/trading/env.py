@@ -20,6 +20,7 @@ from datamodules.trading.prices.price_files import RealJumps
 from datamodules.trading.prices.sources import load_prices
 from datamodules.trading.prices.time_split import Part, split_days
 from datamodules.trading.prices.trading_calendar import checked_bars_per_year
+from datamodules.trading.rendering import RENDERED_BARS, draw_account
 from datamodules.trading.scripted_options import DEFAULT_OPTIONS, PORTFOLIO, POSITION
 
 OWN = ("weight", "log_equity", "rewarded", "known", "fee", "peak", "churn")
@@ -206,6 +207,15 @@ class Trading:
             obs = self.observation(state)
             info["option_mask"] = torch.stack([option.initiation(obs) for option in OPTIONS], 1)
         return info
+
+    def render(self, state: State, row: int, mode: str) -> Tensor | str:
+        """Render one row: `rgb_array`, uint8 `[400, 600, 3]`, the closes up to the bar, or `ansi`, the account."""
+        symbol, bar, weight = int(state["symbol"][row]), int(state["bar"][row]), float(state["weight"][row])
+        if mode == "ansi":
+            return f"bar {bar}, weight {weight:+.2f}, log equity {float(state['log_equity'][row]):+.4f}"
+        begin = max(0, bar + 1 - RENDERED_BARS)
+        close = self.tables_on(state["bar"].device).close[symbol, begin : bar + 1]
+        return draw_account(close.cpu(), self.first - begin, weight, float(state["log_equity"][row]))
 
 
 def spaces(numbers: int, discrete: bool) -> SpaceSpec:

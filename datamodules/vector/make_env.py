@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import gymnasium as gym
 import torch
-from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.spaces import Box
 
 import datamodules.envs  # noqa: F401  (registers Leyden's own ids)
@@ -21,7 +21,7 @@ from datamodules.env_interface.env_checker import probe_env
 from datamodules.env_interface.env_errors import exits_refused
 from datamodules.env_interface.processes import ENV_TIMEOUT
 from datamodules.env_interface.spaces import obs_bound, to_space_spec, without_constants
-from datamodules.envs.functional_torch_env import observation_space
+from datamodules.envs.functional_torch_env import RENDER_MODES, FunctionalTorchEnv, observation_space
 from datamodules.vector.async_vector_env import SubprocVectorEnv
 from datamodules.vector.envpool_adapter import EnvPoolVectorEnv
 from datamodules.vector.func_vector_env import TensorVectorEnv
@@ -117,6 +117,38 @@ def make_vector_env(
         vectorised = _make_gymnasium_vector(source.spec, num_envs, *settings)
         make_one = functools.partial(_make_gymnasium_vector, source.spec, 1, *settings)
         return GymnasiumVectorAdapter(vectorised, device=device, seed=seed, name=env, make_one=make_one)
+
+
+def make_env(
+    env: str, env_kwargs: dict[str, Any] | None = None, wrappers: Sequence[EnvWrapper] = ()
+) -> gym.Env[Any, Any]:
+    """Create one Gymnasium environment, with render_mode `rgb_array` if it has that mode and its arguments set none.
+
+    Raises: ConfigurationError as `make_vector_env` does, and for on-device environments of several agents.
+    """
+    kwargs, source = _checked(env_kwargs), resolve_env(env)
+    with _translate_errors(env, "sync", kwargs):
+        if source.spec is None:
+            mode = {"render_mode": "rgb_array"} if _render_modes(source) else {}
+            return FunctionalTorchEnv(env, **(mode | kwargs))
+        if "rgb_array" in _render_modes(source):
+            kwargs = {"render_mode": "rgb_array"} | kwargs
+        return make_wrapped_env(source.spec, wrappers, kwargs)
+
+
+def _render_modes(source: ResolvedEnv) -> Sequence[str]:
+    """Return the render modes of an environment's class; of a function that makes it, those of what it makes."""
+    if source.tensor_env is not None:
+        return RENDER_MODES if hasattr(getattr(source.tensor_env, "func", source.tensor_env), "render") else ()
+    assert source.spec is not None
+    entry = source.spec.entry_point
+    maker = load_env_creator(entry) if isinstance(entry, str) else entry
+    kind = getattr(maker, "func", maker)
+    if not isinstance(kind, type):
+        with closing(gym.make(source.spec, disable_env_checker=True)) as made:
+            kind = type(made.unwrapped)
+    modes: Sequence[str] = getattr(kind, "metadata", {}).get("render_modes", ())
+    return modes
 
 
 def probe_spaces(

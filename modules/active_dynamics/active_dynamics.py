@@ -145,6 +145,10 @@ class ActiveDynamics(Algorithm):
         explored = {f"explore/{name}": leaf for name, leaf in explore.items()}
         return PolicyOutput(action, extras), expected | kept | explored
 
+    def action_details(self, inputs: PolicyInput, output: PolicyOutput, state: State) -> dict[str, Tensor]:
+        """Return means and variances `[B, D]` of the belief over the state."""
+        return {name: output.extras[name] for name in ("latent", "latent_variance")}
+
     def encoded(self, steps: SequenceBatch) -> Tensor:
         """Return the encoder's means `[L+1, N, D]` of all observations of sequences."""
         counts, begins = valid_rows(steps.contiguous)

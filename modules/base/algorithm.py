@@ -120,6 +120,10 @@ class Algorithm(LightningModule):
         """Select an action for every row (see `datamodules.core.protocols.Policy.act`)."""
         raise NotImplementedError
 
+    def action_details(self, inputs: PolicyInput, output: PolicyOutput, state: State) -> dict[str, Tensor]:
+        """Return what explains an action: `value` `[B]`, `probabilities`, `q_values`, `std`, `latent` `[B, ...]`."""
+        return {}
+
     def prepare(self, collected: Any) -> Any:
         """Compute returns and targets of a rollout, or of transitions from a replay; called without gradient."""
         raise NotImplementedError
@@ -274,8 +278,7 @@ class Algorithm(LightningModule):
     ) -> Any:
         """Load the module from a local checkpoint, in eval mode; only classes of this package may be imported.
 
-        Args: those of Lightning; `trusted` names further packages that may be imported.   Raises: ConfigurationError
-        for others.
+        Args: those of Lightning; `trusted` names further packages that may be imported, others are refused.
         """
         check_checkpoint(checkpoint_path, (cls.__module__.partition(".")[0], *trusted))
         model = super().load_from_checkpoint(checkpoint_path, *args, **{**kwargs, "weights_only": True})
@@ -283,10 +286,7 @@ class Algorithm(LightningModule):
         return model.eval()
 
     def on_train_start(self) -> None:
-        """Put the networks in eval mode, and restore the optimizer options of the configuration.
-
-        A checkpoint replaces them by its own.
-        """
+        """Put the networks in eval mode, and restore the configuration's optimizer options over a checkpoint's."""
         self.modes.eval_()
         if self.phases:
             self.optim.restore_options_()
@@ -374,11 +374,8 @@ class Algorithm(LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add spaces, counters and the state of every rank; called on all ranks."""
-        checkpoint["hyper_parameters"] = to_plain(checkpoint.get("hyper_parameters", {}), type(self))
-        if "datamodule_hyper_parameters" in checkpoint:
-            checkpoint["datamodule_hyper_parameters"] = to_plain(
-                checkpoint["datamodule_hyper_parameters"], type(self.data)
-            )
+        for name, kind in (("hyper_parameters", type(self)), ("datamodule_hyper_parameters", type(self.data))):
+            checkpoint[name] = to_plain(checkpoint.get(name, {}), kind)
         checkpoint["spaces"] = self.spaces
         names = ("env_steps", "earlier_env_steps", "updates")
         checkpoint["counters"] = {name: getattr(self, name) for name in names}

@@ -160,6 +160,12 @@ class DQN(Algorithm):
             return PolicyOutput(best, {}), inputs.state
         return PolicyOutput(call_without_hooks(self.explore, best, noise, inputs.action_mask), {}), inputs.state
 
+    def action_details(self, inputs: PolicyInput, output: PolicyOutput, state: State) -> dict[str, Tensor]:
+        """Return the action values, and the largest allowed one as the value."""
+        q = self.online.head.mean(self.q_outputs(self.online, inputs.obs))
+        allowed = q if inputs.action_mask is None else q.masked_fill(~inputs.action_mask, MASKED_LOGIT)
+        return {"value": allowed.amax(-1), "q_values": q}
+
     def q_outputs(self, network: nn.Module, obs: Obs) -> Any:
         """Return the outputs `[N, actions, K]` of the online or the target network, where no gradient is needed."""
         return network(obs)

@@ -115,6 +115,11 @@ class PQN(Algorithm):
             return PolicyOutput(best, {}), inputs.state
         return PolicyOutput(self.explore(best, noise, inputs.action_mask), {"value": value}), inputs.state
 
+    def action_details(self, inputs: PolicyInput, output: PolicyOutput, state: State) -> dict[str, Tensor]:
+        """Return the action values, and the largest allowed one as the value."""
+        allowed = self.masked_q_values(inputs.obs, inputs.action_mask)
+        return {"value": allowed.amax(-1), "q_values": self.masked_q_values(inputs.obs, None)}
+
     def masked_q_values(self, obs: Obs, mask: Tensor | None) -> Tensor:
         """Return action values `[N, actions]`; those of masked actions are -1e8."""
         value = self.values.head.mean(self.values(obs))

@@ -153,6 +153,20 @@ class DiagonalGaussian:
         return (self.log_std + (0.5 + _LOG_SQRT_2PI)).sum().expand(self.mean.shape[:-1])
 
 
+def distribution_details(policy: object) -> dict[str, Tensor]:
+    """Return the probabilities `[..., choices]` of a categorical or binary policy, or the `std` of a continuous one."""
+    match policy:
+        case Categorical():
+            return {"probabilities": policy.log_probs.exp()}
+        case MultiCategorical():
+            return {"probabilities": torch.cat([part.log_probs.exp() for part in policy.parts], -1)}
+        case Bernoulli():
+            return {"probabilities": policy.logits.sigmoid()}
+        case DiagonalGaussian():
+            return {"std": policy.log_std.exp().expand_as(policy.mean)}
+    return {}
+
+
 def _log_softmax(logits: Tensor) -> Tensor:
     """Return log-softmax over the last dimension; large inputs are transposed, which is four times faster on a CPU."""
     if logits.numel() <= 512:

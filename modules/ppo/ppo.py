@@ -20,7 +20,7 @@ from modules.functional.ppo_objective import ppo_objective
 from modules.functional.returns import gae, vtrace
 from modules.functional.schedules import Schedule, schedule_value
 from modules.networks.base import Network, RecurrentNetwork, call_without_hooks, no_reset
-from modules.networks.distributions import Distribution
+from modules.networks.distributions import Distribution, distribution_details
 from modules.networks.heads.policy import ValueHead, policy_head
 from modules.networks.mlp import MLP
 from modules.networks.multi_input import make_network, make_obs_normalizer, obs_shape_of
@@ -172,6 +172,13 @@ class PPO(Algorithm):
         policy = call_without_hooks(self.actor, features, mask)
         value = self.critic(features) if self.value_network is None and not self.recurrent else None
         return policy, value, state
+
+    def action_details(self, inputs: PolicyInput, output: PolicyOutput, state: State) -> dict[str, Tensor]:
+        """Return the value, and probabilities or standard deviations."""
+        policy, value, _ = self.policy_and_value(inputs)
+        before = {name: leaf.masked_fill(inputs.episode_start[:, None], 0) for name, leaf in inputs.state.items()}
+        details = {"value": self.value(inputs.obs, before) if value is None else value}
+        return details | distribution_details(policy)
 
     def normalized(self, obs: Obs) -> Obs:
         """Return normalised observations."""

@@ -172,6 +172,16 @@ class SAC(Algorithm):
         action = torch.where(self.random_warmup, policy.uniform(noise), policy.sample(noise))
         return PolicyOutput(self.unscale_action(action), {}), inputs.state
 
+    def action_details(self, inputs: PolicyInput, output: PolicyOutput, state: State) -> dict[str, Tensor]:
+        """Return the lower critic's value of the action or, if it is discrete, of the policy, and probabilities."""
+        obs = self.normalized(inputs.obs)
+        if self.continuous:
+            scaled = (output.action - self.action_center) / self.action_scale
+            return {"value": self.critic(obs, scaled.clamp(-1, 1)).squeeze(-1).amin(0)}
+        probabilities = cast(Categorical, self.policy(obs, inputs.action_mask)).log_probs.exp()
+        q = self.critic(obs).amin(0)
+        return {"value": (probabilities * q).sum(-1), "probabilities": probabilities}
+
     def unscale_action(self, action: Tensor) -> Tensor:
         """Map an action from [-1, 1] to the environment's units; return a discrete one unchanged."""
         return torch.addcmul(self.action_center, self.action_scale, action) if self.continuous else action

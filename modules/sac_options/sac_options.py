@@ -16,6 +16,7 @@ from modules.functional.options import choice_noise, option_target
 from modules.functional.sampling import gumbel
 from modules.functional.soft_actor_critic import expected_soft_value, soft_value, temperature_loss
 from modules.networks.base import Network, extract_features
+from modules.networks.distributions import Categorical
 from modules.networks.heads.option import Torso
 from modules.networks.heads.policy import CategoricalHead
 from modules.networks.heads.squashed_gaussian import SquashedGaussian, SquashedGaussianHead
@@ -148,6 +149,18 @@ class SACOptions(SAC):
         executed = OptionRecord(choice.option, state["option"], choice.started, age.masked_fill(episode_start, 0))
         state = {**state, "option": choice.option, "option_age": choice.age}
         return PolicyOutput(action, {} if greedy else executed.extras()), state
+
+    def action_details(self, inputs: PolicyInput, output: PolicyOutput, state: State) -> dict[str, Tensor]:
+        """Return the lower critic's value of the action under the running option, and its probabilities."""
+        obs, option = self.normalized(inputs.obs), state["option"]
+        action = (output.action - self.action_center) / self.action_scale if self.continuous else output.action
+        q = q_of_taken_action(self.critic, obs, action, self.num_options).amin(0)
+        details = {"value": gather_option(q, option)}
+        if self.continuous:
+            return details
+        age = (state["option_age"] - 1).unsqueeze(-1).expand(-1, self.num_options)
+        log_probs = cast(Categorical, self.option_policies(obs, inputs.action_mask, age)).log_probs
+        return details | {"probabilities": gather_option(log_probs, option).exp()}
 
     def _split(self, noise: Tensor) -> tuple[Tensor, Tensor]:
         own = noise.shape[-1] - self.num_options - 1

@@ -15,8 +15,20 @@ OUTSIDE = {
     "modules/functional": {"jaxtyping", "torch"},
     "modules/networks": {"jaxtyping", "torch"},
     "modules": {"jaxtyping", "lightning", "torch", "torchmetrics"},
-    "datamodules": {"envpool", "gymnasium", "jaxtyping", "lightning", "numpy", "pandas", "torch"},
-    "callbacks": {"PIL", "lightning", "matplotlib", "numpy", "pynvml", "rich", "torch", "tqdm"},
+    "datamodules": {"PIL", "envpool", "gymnasium", "jaxtyping", "lightning", "numpy", "pandas", "torch"},
+    "callbacks": {
+        "PIL",
+        "imageio",
+        "imageio_ffmpeg",
+        "lightning",
+        "matplotlib",
+        "numpy",
+        "pynvml",
+        "rich",
+        "tensorboard",
+        "torch",
+        "tqdm",
+    },
 }
 
 

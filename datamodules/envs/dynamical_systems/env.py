@@ -10,6 +10,7 @@ from torch import Tensor
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.types import SpaceSpec, State
 from datamodules.env_interface.device_constants import DeviceConstants
+from datamodules.envs.dynamical_systems.rendering import draw_field
 from datamodules.envs.dynamical_systems.vector_fields import SYSTEMS
 
 POISSON_SUM_MAX_RATE = 6.0
@@ -160,6 +161,13 @@ class DynamicalSystemEnv:
         points = points if self.dimensions < 3 else points // 3
         axes = [torch.linspace(float(a), float(b), points) for a, b in zip(self.low, self.high, strict=True)]
         return torch.cartesian_prod(*axes)
+
+    def render(self, state: State, row: int, mode: str) -> Tensor | str:
+        """Render one row: `rgb_array`, uint8 `[400, 400, 3]`, the field around the state, or `ansi`, the state."""
+        x = state["x"][row].cpu()
+        if mode == "ansi":
+            return ", ".join(f"{value:+.3f}" for value in x.tolist())
+        return draw_field(self.field, x, self.low, self.high)
 
     def _runge_kutta(self, x: Tensor, control: Tensor, dt: float) -> Tensor:
         first = self.field(x) + control

@@ -1,0 +1,36 @@
+"""load_data: make the data module of a checkpoint again, to play its environment."""
+
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import LightningDataModule
+from lightning.pytorch.cli import instantiate_module
+
+from app.cli.import_policy import untrusted_environments
+from app.runs.checkpoints import load_checkpoint
+from datamodules.base import EnvDataModule
+from datamodules.core.errors import ConfigurationError
+from modules.base.hparams import check_importable
+
+
+def load_data(checkpoint: Path, trusted: tuple[str, ...] = ()) -> EnvDataModule:
+    """Make the data module that a checkpoint was trained with; its environments are created when they are used.
+
+    Args:
+        trusted: packages of yours that the checkpoint may import, such as that of your environment.
+
+    Raises:
+        ConfigurationError: if the checkpoint holds none, its environment cannot be created, or code is not trusted.
+    """
+    hparams: dict[str, Any] = load_checkpoint(checkpoint).get("datamodule_hyper_parameters") or {}
+    if "env" not in hparams and "symbol" not in hparams:
+        raise ConfigurationError(f"{checkpoint} does not say which data it was trained with: train it again.")
+    check_importable(hparams, ("datamodules", "gymnasium.wrappers", *trusted))
+    for env in untrusted_environments(hparams):
+        top = env.partition(":")[0].partition(".")[0]
+        if top not in trusted:
+            raise ConfigurationError(f"The environment `{env}` imports `{top}`: if you trust that code, say so.")
+    data = instantiate_module(LightningDataModule, {key: hparams[key] for key in hparams if key != "_instantiator"})
+    if not isinstance(data, EnvDataModule):
+        raise ConfigurationError(f"{checkpoint} was trained with {type(data).__name__}, which has no environment.")
+    return data

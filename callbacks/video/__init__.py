@@ -1,0 +1,1 @@
+"""Videos of episodes: frames with an overlay of the decision, their encoding, and the callback that records them."""

@@ -1,0 +1,198 @@
+"""EpisodeVideo: record evaluation episodes beside training, in a process of their own."""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.utilities import rank_zero_warn
+from PIL import Image
+from tensorboard.compat.proto.summary_pb2 import Summary
+
+from callbacks.figures.tensorboard import tensorboard_writers
+from callbacks.run_control.checkpoint import keeps_checkpoints
+from callbacks.run_control.checkpoint_index import index_path
+from callbacks.video.encoding import require_mp4
+from datamodules.core.errors import ConfigurationError
+
+HOME = Path(__file__).resolve().parents[2]
+TAG = "eval/episode"
+NICENESS = 10
+"""Priority of the recording process: it gets the processor time that training leaves."""
+
+LIBRARIES = {"callbacks", "datamodules", "gymnasium", "lightning", "modules", "numpy", "torch"}
+"""Modules that a checkpoint may name anyway."""
+
+WAIT_S = 120.0
+"""Seconds that the end of a run waits for its last recording."""
+
+
+class Recording(NamedTuple):
+    """Recording in progress: its process, the files that it needs and those that it writes."""
+
+    process: subprocess.Popen[bytes]
+    env_steps: int
+    snapshot: Path
+    log: Path
+    gif: Path
+    videos: list[Path]
+
+
+class EpisodeVideo(Callback):
+    """Record one evaluation episode every so often: an MP4 in the run folder, a GIF in TensorBoard (`eval/episode`).
+
+    Training saves the weights and goes on; `python -m app play` renders and encodes the episode in another process, on
+    the CPU, with the lowest priority and one thread. A recording that is not finished when the next one is due
+    postpones it. Frames show the environment and the decision: action, value, probabilities, reward, return, option and
+    belief. Without imageio and imageio-ffmpeg (`pip install -e '.[video]'`) the run folder gets a GIF.
+
+    Args:
+        every_n_evaluations: evaluations between two recordings; the first evaluation is recorded.
+        max_steps: maximum number of steps of a recorded episode.
+        seed: seed of the recorded episodes.
+
+    Raises: ConfigurationError for values below 1.
+    """
+
+    acts_per_iteration = False
+
+    def __init__(self, every_n_evaluations: int = 10, max_steps: int = 1_000, seed: int = 1):
+        for name, value in (("every_n_evaluations", every_n_evaluations), ("max_steps", max_steps)):
+            if value < 1:
+                raise ConfigurationError(f"EpisodeVideo has {name} {value}; it must be at least 1.")
+        self.every_n_evaluations, self.max_steps, self.seed = every_n_evaluations, max_steps, seed
+        self.evaluations, self.mp4, self.failed = 0, True, False
+        self.recording: Recording | None = None
+
+    def on_fit_start(self, trainer: Trainer, pl_module: Any) -> None:
+        """Check once whether MP4 can be written."""
+        try:
+            require_mp4()
+        except ConfigurationError as error:
+            self.mp4 = False
+            rank_zero_warn(f"EpisodeVideo writes GIFs only. {error}")
+
+    def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Log a finished recording, and start the next one if it is due."""
+        if not keeps_checkpoints(trainer):
+            return
+        self.finish(trainer, wait=0)
+        due = self.evaluations % self.every_n_evaluations == 0
+        self.evaluations += 1
+        folder = Path(trainer.log_dir or trainer.default_root_dir) / "videos"
+        snapshot = folder / f".env_steps={pl_module.env_steps}.ckpt"
+        if due and trainer.strategy.broadcast(self.recording is None and not self.failed):
+            trainer.save_checkpoint(snapshot, weights_only=True)
+            if trainer.is_global_zero:
+                self.start(trainer, snapshot, pl_module.env_steps)
+
+    def start(self, trainer: Trainer, snapshot: Path, env_steps: int) -> None:
+        """Start the process that plays and encodes an episode of a snapshot of the weights."""
+        name = snapshot.parent / f"env_steps={env_steps}.mp4"
+        gif, log = (name.with_name(f".{name.stem}{ending}") for ending in (".gif", ".log"))
+        videos = [name] if self.mp4 else []
+        words = ["--ckpt_path", snapshot, "--video", *videos, gif, "--max_steps", self.max_steps, "--seed", self.seed]
+        nice = ["nice", "-n", str(NICENESS)] if shutil.which("nice") else []
+        command = [*nice, sys.executable, "-P", "-m", "app", "play", *map(str, words)]
+        with log.open("wb") as file:
+            process = subprocess.Popen(
+                command,
+                env=environ(trainer),
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,  # a Ctrl-C is for the run, which ends the recording
+            )
+        self.recording = Recording(process, env_steps, snapshot, log, gif, videos)
+
+    def finish(self, trainer: Trainer, wait: float) -> None:
+        """Log the recording in progress to TensorBoard if it ends within `wait` seconds; warn of its failure once."""
+        recording = self.recording
+        if recording is None:
+            return
+        try:
+            code = recording.process.wait(wait)
+        except subprocess.TimeoutExpired:
+            return
+        if code == 0:
+            add_gif(tensorboard_writers(trainer), recording.gif, recording.env_steps)
+            if not recording.videos:
+                recording.gif.replace(recording.gif.with_name(recording.gif.name.removeprefix(".")))
+        else:
+            self.failed = True
+            lines = recording.log.read_text(errors="replace").split("\n")
+            said = next((line for line in reversed(lines) if line.strip()), f"exit code {code}")
+            rank_zero_warn(f"EpisodeVideo cannot record this run, and stops trying: {said}")
+        self.clear()
+
+    def clear(self) -> None:
+        """End the recording in progress, and remove its temporary files."""
+        if self.recording is None:
+            return
+        self.recording.process.kill()
+        self.recording.process.wait()
+        snapshot = self.recording.snapshot
+        for path in (snapshot, index_path(snapshot), self.recording.log, self.recording.gif):
+            path.unlink(missing_ok=True)
+        self.recording = None
+
+    def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Wait for the last recording."""
+        self.finish(trainer, WAIT_S)
+
+    def teardown(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
+        """End a recording that is still in progress."""
+        self.clear()
+
+    def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
+        """End a recording that is still in progress."""
+        self.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the number of evaluations, so that a resumed run records at the same ones."""
+        return {"evaluations": self.evaluations}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore from `state_dict`."""
+        self.evaluations = state_dict["evaluations"]
+
+
+def environ(trainer: Any) -> dict[str, str]:
+    """Return the environment of the recording process: one thread, no GPU, no screen, the modules of this run."""
+    trusted = {*os.environ.get("LEYDEN_TRUST", "").split(",")} | {*own_modules(trainer.lightning_module.hparams)}
+    trusted |= {*own_modules(trainer.datamodule.hparams)}
+    paths = [str(HOME), *(path or str(Path.cwd()) for path in sys.path)]
+    own = {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "LEYDEN_TRUST": ",".join(sorted(trusted - {""}))}
+    own |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy"}
+    return os.environ | own
+
+
+def own_modules(value: Any) -> Iterator[str]:
+    """Yield the top-level modules, imported in this process, of the classes and environments that settings name."""
+    if isinstance(value, partial):
+        yield from own_modules([value.func, value.keywords])
+    elif isinstance(value, Mapping):
+        yield from own_modules(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from own_modules(each)
+    elif isinstance(value, str) and ("." in value or ":" in value):
+        top = value.partition(":")[0].partition(".")[0]
+        if top in sys.modules and top not in LIBRARIES and top not in sys.stdlib_module_names:
+            yield top
+    elif isinstance(value, type):
+        yield from own_modules(f"{value.__module__}.{value.__name__}")
+
+
+def add_gif(writers: list[Any], path: Path, env_steps: int) -> None:
+    """Log a GIF as an image, which TensorBoard plays."""
+    with Image.open(path) as picture:
+        width, height = picture.size
+    image = Summary.Image(height=height, width=width, colorspace=3, encoded_image_string=path.read_bytes())
+    for writer in writers:
+        writer.file_writer.add_summary(Summary(value=[Summary.Value(tag=TAG, image=image)]), env_steps)
