@@ -33,6 +33,8 @@ WRAPPER_SETTINGS = ("wrappers", "train_wrappers")
 class EnvDataModule(LightningDataModule):
     """Environments for training and evaluation; subclasses define the training batches.
 
+    Subclasses take these arguments as `**environment`, and pass on those that they do not take themselves.
+
     Args:
         env: a Gymnasium id (`CartPole-v1`, `module:Id`) or the dotted path of an environment class.
         env_kwargs: keyword arguments of the environment.
@@ -91,6 +93,7 @@ class EnvDataModule(LightningDataModule):
     ):
         require_values("data", EnvDataModule, locals())
         super().__init__()
+        self._save_settings()
         self.env, self.env_kwargs, self.backend, self.num_envs = env, env_kwargs or {}, backend, num_envs
         self.total_env_steps, self.eval_episodes, self.eval_greedy = total_env_steps, eval_episodes, eval_greedy
         self.eval_env_kwargs = self.env_kwargs | (eval_env_kwargs or {})
@@ -129,8 +132,8 @@ class EnvDataModule(LightningDataModule):
         names += [f"{', '.join(map(wrapper_name, training))} in training"] * bool(training)
         return "; ".join(names)
 
-    def save_settings(self) -> None:
-        """Save the arguments of the `__init__` that calls it as hyperparameters, with wrappers as plain data."""
+    def _save_settings(self) -> None:
+        """Save the arguments of the `__init__` that calls it and of its subclasses, with wrappers as plain data."""
         self.save_hyperparameters(frame=cast(FrameType, cast(FrameType, inspect.currentframe()).f_back))
         for hparams in (vars(self)["_hparams"], vars(self)["_hparams_initial"]):
             for name in WRAPPER_SETTINGS:
@@ -140,7 +143,7 @@ class EnvDataModule(LightningDataModule):
     @property
     def steps_per_iteration(self) -> int:
         """Return the environment steps of one iteration, summed over ranks."""
-        raise NotImplementedError
+        return self.steps_per_rollout * self.num_envs * self.world_size
 
     @property
     def iterations(self) -> int:

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from datamodules.base import Backend, OnEnvError, check_positive
+from datamodules.base import check_positive
 from datamodules.buffers.sequence_buffer import SequenceBuffer
 from datamodules.collect.iteration_dataset import IterationDataset
 from datamodules.collect.validation_sequences import check_finite, record
@@ -21,7 +21,6 @@ from datamodules.core.sequence_types import SequenceBatch, SequenceIteration
 from datamodules.core.types import MetricVector
 from datamodules.sequence import SequenceDataModule
 from datamodules.vector.make_env import make_vector_env
-from datamodules.wrappers.apply_wrappers import EnvWrapper
 
 
 class StoredDataset(IterationDataset):
@@ -55,26 +54,15 @@ class OfflineSequenceDataModule(SequenceDataModule):
     Args:
         env: a Gymnasium id (`CartPole-v1`, `module:Id`) or the dotted path of an environment class, for the recording
             and for evaluation.
-        env_kwargs: keyword arguments of the environment.
-        wrappers: wrapper classes with their arguments, as for `SequenceDataModule`.
-        backend: as for `SequenceDataModule`.
         file: `trajectories.npz` written by `predict`; null records `sequences` of `steps` steps at the start, with
             uniform actions held for 20 steps.
         sequences: number of recorded sequences.
         steps: length of a recorded sequence, in steps.
         total_env_steps: sampled steps of the whole run, summed over ranks, rounded up.
         num_updates: U, minibatches per iteration.
-        batch_size: N, pieces per minibatch.
         sequence_length: L, steps per piece.
         num_val_sequences: validation sequences, recorded with held random actions, summed over ranks.
-        val_sequence_length: steps of a validation sequence, and of a trajectory played by `predict`.
-        iterations_per_batch: iterations per Trainer batch; more than 1 saves Lightning's overhead (0.3 ms a batch) if
-            iterations take a few ms, and is refused with callbacks that act on every batch.
-        env_timeout: maximum seconds for the start, a reset or a step of an environment in a process (async, pool); the
-            error names the environment and its action. null: 300 for these backends; the others have no timeout.
-        on_env_error: action if an environment in a process (async, pool) raises, crashes or exceeds `env_timeout`: stop
-            ends the run; restart creates it again and drops its episode, up to max(3, num_envs) times within 1,000 env
-            steps.
+        data: other arguments of `SequenceDataModule`, without those of collecting.
 
     Raises: ConfigurationError for invalid values, and for a file not written by `predict`.
     """
@@ -84,39 +72,29 @@ class OfflineSequenceDataModule(SequenceDataModule):
     def __init__(
         self,
         env: str,
-        env_kwargs: dict[str, Any] | None = None,
-        wrappers: list[EnvWrapper] | None = None,
-        backend: Backend = "auto",
+        *,
         file: str | None = None,
         sequences: int = 64,
         steps: int = 100,
         total_env_steps: int = 2_000_000,
         num_updates: int = 1,
-        batch_size: int = 32,
         sequence_length: int = 50,
         num_val_sequences: int = 64,
-        val_sequence_length: int = 100,
-        iterations_per_batch: int = 1,
-        env_timeout: float | None = None,
-        on_env_error: OnEnvError = "stop",
+        **data: Any,
     ):
         require_values("data", OfflineSequenceDataModule, locals())
         super().__init__(
             env,
-            env_kwargs,
-            wrappers,
-            backend=backend,
+            train_wrappers=None,
             num_envs=sequences,
+            train_freq=1,
             total_env_steps=total_env_steps,
             capacity=max(steps, sequence_length),
             num_updates=num_updates,
-            batch_size=batch_size,
             sequence_length=sequence_length,
+            num_recent=0,
             num_val_sequences=num_val_sequences,
-            val_sequence_length=val_sequence_length,
-            iterations_per_batch=iterations_per_batch,
-            env_timeout=env_timeout,
-            on_env_error=on_env_error,
+            **data,
         )
         check_positive("num_updates", num_updates)
         check_positive("sequences", sequences)
@@ -125,7 +103,6 @@ class OfflineSequenceDataModule(SequenceDataModule):
                 f"There is no file {file}: write one with `python -m app predict`, or set data.file to null."
             )
         self.file, self.sequences, self.steps, self.sequence_length = file, sequences, steps, sequence_length
-        self.save_settings()
 
     @property
     def steps_per_iteration(self) -> int:

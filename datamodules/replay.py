@@ -9,7 +9,7 @@ import torch
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 
-from datamodules.base import Backend, EnvDataModule, OnEnvError, check_positive
+from datamodules.base import EnvDataModule, check_positive
 from datamodules.buffers.n_step_replay import NStepReplayBuffer
 from datamodules.buffers.replay_files import read_replay, replay_name, superseded
 from datamodules.buffers.ring_buffer import RingBuffer, is_frame_stack, num_final_slots, required_bytes
@@ -22,7 +22,6 @@ from datamodules.core.phase import Phase
 from datamodules.core.required_values import require_values
 from datamodules.core.seeding import derive_generator, global_seed, restore_generator
 from datamodules.core.types import OffPolicyIteration, ReplayBatch, Rollout
-from datamodules.wrappers.apply_wrappers import EnvWrapper
 
 
 class ReplayDataModule(EnvDataModule):
@@ -33,15 +32,6 @@ class ReplayDataModule(EnvDataModule):
 
     Args:
         env: a Gymnasium id (`CartPole-v1`, `module:Id`) or the dotted path of an environment class.
-        env_kwargs: keyword arguments of the environment.
-        wrappers: wrapper classes with their arguments, applied to every environment, the first one innermost: those of
-            `gymnasium.wrappers` by name, or a `gymnasium.Wrapper` of yours by dotted path. Not for backends that step
-            environments as tensors or as one vector (device, vector, envpool); auto then chooses sync.
-        train_wrappers: further wrappers around these, in training only, such as `EpisodicLife` or `ClipReward`.
-        backend: auto | device (on-device tensors) | sync | async (one process per environment) | vector (the id's own
-            vector entry point) | pool (several environments in each of a few processes) | envpool (EnvPool's
-            environments, in C++ threads).
-        num_envs: environments per rank.
         train_freq: vector steps between two rounds of updates.
         batch_size: windows per minibatch.
         replay_ratio: windows learned from per environment step.
@@ -56,18 +46,7 @@ class ReplayDataModule(EnvDataModule):
         storage: device (that of the policy) | cpu | auto (the device unless it lacks memory) | disk (memory-mapped
             files, deleted at the end of the run; checkpoints hold the replay buffer as usual).
         storage_folder: folder of these files; null: the run's folder.
-        total_env_steps: environment steps of the run, summed over ranks, rounded up to whole iterations.
-        eval_episodes: episodes per evaluation, summed over ranks.
-        eval_greedy: evaluate the policy's mode (True) or sample from it.
-        eval_env_kwargs: changes to `env_kwargs` for evaluation only.
-        eval_max_steps: evaluation episodes are truncated after this number of steps, with a warning.
-        iterations_per_batch: iterations per Trainer batch; more than 1 saves Lightning's overhead (0.3 ms a batch) if
-            iterations take a few ms, and is refused with callbacks that act on every batch.
-        env_timeout: maximum seconds for the start, a reset or a step of an environment in a process (async, pool); the
-            error names the environment and its action. null: 300 for these backends; the others have no timeout.
-        on_env_error: action if an environment in a process (async, pool) raises, crashes or exceeds `env_timeout`: stop
-            ends the run; restart creates it again and drops its episode, up to max(3, num_envs) times within 1,000 env
-            steps.
+        environment: other arguments of `EnvDataModule`.
 
     Raises: ConfigurationError for invalid values, and for environments that cannot be created.
     """
@@ -78,11 +57,7 @@ class ReplayDataModule(EnvDataModule):
     def __init__(
         self,
         env: str,
-        env_kwargs: dict[str, Any] | None = None,
-        wrappers: list[EnvWrapper] | None = None,
-        train_wrappers: list[EnvWrapper] | None = None,
-        backend: Backend = "auto",
-        num_envs: int = 8,
+        *,
         train_freq: int = 1,
         batch_size: int = 256,
         replay_ratio: float = 32.0,
@@ -94,19 +69,10 @@ class ReplayDataModule(EnvDataModule):
         frame_stack: int = 1,
         storage: Literal["auto", "cpu", "device", "disk"] = "auto",
         storage_folder: str | None = None,
-        total_env_steps: int = 100_000,
-        eval_episodes: int = 32,
-        eval_greedy: bool = True,
-        eval_env_kwargs: dict[str, Any] | None = None,
-        eval_max_steps: int = 20_000,
-        iterations_per_batch: int = 1,
-        env_timeout: float | None = None,
-        on_env_error: OnEnvError = "stop",
+        **environment: Any,
     ):
         require_values("data", ReplayDataModule, locals())
-        rest = (eval_episodes, eval_greedy, eval_env_kwargs, eval_max_steps, iterations_per_batch, env_timeout)
-        environment = (env, env_kwargs, wrappers, train_wrappers, backend, num_envs)
-        super().__init__(*environment, total_env_steps, *rest, on_env_error)
+        super().__init__(env, **environment)
         self.train_freq, self.batch_size, self.replay_ratio, self.capacity = (
             train_freq,
             batch_size,
@@ -116,14 +82,13 @@ class ReplayDataModule(EnvDataModule):
         self.n_step, self.frame_stack = n_step, frame_stack
         self.storage, self.storage_folder = storage, storage_folder
         self.priority_alpha, self.priority_beta = priority_alpha, priority_beta
-        self.learning_starts = min(learning_starts, total_env_steps // 10)
+        self.learning_starts = min(learning_starts, self.total_env_steps // 10)
         self._check_values()
         if self.learning_starts < learning_starts:
             rank_zero_info(
                 f"data.learning_starts is {self.learning_starts} because the run is short, not {learning_starts}."
             )
-        self.updates_per_iteration = updates_per_iteration(num_envs, train_freq, batch_size, replay_ratio)
-        self.save_settings()
+        self.updates_per_iteration = updates_per_iteration(self.num_envs, train_freq, batch_size, replay_ratio)
 
     def _check_values(self) -> None:
         for name in ("train_freq", "batch_size", "capacity", "n_step", "frame_stack"):
@@ -149,11 +114,6 @@ class ReplayDataModule(EnvDataModule):
     def rows(self) -> int:
         """Return the ring rows of the buffer, including one for the observation without a step yet."""
         return -(-self.capacity // (self.num_envs * self.spaces["num_agents"])) + 1
-
-    @property
-    def steps_per_iteration(self) -> int:
-        """Return the environment steps of one iteration, summed over ranks."""
-        return self.train_freq * self.num_envs * self.world_size
 
     def train_dataloader(self) -> "ReplayDataset":
         """Return the dataset that steps environments with the module's policy and samples from the replay buffer."""

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 from torch import Tensor
 
-from datamodules.base import Backend, EnvDataModule, OnEnvError, check_positive
+from datamodules.base import EnvDataModule, check_positive
 from datamodules.collect.collector import RolloutCollector
 from datamodules.collect.iteration_dataset import IterationDataset
 from datamodules.collect.prefetching import PrefetchingCollector
@@ -13,7 +13,6 @@ from datamodules.core.protocols import Policy
 from datamodules.core.pytree import tree_map
 from datamodules.core.required_values import require_values
 from datamodules.core.types import Rollout
-from datamodules.wrappers.apply_wrappers import EnvWrapper
 
 
 class RolloutDataset(IterationDataset):
@@ -38,74 +37,21 @@ class RolloutDataModule(EnvDataModule):
 
     Args:
         env: a Gymnasium id (`CartPole-v1`, `module:Id`) or the dotted path of an environment class.
-        env_kwargs: keyword arguments of the environment.
-        wrappers: wrapper classes with their arguments, applied to every environment, the first one innermost: those of
-            `gymnasium.wrappers` by name, or a `gymnasium.Wrapper` of yours by dotted path. Not for backends that step
-            environments as tensors or as one vector (device, vector, envpool); auto then chooses sync.
-        train_wrappers: further wrappers around these, in training only, such as `EpisodicLife` or `ClipReward`.
-        backend: auto | device (on-device tensors) | sync | async (one process per environment) | vector (the id's own
-            vector entry point) | pool (several environments in each of a few processes) | envpool (EnvPool's
-            environments, in C++ threads).
-        num_envs: environments per rank.
         rollout_length: steps of every environment per rollout.
-        total_env_steps: environment steps of the run, summed over ranks, rounded up to whole iterations.
         policy_lag: iterations that the collecting policy lags behind the learning one. 0 collects, then learns; 1
             collects the next rollout while learning from the last, for algorithms that correct for it (PPO). Sample
             efficiency drops slightly; use it if stepping the environments is slow. On a CPU they are then stepped in
             another thread than the one that created them.
-        eval_episodes: episodes per evaluation, summed over ranks.
-        eval_greedy: evaluate the policy's mode (True) or sample from it.
-        eval_env_kwargs: changes to `env_kwargs` for evaluation only.
-        eval_max_steps: evaluation episodes are truncated after this number of steps, with a warning.
-        iterations_per_batch: iterations per Trainer batch; more than 1 saves Lightning's overhead (0.3 ms a batch) if
-            iterations take a few ms, and is refused with callbacks that act on every batch.
-        env_timeout: maximum seconds for the start, a reset or a step of an environment in a process (async, pool); the
-            error names the environment and its action. null: 300 for these backends; the others have no timeout.
-        on_env_error: action if an environment in a process (async, pool) raises, crashes or exceeds `env_timeout`: stop
-            ends the run; restart creates it again and drops its episode, up to max(3, num_envs) times within 1,000 env
-            steps.
+        environment: other arguments of `EnvDataModule`.
 
     Raises: ConfigurationError for invalid values, and for environments that cannot be created.
     """
 
     steps_setting = "rollout_length"
 
-    def __init__(
-        self,
-        env: str,
-        env_kwargs: dict[str, Any] | None = None,
-        wrappers: list[EnvWrapper] | None = None,
-        train_wrappers: list[EnvWrapper] | None = None,
-        backend: Backend = "auto",
-        num_envs: int = 8,
-        rollout_length: int = 128,
-        total_env_steps: int = 100_000,
-        policy_lag: int = 0,
-        eval_episodes: int = 32,
-        eval_greedy: bool = True,
-        eval_env_kwargs: dict[str, Any] | None = None,
-        eval_max_steps: int = 20_000,
-        iterations_per_batch: int = 1,
-        env_timeout: float | None = None,
-        on_env_error: OnEnvError = "stop",
-    ):
+    def __init__(self, env: str, *, rollout_length: int = 128, policy_lag: int = 0, **environment: Any):
         require_values("data", RolloutDataModule, locals())
-        super().__init__(
-            env,
-            env_kwargs,
-            wrappers,
-            train_wrappers,
-            backend,
-            num_envs,
-            total_env_steps,
-            eval_episodes,
-            eval_greedy,
-            eval_env_kwargs,
-            eval_max_steps,
-            iterations_per_batch,
-            env_timeout,
-            on_env_error,
-        )
+        super().__init__(env, **environment)
         check_positive("rollout_length", rollout_length)
         if policy_lag not in (0, 1):
             raise ConfigurationError(
@@ -113,17 +59,11 @@ class RolloutDataModule(EnvDataModule):
             )
         self.rollout_length, self.policy_lag = rollout_length, policy_lag
         self._restored_ahead: dict[str, Any] | None = None
-        self.save_settings()
 
     @property
     def transitions_per_rollout(self) -> int:
         """Return the transitions in one rank's rollout."""
         return self.rollout_length * self.num_envs * self.spaces["num_agents"]
-
-    @property
-    def steps_per_iteration(self) -> int:
-        """Return the environment steps of one iteration, summed over ranks."""
-        return self.rollout_length * self.num_envs * self.world_size
 
     @property
     def concurrent_phases(self) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ import torch
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from torch import Tensor
 
-from datamodules.base import Backend, EnvDataModule, OnEnvError, check_positive
+from datamodules.base import EnvDataModule, check_positive
 from datamodules.buffers.sequence_buffer import SequenceBuffer
 from datamodules.collect.collector import RolloutCollector
 from datamodules.collect.evaluation import EvaluationDataset
@@ -21,7 +21,6 @@ from datamodules.core.errors import ConfigurationError
 from datamodules.core.required_values import require_values
 from datamodules.core.seeding import derive_generator, derive_seed, global_seed, restore_generator
 from datamodules.core.sequence_types import PREDICTION_STEPS, SequenceIteration, ValidationData
-from datamodules.wrappers.apply_wrappers import EnvWrapper
 
 
 class SequenceDataset(IterationDataset):
@@ -66,14 +65,6 @@ class SequenceDataModule(EnvDataModule):
 
     Args:
         env: a Gymnasium id (`CartPole-v1`, `module:Id`) or the dotted path of an environment class.
-        env_kwargs: keyword arguments of the environment.
-        wrappers: wrapper classes with their arguments, applied to every environment, the first one innermost: those of
-            `gymnasium.wrappers` by name, or a `gymnasium.Wrapper` of yours by dotted path. Not for backends that step
-            environments as tensors or as one vector (device, vector, envpool); auto then chooses sync.
-        train_wrappers: further wrappers around these, in training only, such as `EpisodicLife` or `ClipReward`.
-        backend: auto | device (on-device tensors) | sync | async (one process per environment) | vector (the id's own
-            vector entry point) | pool (several environments in each of a few processes) | envpool (EnvPool's
-            environments, in C++ threads).
         num_envs: E, agents per rank, which share one model.
         train_freq: steps of every agent between two updates of the model.
         total_env_steps: environment steps of the run, summed over ranks, rounded up to whole iterations.
@@ -84,13 +75,7 @@ class SequenceDataModule(EnvDataModule):
         num_recent: number of pieces per minibatch that are the most recent steps.
         num_val_sequences: validation sequences, recorded with held random actions, summed over ranks.
         val_sequence_length: steps of a validation sequence, and of a trajectory played by `predict`.
-        iterations_per_batch: iterations per Trainer batch; more than 1 saves Lightning's overhead (0.3 ms a batch) if
-            iterations take a few ms, and is refused with callbacks that act on every batch.
-        env_timeout: maximum seconds for the start, a reset or a step of an environment in a process (async, pool); the
-            error names the environment and its action. null: 300 for these backends; the others have no timeout.
-        on_env_error: action if an environment in a process (async, pool) raises, crashes or exceeds `env_timeout`: stop
-            ends the run; restart creates it again and drops its episode, up to max(3, num_envs) times within 1,000 env
-            steps.
+        environment: other arguments of `EnvDataModule`, without those of evaluation episodes.
 
     Raises: ConfigurationError for invalid values.
     """
@@ -98,10 +83,7 @@ class SequenceDataModule(EnvDataModule):
     def __init__(
         self,
         env: str,
-        env_kwargs: dict[str, Any] | None = None,
-        wrappers: list[EnvWrapper] | None = None,
-        train_wrappers: list[EnvWrapper] | None = None,
-        backend: Backend = "auto",
+        *,
         num_envs: int = 1,
         train_freq: int = 1,
         total_env_steps: int = 2_000,
@@ -112,15 +94,19 @@ class SequenceDataModule(EnvDataModule):
         num_recent: int = 0,
         num_val_sequences: int = 32,
         val_sequence_length: int = 100,
-        iterations_per_batch: int = 1,
-        env_timeout: float | None = None,
-        on_env_error: OnEnvError = "stop",
+        **environment: Any,
     ):
         require_values("data", SequenceDataModule, locals())
-        loop: dict[str, Any] = {"eval_greedy": False, "iterations_per_batch": iterations_per_batch}
-        loop |= {"env_timeout": env_timeout, "on_env_error": on_env_error}
-        environment = (env, env_kwargs, wrappers, train_wrappers, backend, num_envs)
-        super().__init__(*environment, total_env_steps, num_val_sequences, **loop)
+        super().__init__(
+            env,
+            num_envs=num_envs,
+            total_env_steps=total_env_steps,
+            eval_episodes=num_val_sequences,
+            eval_greedy=False,
+            eval_env_kwargs=None,  # validation sequences are of the same environment
+            eval_max_steps=val_sequence_length,
+            **environment,
+        )
         sizes = {"train_freq": train_freq, "capacity": capacity, "batch_size": batch_size}
         sizes |= {"sequence_length": sequence_length, "val_sequence_length": val_sequence_length}
         for name, value in sizes.items():
@@ -142,12 +128,6 @@ class SequenceDataModule(EnvDataModule):
         self.ring = SequenceBuffer(capacity, sequence_length)
         self.generator: torch.Generator | None = None
         self._held_out: ValidationData | None = None
-        self.save_settings()
-
-    @property
-    def steps_per_iteration(self) -> int:
-        """Return the environment steps of one iteration, summed over ranks."""
-        return self.train_freq * self.num_envs * self.world_size
 
     def train_dataloader(self) -> SequenceDataset:
         """Return the dataset that steps environments with the module's policy."""

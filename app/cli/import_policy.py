@@ -1,6 +1,6 @@
 """Policy for imports by a configuration: only the listed modules and those trusted by the user are allowed.
 
-Add a library by adding its prefix to `ALLOWED`; the most specific entry decides, so that `DENIED` excludes parts of it.
+Add a library by adding its prefix to `ALLOWED` in `datamodules.core.exports`, where `DENIED` excludes parts of it.
 """
 
 import os
@@ -8,30 +8,11 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 
+from datamodules.core.exports import ALLOWED, DENIED, may_import
+
 TRUST_VARIABLE = "LEYDEN_TRUST"
 """Environment variable with the modules of `--trust`, for the processes of a multi-process run."""
 
-ALLOWED = (
-    "modules",
-    "datamodules",
-    "callbacks",
-    "torch.nn",
-    "torch.optim",
-    "torch._C._nn",
-    "lightning.pytorch.accelerators",
-    "lightning.pytorch.callbacks",
-    "lightning.pytorch.loggers",
-    "lightning.pytorch.plugins",
-    "lightning.pytorch.profilers",
-    "lightning.pytorch.strategies",
-    "lightning.fabric.accelerators",
-    "lightning.fabric.plugins",
-    "gymnasium.envs",
-    "gymnasium.spaces",
-    "gymnasium.wrappers",
-    "ale_py",
-)
-DENIED = ("gymnasium.envs.registration",)
 NEVER_TRUSTED = {*sys.stdlib_module_names, "gymnasium", "jsonargparse", "lightning", "numpy", "torch"}
 
 ENV_WITH_MODULE = re.compile(r"([A-Za-z_]\w*(?:\.\w+)*):[A-Za-z_][\w./-]*")
@@ -67,14 +48,6 @@ def restrict_imports() -> None:
     )
 
 
-def is_allowed(path: str) -> bool:
-    """Return whether a module or dotted path may be imported; the most specific entry decides."""
-    verdicts = {name: True for name in (*ALLOWED, *trusted())} | dict.fromkeys(DENIED, False)
-    parts = path.split(".")
-    prefixes = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
-    return next((verdicts[prefix] for prefix in prefixes if prefix in verdicts), False)
-
-
 def untrusted_environments(config: object) -> Iterator[str]:
     """Yield the environment ids in a nested configuration that would import an untrusted module.
 
@@ -82,7 +55,7 @@ def untrusted_environments(config: object) -> Iterator[str]:
     """
     for key, text in _strings("", config):
         path = _imported_by(text) if key == "env" else (ENV_WITH_MODULE.fullmatch(text) or [None, None])[1]
-        if path is not None and not is_allowed(path):
+        if path is not None and not may_import(path, (*ALLOWED, *trusted())):
             yield text
 
 

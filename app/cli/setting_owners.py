@@ -1,8 +1,10 @@
 """Find the correct key of a setting that has the wrong key, or the name that another library uses."""
 
-import inspect
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
+from functools import cache
+
+from jsonargparse import ArgumentParser
 
 from app.cli.class_paths import canonical_path, exported_classes, short_names
 from datamodules.core.exports import class_path
@@ -84,13 +86,7 @@ def is_named(kind: type, path: str) -> bool:
     return class_path(kind) == short_names().get(path, canonical_path(path))
 
 
-def arguments(kind: type) -> set[str]:
-    """Return the names of the arguments of a class, including those passed to its bases."""
-    names: set[str] = set()
-    for each in kind.__mro__:
-        if "__init__" in vars(each):
-            parameters = inspect.signature(vars(each)["__init__"]).parameters.values()
-            names |= {parameter.name for parameter in parameters if parameter.kind is not parameter.VAR_KEYWORD}
-            if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-                break
-    return names - {"self"}
+@cache
+def arguments(kind: type) -> frozenset[str]:
+    """Return the names of the settings of a class, including those passed to its bases."""
+    return frozenset(ArgumentParser().add_class_arguments(kind, None, fail_untyped=False))

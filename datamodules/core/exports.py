@@ -1,8 +1,47 @@
-"""Export classes from packages by a static table, and name a class by the path of the package that exports it."""
+"""Export classes from packages by a static table, and say which modules configs and checkpoints may import."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
+
+MODEL_ALLOWED = ("modules", "torch.nn", "torch.optim")
+"""Modules that a checkpoint may import, which names the parts of a model only, besides those that the user trusts."""
+
+ALLOWED = (
+    *MODEL_ALLOWED,
+    "datamodules",
+    "callbacks",
+    "torch._C._nn",
+    "lightning.pytorch.accelerators",
+    "lightning.pytorch.callbacks",
+    "lightning.pytorch.loggers",
+    "lightning.pytorch.plugins",
+    "lightning.pytorch.profilers",
+    "lightning.pytorch.strategies",
+    "lightning.fabric.accelerators",
+    "lightning.fabric.plugins",
+    "gymnasium.envs",
+    "gymnasium.spaces",
+    "gymnasium.wrappers",
+    "ale_py",
+)
+"""Modules that a config may import, besides those that the user trusts."""
+
+DENIED = ("gymnasium.envs.registration",)
+"""Parts of the allowed modules that neither may import."""
+
+
+def may_import(path: str, allowed: Iterable[str]) -> bool:
+    """Return whether a module or dotted path may be imported; the most specific entry decides.
+
+    Args:
+        path: the module or dotted path.
+        allowed: the allowed modules.
+    """
+    verdicts = dict.fromkeys(allowed, True) | dict.fromkeys(DENIED, False)
+    parts = path.split(".")
+    prefixes = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return next((verdicts[prefix] for prefix in prefixes if prefix in verdicts), False)
 
 
 def lazy_exports(package: str, exports: Mapping[str, str]) -> tuple[Callable[[str], object], Callable[[], list[str]]]:

@@ -56,7 +56,7 @@ class TradingDataModule(ReplayDataModule):
         market = {"symbol": symbol, "prices": prices, "synthetic": synthetic}
         market |= {"val_from": val_from, "test_from": test_from, "price_format": price_format}
         later = {"split": "val"} | (replay.pop("eval_env_kwargs", None) or {})
-        super().__init__(env, (env_kwargs or {}) | market, eval_env_kwargs=later, **replay)
+        super().__init__(env, env_kwargs=(env_kwargs or {}) | market, eval_env_kwargs=later, **replay)
         example = Trading(**self.env_kwargs)
         self.symbols, self._regime = len(example.prices), None if prices else known_regime(symbol, synthetic or {})
         if self.num_envs < self.symbols:

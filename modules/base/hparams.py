@@ -10,15 +10,12 @@ from typing import Any, cast, get_args, get_origin
 from lightning.pytorch import LightningModule
 
 from datamodules.core.errors import ConfigurationError
-from datamodules.core.exports import class_path
+from datamodules.core.exports import MODEL_ALLOWED, class_path, may_import
 from datamodules.core.files.tensor_files import load_tensors
 from datamodules.core.required_values import require_values
 
 INSTANTIATOR = "lightning.pytorch.cli.instantiate_module"
 """Lightning's function that builds a module from plain data; checkpoints of command-line runs name it too."""
-
-IMPORTABLE = ("modules", "torch.nn", "torch.optim")
-"""Packages whose classes a checkpoint may name, besides the package of the class that loads it."""
 
 PLAIN_TYPES = (str, int, float, bool, type(None))
 
@@ -69,7 +66,7 @@ def check_checkpoint(path: Any, trusted: tuple[str, ...]) -> None:
 
 
 def check_importable(hparams: Any, trusted: tuple[str, ...]) -> None:
-    """Check that hyperparameters name nothing to import outside `IMPORTABLE` and `trusted`.
+    """Check that hyperparameters name nothing to import outside `MODEL_ALLOWED` and `trusted`.
 
     Raises: ConfigurationError.
     """
@@ -79,7 +76,7 @@ def check_importable(hparams: Any, trusted: tuple[str, ...]) -> None:
         for value in hparams:
             check_importable(value, trusted)
     dotted = isinstance(hparams, str) and "." in hparams and all(part.isidentifier() for part in hparams.split("."))
-    if dotted and not any(hparams.startswith(f"{root}.") for root in (*IMPORTABLE, *trusted)):
+    if dotted and not may_import(hparams, (*MODEL_ALLOWED, *trusted)):
         raise ConfigurationError(
             f"The checkpoint names {hparams}, which may not be imported: if that code is yours, load it with"
             f" trusted=({hparams.partition('.')[0]!r},)."

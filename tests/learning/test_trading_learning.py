@@ -27,7 +27,7 @@ PHI, VOLATILITY = 0.3, 0.01
 def trained(root: Path, seed: int, steps: int = 200_000, gamma: float = 0.5, **market: Any) -> dict[str, float]:
     """Trains on the first days; what the greedy agent did on the test days."""
     lightning.seed_everything(seed, verbose=False)
-    data = RolloutDataModule("Trading-v0", market, num_envs=64, rollout_length=64, total_env_steps=steps)
+    data = RolloutDataModule("Trading-v0", env_kwargs=market, num_envs=64, rollout_length=64, total_env_steps=steps)
     model = PPO(
         data.spaces,
         network=lambda shape: MLP(shape, hidden=[64, 64]),

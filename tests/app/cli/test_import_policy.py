@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from app.cli.import_policy import is_allowed, untrusted_environments, why_untrustworthy
+from app.cli.import_policy import untrusted_environments, why_untrustworthy
+from datamodules.core.exports import ALLOWED, may_import
 from tests.app.conftest import EXPERIMENT, Run
 
 EVIL_CLASSES = {
@@ -87,10 +88,14 @@ def test_weights_only_is_no_option(run: Run) -> None:
     assert run("test", "--config", "small.yaml", "--weights_only", "false").code == 2
 
 
-def test_the_most_specific_entry_decides() -> None:
-    assert is_allowed("torch.nn.Tanh") and is_allowed("modules.PPO") and is_allowed("gymnasium.envs.toy_text")
-    assert not is_allowed("torch.load") and not is_allowed("torch.hub") and not is_allowed("torchvision")
-    assert not is_allowed("gymnasium.envs.registration.make")
+@pytest.mark.parametrize("path", ["torch.nn.Tanh", "modules.PPO", "gymnasium.envs.toy_text"])
+def test_an_allowed_module_may_be_imported(path: str) -> None:
+    assert may_import(path, ALLOWED)
+
+
+@pytest.mark.parametrize("path", ["torch.load", "torch.hub", "torchvision", "gymnasium.envs.registration.make"])
+def test_the_most_specific_entry_decides(path: str) -> None:
+    assert not may_import(path, ALLOWED)
 
 
 def test_ordinary_strings_are_no_environments() -> None:

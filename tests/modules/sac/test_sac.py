@@ -286,7 +286,9 @@ def test_it_learns_to_say_what_it_sees(kind: str, tmp_path: Path) -> None:
         "learning_starts": 100,
         "capacity": 2000,
     }
-    data = ReplayDataModule("Guess-v0", {"kind": kind}, "sync", total_env_steps=1200, eval_episodes=20, **sizes)
+    data = ReplayDataModule(
+        "Guess-v0", env_kwargs={"kind": kind}, backend="sync", total_env_steps=1200, eval_episodes=20, **sizes
+    )
     model = fitted_sac(
         tmp_path, data, gamma=0.5, init_temperature=0.1, learning_rate=5e-3, learning_rate_schedule="constant"
     )
