@@ -58,6 +58,8 @@ class EnvDataModule(LightningDataModule):
         on_env_error: action if an environment in a process (async, pool) raises, crashes or exceeds `env_timeout`: stop
             ends the run; restart creates it again and drops its episode, up to max(3, num_envs) times within 1,000 env
             steps.
+        drop_unsupported_obs: drop parts of observations that are no numbers, such as texts, with a warning; false
+            refuses such environments.
 
     Attributes:
         off_policy: whether batches come from a replay buffer.
@@ -90,6 +92,7 @@ class EnvDataModule(LightningDataModule):
         iterations_per_batch: int = 1,
         env_timeout: float | None = None,
         on_env_error: OnEnvError = "stop",
+        drop_unsupported_obs: bool = True,
     ):
         require_values("data", EnvDataModule, locals())
         super().__init__()
@@ -101,6 +104,7 @@ class EnvDataModule(LightningDataModule):
         for name in ("num_envs", "total_env_steps", "eval_episodes", "eval_max_steps", "iterations_per_batch"):
             check_positive(name, getattr(self, name))
         self.env_timeout, self.on_env_error = env_timeout, on_env_error
+        self.drop_unsupported_obs = drop_unsupported_obs
         require_processes(env_timeout, on_env_error, backend)
         self.wrappers = resolve_wrappers(wrappers, "wrappers")
         self.train_wrappers = (*self.wrappers, *resolve_wrappers(train_wrappers, "train_wrappers"))
@@ -115,9 +119,10 @@ class EnvDataModule(LightningDataModule):
 
         Raises: ConfigurationError if the wrappers of training give it other spaces.
         """
-        spaces = probe_spaces(self.env, self.env_kwargs, self.backend, self.wrappers)
+        settings = (self.env, self.env_kwargs, self.backend)
+        spaces = probe_spaces(*settings, self.wrappers, self.drop_unsupported_obs)
         if self.train_wrappers != self.wrappers:
-            trained = probe_spaces(self.env, self.env_kwargs, self.backend, self.train_wrappers)
+            trained = probe_spaces(*settings, self.train_wrappers, self.drop_unsupported_obs)
             if changed := [key for key, value in spaces.items() if cast(dict[str, Any], trained)[key] != value]:
                 raise ConfigurationError(
                     f"data.train_wrappers changes {', '.join(changed)} of {self.env}, but agents are evaluated without"

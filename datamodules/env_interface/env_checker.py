@@ -1,6 +1,7 @@
 """probe_env: check by one reset and one step that an environment follows Gymnasium's API."""
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -38,13 +39,13 @@ def probe_env(env: gym.Env, name: str) -> SpaceSpec:
     env = _wrap_innermost(env, name)
     try:
         obs, info = env.reset(seed=0)
-        _require_obs(env, obs, name, "reset")
+        _require_obs(env.observation_space, obs, name, "reset")
         obs, reward, *ends, _ = env.step(_action(env.action_space, spaces, info))
     except ConfigurationError:
         raise
     except ValueError as error:
         raise RuntimeError(f"{name} raised in its first reset or step.") from error
-    _require_obs(env, obs, name, "step")
+    _require_obs(env.observation_space, obs, name, "step")
     _require_outcome(reward, ends, name)
     return spaces
 
@@ -89,24 +90,31 @@ def _require_arguments(env: gym.Env, name: str) -> None:
         )
 
 
-def _require_obs(env: gym.Env, obs: Any, name: str, moment: str) -> None:
+def _require_obs(space: gym.Space, obs: Any, name: str, moment: str, part: str = "") -> None:
     """Raise ConfigurationError for observations of another shape or dtype, or values that training would change."""
-    space = env.observation_space
+    if isinstance(space, gym.spaces.Dict):
+        for key, child in space.spaces.items():
+            if not isinstance(obs, Mapping) or key not in obs:
+                raise _violation(name, f"returns {obs!r:.60} after a {moment}", f"give the part {key} of {space}")
+            _require_obs(child, obs[key], name, moment, f" in its part {key}")
+        return
     try:
         array = np.asarray(obs)
         kept = array.astype(space.dtype)
     except (TypeError, ValueError):
-        raise _violation(name, f"returns {obs!r:.60} after a {moment}", f"return numbers of {space}") from None
+        raise _violation(name, f"returns {obs!r:.60} after a {moment}{part}", f"return numbers of {space}") from None
     if array.shape != space.shape:
-        what = f"returns an observation of shape {array.shape} after a {moment}"
+        what = f"returns an observation of shape {array.shape} after a {moment}{part}"
         raise _violation(name, what, f"its observation_space says {space.shape}: change one of them")
     if np.issubdtype(kept.dtype, np.floating) and not np.isfinite(kept).all():
-        raise _violation(name, f"returns NaN or infinite numbers after a {moment}", "return finite numbers only")
+        raise _violation(name, f"returns NaN or infinite numbers after a {moment}{part}", "return finite numbers only")
     if not np.issubdtype(kept.dtype, np.floating) and not np.array_equal(kept, array):
-        what = f"returns {array.dtype} numbers after a {moment}, which its observation_space of {space.dtype} cuts"
+        what = (
+            f"returns {array.dtype} numbers after a {moment}{part}, which its observation_space of {space.dtype} cuts"
+        )
         raise _violation(name, what, "change one of them")
     if isinstance(space, Discrete | MultiDiscrete | MultiBinary) and not space.contains(kept[()]):
-        raise _violation(name, f"returns {obs!r:.60} after a {moment}", f"its observation_space is {space}")
+        raise _violation(name, f"returns {obs!r:.60} after a {moment}{part}", f"its observation_space is {space}")
     make_obs_decoder(space)(kept[None])
 
 

@@ -4,7 +4,7 @@ The distinction is made only after an error, so that steps cost nothing; worker 
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from traceback import walk_tb
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 from datamodules.core.signals import SignalExit
 
 ADAPTER_MODULES = re.compile(
-    r"(datamodules\.(env_interface\.(env_errors|spaces)|vector\.(async|restarting|sync)_vector_env"
+    r"(datamodules\.(env_interface\.(env_errors|obs_parts|spaces)|vector\.(async|restarting|sync)_vector_env"
     r"|vector\.gymnasium_adapter|worker_pool\.worker|wrappers\.\w+)|gymnasium\.(core|vector|wrappers)|functools|numpy)(\.|$)"
 )
 """Pattern of the modules that process an environment's return values."""
@@ -52,24 +52,28 @@ def is_return_value_error(error: BaseException) -> bool:
     return isinstance(error, kinds) and all(ADAPTER_MODULES.match(module) for module in modules)
 
 
-def require_shape(value: Any, shape: tuple[int, ...], what: str) -> None:
-    """Check a shape that numpy would otherwise broadcast silently.
+def require_shape(value: Any, shape: Any, what: str) -> None:
+    """Check a shape, or those of parts by name, that numpy would otherwise broadcast silently.
 
     Raises: ValueError for another shape, which `is_return_value_error` recognises.
     """
-    if np.shape(value) != shape:
+    if isinstance(shape, dict):
+        for name, each in shape.items():
+            require_shape(value[name], each, f"{what}'s {name}")
+    elif np.shape(value) != shape:
         shown = "" if np.ndim(value) else f" {np.asarray(value).item()!r:.60}"
         raise ValueError(f"cannot put {what}{shown} of shape {np.shape(value)} into shape {shape}")
 
 
-def violation_message(name: str, obs_shape: Sequence[int], what: object) -> str:
+def violation_message(name: str, obs_shape: Any, what: object) -> str:
     """Return a one-sentence message about an environment's invalid return values.
 
     Args:
-        name: name of the environment.   obs_shape: shape of its observations.   what: message of Python or numpy.
+        name: name of the environment.   obs_shape: shape of its observations, or those of their parts by name.
+        what: message of Python or numpy.
     """
     return (
         f"{name} returned invalid values after its first steps ({str(what).rstrip('.')}): let every reset"
         " return (obs, info) and every step (obs, reward, terminated, truncated, info), obs always numbers of shape"
-        f" {tuple(obs_shape)}."
+        f" {obs_shape}."
     )

@@ -1,13 +1,16 @@
 """Convert Gymnasium's spaces to SpaceSpec, and observations and actions between Gymnasium and policies."""
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 from datamodules.core.errors import ConfigurationError
-from datamodules.core.types import ActionType, SpaceSpec
+from datamodules.core.types import ActionType, ObsPart, SpaceSpec
+from datamodules.env_interface.obs_parts import decode_parts, split_space
 
 Array = np.ndarray
 
@@ -21,6 +24,8 @@ def to_space_spec(observation: gym.Space, action: gym.Space, *, name: str) -> Sp
     Observations: Box of floats becomes float32, of uint8 stays uint8, of other integers becomes int64, and of shape
     `()` gets the shape `(1,)`; Discrete becomes one-hot float32 `[n]`; MultiDiscrete and MultiBinary become float32.
     `obs_high` is the largest value of bytes, if below 255, and of images (`obs_bound`).
+    Dict and Tuple observations have `obs_parts` (`datamodules.env_interface.obs_parts`): Discrete and MultiDiscrete
+    parts stay int64 and count from 0, MultiBinary stays int8.
     Actions: Box with finite bounds, Discrete, MultiDiscrete of one dimension, MultiBinary; actions are flat, and the
     parts of a Box whose bounds are equal are left out (`make_action_encoder` fills them in).
 
@@ -29,7 +34,9 @@ def to_space_spec(observation: gym.Space, action: gym.Space, *, name: str) -> Sp
 
     Raises: ConfigurationError for every other space.
     """
-    obs_shape, obs_dtype = _observation(observation, name)
+    observation = split_space(observation, name).space
+    parts = isinstance(observation, gym.spaces.Dict)
+    obs_shape, obs_dtype = ((), "dict") if parts else _observation(observation, name)
     kind, sizes, low, high, start = _action(action, name)
     spaces = SpaceSpec(
         obs_shape=obs_shape,
@@ -41,6 +48,8 @@ def to_space_spec(observation: gym.Space, action: gym.Space, *, name: str) -> Sp
         action_start=start,
         num_agents=1,
     )
+    if isinstance(observation, gym.spaces.Dict):
+        return {**spaces, "obs_parts": {key: _part(space, name) for key, space in observation.spaces.items()}}
     bound = obs_bound(observation) if isinstance(observation, Box) else None
     return spaces if bound is None else {**spaces, "obs_high": bound}
 
@@ -58,6 +67,18 @@ def obs_bound(space: Box) -> float | None:
     return high if image and (high > 1 if _whole(space) else high == 255 == space.high.min()) else None
 
 
+def _part(space: gym.Space, name: str) -> ObsPart:
+    if isinstance(space, Discrete):
+        return ObsPart(shape=(), dtype="int64", sizes=[int(space.n)])
+    if isinstance(space, MultiDiscrete):
+        return ObsPart(shape=space.shape, dtype="int64", sizes=space.nvec.ravel().tolist())
+    if isinstance(space, MultiBinary):
+        return ObsPart(shape=space.shape, dtype="int8")
+    shape, dtype = _observation(space, name)
+    part, bound = ObsPart(shape=shape, dtype=dtype), obs_bound(space) if isinstance(space, Box) else None
+    return part if bound is None else {**part, "high": bound}
+
+
 def _observation(space: gym.Space, name: str) -> tuple[tuple[int, ...], str]:
     match space:
         case Box() if np.issubdtype(space.dtype, np.floating):
@@ -72,8 +93,8 @@ def _observation(space: gym.Space, name: str) -> tuple[tuple[int, ...], str]:
     if space.is_np_flattenable:
         cure = "register the environment with gymnasium.wrappers.FlattenObservation around it"
     raise ConfigurationError(
-        f"{name} has a {type(space).__name__} observation, but only Box, Discrete, MultiDiscrete and MultiBinary are "
-        f"supported: {cure}."
+        f"{name} has a {type(space).__name__} observation, but only Box, Discrete, MultiDiscrete, MultiBinary, and "
+        f"Dict and Tuple of these are supported: {cure}."
     )
 
 
@@ -146,15 +167,32 @@ def without_constants(spaces: SpaceSpec, name: str) -> SpaceSpec:
     return {**spaces, "action_low": low[free].tolist(), "action_high": high[free].tolist()}
 
 
-def make_obs_decoder(space: gym.Space) -> Callable[[Array], Array]:
+def zero_obs(spaces: SpaceSpec, rows: int) -> Any:
+    """Return zeros for the observations of `rows` rows: an array `[B, *obs_shape]`, or one for every part by name."""
+    if parts := spaces.get("obs_parts"):
+        return {name: np.zeros((rows, *part["shape"]), part["dtype"]) for name, part in parts.items()}
+    return np.zeros((rows, *spaces["obs_shape"]), spaces["obs_dtype"])
+
+
+def make_obs_decoder(space: gym.Space) -> Callable[[Any], Any]:
     """Return a function that converts one or several observations of `space` to `[*obs_shape]` or `[B, *obs_shape]`.
 
-    Discrete becomes one-hot rows; a Box of shape `()` gets a dimension of size 1.
+    Discrete becomes one-hot rows; a Box of shape `()` gets a dimension of size 1. The parts of a Dict stay a
+    dictionary, in which Discrete and MultiDiscrete count from 0.
     """
+    if isinstance(space, gym.spaces.Dict):
+        return partial(decode_parts, {name: _part_decoder(part) for name, part in space.spaces.items()})
     if isinstance(space, Discrete):
         one_hot, start = np.eye(int(space.n), dtype=np.float32), int(space.start)
         return lambda array: one_hot[np.asarray(array) - start]
     return np.asarray if space.shape else lambda array: np.asarray(array)[..., None]
+
+
+def _part_decoder(space: gym.Space) -> Callable[[Any], Any]:
+    if not isinstance(space, Discrete | MultiDiscrete):
+        return make_obs_decoder(space)
+    start = np.asarray(space.start, dtype=np.int64)
+    return lambda array: np.asarray(array) - start
 
 
 def make_action_encoder(space: gym.Space) -> Callable[[Array], Array]:

@@ -16,6 +16,7 @@ from gymnasium.vector.utils import iterate
 
 from datamodules.core.errors import ConfigurationError
 from datamodules.env_interface.env_errors import is_return_value_error, require_shape
+from datamodules.env_interface.obs_parts import map_parts, obs_shape
 from datamodules.env_interface.processes import (
     ENV_TIMEOUT,
     WORKER_GRACE_S,
@@ -167,7 +168,7 @@ class _TracebackWrapper(gym.Wrapper):
     def __init__(self, make: MakeEnv, row: int, restart: bool = False, reset_seed: int | None = None):
         super().__init__(make())
         self.make, self.row, self.restart, self.reset_seed, self.failures = make, row, restart, reset_seed, 0
-        self._seed, self._shape = reset_seed or 0, self.env.observation_space.shape or ()
+        self._seed, self._shape = reset_seed or 0, obs_shape(self.env.observation_space)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Infos]:
         if self.reset_seed is not None:
@@ -177,7 +178,8 @@ class _TracebackWrapper(gym.Wrapper):
             require_shape(obs, self._shape, "an observation")
         except (Exception, SystemExit) as error:
             return self._failed_step(restart_seed(self._seed, self.failures), [self._restart_environment(error)])
-        return (np.array(obs) if terminated or truncated else obs), reward, terminated, truncated, info
+        last = map_parts(np.array, obs) if terminated or truncated else obs
+        return last, reward, terminated, truncated, info
 
     def reset(self, **kwargs: Any) -> tuple[Any, Infos]:
         self.reset_seed, seed = None, kwargs.get("seed")

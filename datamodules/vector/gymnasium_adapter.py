@@ -10,21 +10,23 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from torch import Tensor
 
 from datamodules.core.errors import ConfigurationError
+from datamodules.core.pytree import tree_map
 from datamodules.core.seeding import env_seeds
 from datamodules.core.types import Obs, SpaceSpec, VectorStep
 from datamodules.env_interface.env_errors import is_return_value_error, refuse_exit, require_shape, violation_message
+from datamodules.env_interface.obs_parts import assign_rows, map_parts, obs_shape, split_vector_observation
 from datamodules.env_interface.restart_counter import RestartCounter
-from datamodules.env_interface.spaces import Array, make_action_encoder, make_obs_decoder, to_space_spec
+from datamodules.env_interface.spaces import Array, make_action_encoder, make_obs_decoder, to_space_spec, zero_obs
 
 
 class _HostArrays(NamedTuple):
-    """Arrays of one step's results, allocated once and shared with tensors."""
+    """Arrays of one step's results, allocated once and shared with tensors; observations may have parts by name."""
 
-    obs: Array
+    obs: Any
     reward: Array
     terminated: Array
     truncated: Array
-    final_obs: Array
+    final_obs: Any
     valid: Array
     episode_start: Array
     action_mask: Array
@@ -74,6 +76,7 @@ class GymnasiumVectorAdapter:
         name: str = "environment",
         make_one: Callable[[], gym.vector.VectorEnv] | None = None,
     ):
+        envs = split_vector_observation(envs, name)
         self.envs, self.device, self.num_envs, self.name = envs, device, envs.num_envs, name
         self.spaces: SpaceSpec = to_space_spec(envs.single_observation_space, envs.single_action_space, name=name)
         self.mode = AutoresetMode(envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
@@ -88,6 +91,7 @@ class GymnasiumVectorAdapter:
         self._masked = False
         self._ended, self._any_ended = np.zeros(self.num_envs, dtype=np.bool_), False
         self._buffers = _place(self._allocated(), masked=False)
+        self._obs_shape = obs_shape(self._buffers.arrays.obs)
 
     def reset(self, seed: int | None = None) -> tuple[Obs, dict[str, Tensor]]:
         """Reset every environment; seeded the first time and whenever a seed is given.
@@ -103,7 +107,7 @@ class GymnasiumVectorAdapter:
             obs, infos = self.envs.reset(seed=None if seed is None else self._seeds(seed))  # type: ignore[arg-type]
             self._masked = "action_mask" in infos
             self._buffers = _place(self._buffers.arrays, self._masked)
-            self._buffers.arrays.obs[...] = self._read(obs)
+            assign_rows(self._buffers.arrays.obs, ..., self._read(obs))
             if self._masked:
                 self._buffers.arrays.action_mask[...] = self._mask(infos)
         except (Exception, SystemExit) as error:
@@ -120,14 +124,14 @@ class GymnasiumVectorAdapter:
     def noise(self, steps: int) -> None:
         """Return None: Gymnasium environments draw their own random numbers."""
 
-    def step_buffers(self, **columns: Tensor) -> StepBuffers:
+    def step_buffers(self, **columns: Obs) -> StepBuffers:
         """Return buffers of the given tensors that `step` can write to instead of its own.
 
         Args:
             columns: `obs`, `reward`, `terminated`, `truncated` and `valid` of a step, `[B, ...]` each, on the host; the
                 last is all True, and written only with `has_autoreset_steps`.
         """
-        arrays = {name: column.numpy() for name, column in columns.items()}
+        arrays = {name: map_parts(Tensor.numpy, column) for name, column in columns.items()}
         return _place(self._buffers.arrays._replace(**arrays, episode_start=np.zeros_like(self._ended)), self._masked)
 
     def step(self, action: Tensor, noise: Tensor | None = None, place: StepBuffers | None = None) -> VectorStep:
@@ -169,7 +173,9 @@ class GymnasiumVectorAdapter:
         """
         refuse_exit(error, self.name)
         if is_return_value_error(error) and not isinstance(error, ConfigurationError):
-            raise ConfigurationError(violation_message(self.name, self.spaces["obs_shape"], error)) from error
+            raise ConfigurationError(
+                violation_message(self.name, obs_shape(self.envs.single_observation_space), error)
+            ) from error
 
     def _step_into(self, actions: Array, place: StepBuffers) -> VectorStep:
         """Step the environments and write the result to the buffers."""
@@ -177,7 +183,7 @@ class GymnasiumVectorAdapter:
         own = place.arrays
         for name, value in (("rewards", reward), ("terminated", terminated), ("truncated", truncated)):
             require_shape(value, self._ended.shape, name)
-        own.obs[...] = self._read(obs)
+        assign_rows(own.obs, ..., self._read(obs))
         own.reward[...] = reward
         own.terminated[...] = terminated
         own.truncated[...] = truncated
@@ -214,7 +220,7 @@ class GymnasiumVectorAdapter:
         """Reset the truncated rows in the same step, whatever the autoreset mode; no autoreset step follows."""
         if isinstance(self.envs.unwrapped, SyncVectorEnv | AsyncVectorEnv):
             obs, infos = self.envs.reset(options={"reset_mask": cut.copy()})
-            own.obs[cut] = self._read(obs)[cut]
+            assign_rows(own.obs, cut, map_parts(lambda part: part[cut], self._read(obs)))
             if self._masked:
                 own.action_mask[cut] = self._mask(infos)[cut]
         else:
@@ -234,7 +240,7 @@ class GymnasiumVectorAdapter:
                 )
             self._spare[row], seed = self._make_one(), int(env_seeds(self._seed, self.num_envs)[row])
         obs, infos = self._spare[row].reset(seed=seed)
-        own.obs[row] = self._read_obs(obs)[0]
+        assign_rows(own.obs, row, map_parts(lambda part: part[0], self._read_obs(obs)))
         if self._masked:
             own.action_mask[row] = infos["action_mask"][0] if "action_mask" in infos else True
 
@@ -242,7 +248,8 @@ class GymnasiumVectorAdapter:
         """Step the rows that have a separate vector environment, and overwrite their results."""
         for row, env in self._spare.items():
             obs, reward, terminated, truncated, info = env.step(actions[row : row + 1])
-            own.obs[row], own.reward[row] = self._read_obs(obs)[0], reward[0]
+            assign_rows(own.obs, row, map_parts(lambda part: part[0], self._read_obs(obs)))
+            own.reward[row] = reward[0]
             own.terminated[row], own.truncated[row] = terminated[0], truncated[0]
             if self._masked:
                 own.action_mask[row] = info["action_mask"][0] if "action_mask" in info else True
@@ -261,22 +268,23 @@ class GymnasiumVectorAdapter:
     def _store_final_obs(self, own: _HostArrays, infos: dict[str, Any], lost: np.ndarray) -> None:
         """Store the requested last observations, and reset ended rows if the autoreset mode is disabled."""
         ended = self._ended
-        own.final_obs[...] = own.obs
+        assign_rows(own.final_obs, ..., own.obs)
         if self.mode is AutoresetMode.SAME_STEP and lost.any():
-            own.final_obs[lost] = self._read_obs(np.stack(infos["final_obs"][lost]))
+            last = [self._read_obs(each) for each in infos["final_obs"][lost]]
+            assign_rows(own.final_obs, lost, map_parts(lambda *each: np.stack(each), *last))
         elif self.mode is AutoresetMode.DISABLED:
             first, infos = self.envs.reset(options={"reset_mask": ended.copy()})
-            own.obs[ended] = self._read(first)[ended]
+            assign_rows(own.obs, ended, map_parts(lambda part: part[ended], self._read(first)))
             if self._masked:
                 own.action_mask[ended] = self._mask(infos)[ended]
 
-    def _read(self, obs: Any) -> Array:
-        """Return observations as an array `[B, *obs]`.
+    def _read(self, obs: Any) -> Any:
+        """Return observations as an array `[B, *obs]`, or as those of their parts by name.
 
         Raises: ValueError for another shape, which numpy might broadcast.
         """
         numbers = self._read_obs(obs)
-        require_shape(numbers, self._buffers.arrays.obs.shape, "observations")
+        require_shape(numbers, self._obs_shape, "observations")
         return numbers
 
     def _mask(self, infos: dict[str, Any]) -> Array:
@@ -290,18 +298,16 @@ class GymnasiumVectorAdapter:
         """Copy a step to the device; on a CPU return it in the same memory."""
         if self.device.type == "cpu":
             return step
-        moved = {name: part.to(self.device) for name, part in step._asdict().items() if isinstance(part, Tensor)}
-        return step._replace(**moved, info={key: mask.to(self.device) for key, mask in step.info.items()})
+        return tree_map(lambda part: part.to(self.device), step)
 
     def _allocated(self) -> _HostArrays:
         rows, spaces = self.num_envs, self.spaces
-        obs_shape, obs_dtype = (rows, *spaces["obs_shape"]), spaces["obs_dtype"]
         return _HostArrays(
-            obs=np.zeros(obs_shape, dtype=obs_dtype),
+            obs=zero_obs(spaces, rows),
             reward=np.zeros(rows, dtype=np.float32),
             terminated=np.zeros(rows, dtype=np.bool_),
             truncated=np.zeros(rows, dtype=np.bool_),
-            final_obs=np.zeros(obs_shape, dtype=obs_dtype),
+            final_obs=zero_obs(spaces, rows),
             valid=np.ones(rows, dtype=np.bool_),
             episode_start=np.ones(rows, dtype=np.bool_),
             action_mask=np.ones((rows, sum(spaces["action_sizes"])), dtype=np.bool_),
@@ -309,13 +315,13 @@ class GymnasiumVectorAdapter:
 
     def _seeds(self, seed: int) -> int | list[int]:
         """Return independent 31-bit seeds, one per environment, or a single one if they share a generator."""
-        each = isinstance(self.envs, SyncVectorEnv | AsyncVectorEnv)
+        each = isinstance(self.envs.unwrapped, SyncVectorEnv | AsyncVectorEnv)
         seeds = env_seeds(seed, self.num_envs if each else 1)
         return seeds.tolist() if each else int(seeds[0])
 
 
 def _place(arrays: _HostArrays, masked: bool) -> StepBuffers:
-    *parts, mask = map(torch.from_numpy, arrays)
+    *parts, mask = (map_parts(torch.from_numpy, array) for array in arrays)
     obs, reward, terminated, truncated, final_obs, valid, episode_start = parts
     step = VectorStep(obs, reward, terminated, truncated, final_obs, valid, {"action_mask": mask} if masked else {})
     return StepBuffers(arrays, step, step._replace(final_obs=None), episode_start)

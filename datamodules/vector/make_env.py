@@ -12,6 +12,7 @@ import gymnasium as gym
 import torch
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.spaces import Box
+from lightning.pytorch.utilities import rank_zero_warn
 
 import datamodules.envs  # noqa: F401  (registers Leyden's own ids)
 from datamodules.core.errors import ConfigurationError, suggest_names
@@ -19,6 +20,7 @@ from datamodules.core.protocols import TorchFuncEnv, VectorEnv
 from datamodules.core.types import SpaceSpec
 from datamodules.env_interface.env_checker import probe_env
 from datamodules.env_interface.env_errors import exits_refused
+from datamodules.env_interface.obs_parts import SplitObservation
 from datamodules.env_interface.processes import ENV_TIMEOUT
 from datamodules.env_interface.spaces import obs_bound, to_space_spec, without_constants
 from datamodules.envs.functional_torch_env import RENDER_MODES, FunctionalTorchEnv, observation_space
@@ -152,14 +154,21 @@ def _render_modes(source: ResolvedEnv) -> Sequence[str]:
 
 
 def probe_spaces(
-    env: str, env_kwargs: dict[str, Any] | None = None, backend: str = "auto", wrappers: Sequence[EnvWrapper] = ()
+    env: str,
+    env_kwargs: dict[str, Any] | None = None,
+    backend: str = "auto",
+    wrappers: Sequence[EnvWrapper] = (),
+    drop_unsupported_obs: bool = True,
 ) -> SpaceSpec:
     """Return the spaces of an environment, from one copy on the host that is closed again; CUDA is not initialized.
 
     A Gymnasium environment is reset and stepped once, whatever the backend: see `probe_env`. For the backend envpool
     the spaces, which may differ, are read from EnvPool's specification.
 
-    Raises: ConfigurationError as `make_vector_env` and `probe_env` do.
+    Args:
+        drop_unsupported_obs: drop parts of observations that are no numbers, such as texts, with a warning.
+
+    Raises: ConfigurationError as `make_vector_env` and `probe_env` do, and for such parts that may not be dropped.
     """
     kwargs = _checked(env_kwargs)
     if backend == "envpool":
@@ -175,7 +184,25 @@ def probe_spaces(
         assert source.spec is not None
         one = make_wrapped_env(source.spec, wrappers, kwargs)
     with closing(one), exits_refused(env):
+        if isinstance(one, SplitObservation):
+            _report_dropped(one.split.dropped, env, drop_unsupported_obs)
         return probe_env(one, env)
+
+
+def _report_dropped(dropped: dict[str, str], env: str, allowed: bool) -> None:
+    """Warn of the parts of observations that are dropped; raise ConfigurationError if they may not be."""
+    if not dropped:
+        return
+    parts = " and ".join(f"{name} ({kind})" for name, kind in dropped.items())
+    if not allowed:
+        raise ConfigurationError(
+            f"{env} has observations with {parts}, which no network reads, and data.drop_unsupported_obs is false: set"
+            " it to true, or list a wrapper in data.wrappers that turns them into numbers."
+        )
+    rank_zero_warn(
+        f"{env} has observations with {parts}, which no network reads: they are dropped. A wrapper in data.wrappers can"
+        " turn them into numbers."
+    )
 
 
 def _shown(tensor_env: TorchFuncEnv, name: str) -> SpaceSpec:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium.vector.utils import CloudpickleWrapper, iterate
 
+from datamodules.env_interface.obs_parts import assign_rows
 from datamodules.env_interface.processes import ENV_TIMEOUT, WORKER_GRACE_S, MakeEnv, hung, restart_seed
 from datamodules.env_interface.restart_counter import RestartCounter
 from datamodules.vector.async_vector_env import SubprocVectorEnv, worker_main
@@ -79,7 +80,7 @@ class RestartingVectorEnv(SubprocVectorEnv):
         infos: Infos = {}
         for row, (obs, *_, info) in enumerate(results):
             if obs is not None:  # a restarted environment that was not reset
-                self.observations[row] = obs
+                assign_rows(self.observations, row, obs)
             self._add_info(infos, info, row)
         return infos
 

@@ -8,6 +8,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.vector.utils import iterate
 
 from datamodules.env_interface.env_errors import require_shape
+from datamodules.env_interface.obs_parts import assign_rows, map_parts, obs_shape
 from datamodules.env_interface.processes import MakeEnv
 
 Infos = dict[str, Any]
@@ -19,7 +20,9 @@ def _collect_info(infos: Infos, info: Infos, row: int, num_envs: int) -> Infos:
     Last observations are copied, because the reset that follows may write into the same array.
     """
     if "final_obs" in info:
-        infos.setdefault("final_obs", np.full(num_envs, None, dtype=object))[row] = np.array(info["final_obs"])
+        infos.setdefault("final_obs", np.full(num_envs, None, dtype=object))[row] = map_parts(
+            np.array, info["final_obs"]
+        )
     if "broken" in info:
         infos.setdefault("broken", np.zeros(num_envs, dtype=np.bool_))[row] = True
     if "action_mask" in info:
@@ -39,7 +42,7 @@ class SerialVectorEnv(SyncVectorEnv):
         if self.autoreset_mode is not AutoresetMode.SAME_STEP:
             return super().step(actions)
         infos: Infos = {}
-        shape = self.single_observation_space.shape or ()
+        shape = obs_shape(self.single_observation_space)
         for row, (env, action) in enumerate(zip(self.envs, iterate(self.action_space, actions), strict=True)):
             obs, self._rewards[row], terminated, truncated, info = env.step(action)
             require_shape(obs, shape, "an observation")
@@ -49,7 +52,8 @@ class SerialVectorEnv(SyncVectorEnv):
                 require_shape(obs, shape, "an observation")
             if info:
                 _collect_info(infos, info, row, self.num_envs)
-            self._observations[row], self._terminations[row], self._truncations[row] = obs, terminated, truncated
+            assign_rows(self._observations, row, obs)
+            self._terminations[row], self._truncations[row] = terminated, truncated
         return self._observations, self._rewards, self._terminations, self._truncations, infos
 
     def _add_info(self, vector_infos: Infos, env_info: Infos, env_num: int) -> Infos:

@@ -15,7 +15,8 @@ Layout = dict[str, tuple[tuple[int, ...], Any]]
 class Shared(NamedTuple):
     """Arrays in shared memory between the parent and its workers, for N environments and W workers.
 
-    obs, final_obs: `[N, *obs]`.   action: `[N, *action]`, as the environment takes it.   action_mask: `[N, n]` bool.
+    obs, final_obs: `[N, *obs]`, or parts by name (`obs/PART` in the layout).   action: `[N, *action]`, as the
+        environment takes it.   action_mask: `[N, n]` bool.
     outcome: `[N, 8]` bytes, contiguous for a single copy: reward as float32, terminated, truncated, valid (False if the
         step failed and the observation begins a new episode).
     masked: `[N]`, whether the last reset returned a mask.   seed: `[N]` for the next reset, -1 for none.
@@ -27,8 +28,8 @@ class Shared(NamedTuple):
     orders: `[QUEUE_SIZE]`, the n-th command at n modulo `QUEUE_SIZE`.   closing: `[1]`, nonzero to end the workers.
     """
 
-    obs: Array
-    final_obs: Array
+    obs: Any
+    final_obs: Any
     action: Array
     action_mask: Array
     outcome: Array
@@ -59,7 +60,14 @@ def page_aligned(memory: Any) -> Array:
 def shared_arrays(memory: Any, layout: Layout) -> Shared:
     """Return the arrays of `layout` in a block of shared memory of `required_bytes(layout)` bytes."""
     block, places = page_aligned(memory), zip(layout.items(), _offsets(layout), strict=False)
-    return Shared(**{name: np.ndarray(shape, dtype, block, start) for (name, (shape, dtype)), start in places})
+    arrays: dict[str, Any] = {}
+    for (name, (shape, dtype)), start in places:
+        array, (name, *part) = np.ndarray(shape, dtype, block, start), name.split("/", 1)
+        if part:
+            arrays.setdefault(name, {})[part[0]] = array
+        else:
+            arrays[name] = array
+    return Shared(**arrays)
 
 
 def _offsets(layout: Layout) -> list[int]:

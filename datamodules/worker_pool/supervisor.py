@@ -17,6 +17,7 @@ from gymnasium.vector.utils import CloudpickleWrapper
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.signals import STOP_SIGNALS
 from datamodules.env_interface.env_errors import violation_message
+from datamodules.env_interface.obs_parts import map_parts
 from datamodules.env_interface.processes import WORKER_GRACE_S, MakeEnv, asked, hung
 from datamodules.env_interface.restart_counter import RestartCounter
 from datamodules.worker_pool.shared_memory import Array, Layout, required_bytes, shared_arrays
@@ -60,7 +61,7 @@ class WorkerSupervisor:
     def __init__(
         self,
         makers: Sequence[MakeEnv],
-        read_obs: Callable[[Any], Array],
+        read_obs: Callable[[Any], Any],
         *,
         halves: Halves,
         num_workers: int,
@@ -76,6 +77,7 @@ class WorkerSupervisor:
         self._seen: dict[int, tuple[tuple[int, ...], float]] = {}
         self.memory = context.RawArray("B", required_bytes(layout))
         self.shared = shared_arrays(self.memory, layout)
+        self._obs_shape = map_parts(lambda part: part.shape[1:], self.shared.obs)
         self.shared.current[:] = -1
         self._done = (context.Semaphore(0), context.Semaphore(0))
         shares = [_shares(halves, number, num_workers) for number in range(num_workers)]
@@ -143,7 +145,7 @@ class WorkerSupervisor:
             code = process.exitcode  # read before the pipe: a worker reports its failure before it ends
             failure = self._last_failure(pipe)
             if failure is not None and failure.is_violation:
-                raise ConfigurationError(violation_message(self.name, self.shared.obs.shape[1:], failure.text))
+                raise ConfigurationError(violation_message(self.name, self._obs_shape, failure.text))
             if failure is not None:
                 raise RuntimeError(f"{self._describe_worker(spec)} raised in its process:\n{failure.text}")
             if code is not None:
@@ -224,7 +226,7 @@ def _shares(halves: Halves, number: int, num_workers: int) -> Halves:
     return first, second
 
 
-def _payload(makers: Sequence[MakeEnv], read_obs: Callable[[Any], Array], spec: WorkerSpec, name: str) -> bytes:
+def _payload(makers: Sequence[MakeEnv], read_obs: Callable[[Any], Any], spec: WorkerSpec, name: str) -> bytes:
     """Pickle the environment factories of a worker with cloudpickle, which supports lambdas and notebook classes."""
     try:
         return pickle.dumps(CloudpickleWrapper(([makers[row] for row in spec.rows], read_obs)))  # type: ignore[arg-type]

@@ -16,11 +16,13 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 
 from datamodules.core.errors import ConfigurationError
+from datamodules.core.pytree import name_parts, tree_leaves, tree_map
 from datamodules.core.seeding import env_seeds
 from datamodules.core.types import Obs, SpaceSpec, VectorStep
+from datamodules.env_interface.obs_parts import map_parts
 from datamodules.env_interface.processes import ENV_TIMEOUT, MakeEnv
 from datamodules.env_interface.restart_counter import RestartCounter
-from datamodules.env_interface.spaces import Array, make_action_encoder, make_obs_decoder, to_space_spec
+from datamodules.env_interface.spaces import Array, make_action_encoder, make_obs_decoder, to_space_spec, zero_obs
 from datamodules.worker_pool.shared_memory import Layout, page_aligned
 from datamodules.worker_pool.supervisor import WorkerSupervisor
 from datamodules.worker_pool.worker import QUEUE_SIZE, RESET, SPIN_TRIES_DEDICATED, SPIN_TRIES_SHARED, STEP
@@ -104,9 +106,10 @@ class WorkerPoolVectorEnv:
         self._terminated: Array = shared.outcome.view(np.bool_)[:, 4]
         self._truncated: Array = shared.outcome.view(np.bool_)[:, 5]
         self._host = _DeviceBuffers(
-            *map(torch.from_numpy, (shared.obs, shared.final_obs, shared.action_mask, shared.outcome))
+            *(map_parts(torch.from_numpy, each) for each in shared[:2]),
+            *map(torch.from_numpy, (shared.action_mask, shared.outcome)),
         )
-        self._here = self._host if device.type == "cpu" else _DeviceBuffers(*(part.to(device) for part in self._host))
+        self._here = self._host if device.type == "cpu" else tree_map(lambda part: part.to(device), self._host)
         self._pin_memory()
 
     def reset(self, seed: int | None = None) -> tuple[Obs, dict[str, Tensor]]:
@@ -227,7 +230,9 @@ class WorkerPoolVectorEnv:
         if self._here is self._host:
             return []
         names = ["obs", "outcome", *["action_mask"] * masked, *["final_obs"] * final]
-        return [(getattr(self._here, name)[rows], getattr(self._host, name)[rows]) for name in names]
+        here, host = ([getattr(side, name) for name in names] for side in (self._here, self._host))
+        pairs = zip(tree_leaves(here), tree_leaves(host), strict=True)
+        return [(target[rows], source[rows]) for target, source in pairs]
 
     def _pin_memory(self) -> None:
         """Pin the shared memory if the device is a GPU, so that copies are asynchronous and need no staging."""
@@ -249,8 +254,8 @@ class WorkerPoolVectorEnv:
 class _DeviceBuffers(NamedTuple):
     """Tensors of a step's results; see `shared_memory.Shared`."""
 
-    obs: Tensor
-    final_obs: Tensor
+    obs: Obs
+    final_obs: Obs
     action_mask: Tensor
     outcome: Tensor
 
@@ -259,22 +264,21 @@ class _DeviceBuffers(NamedTuple):
         outcome = self.outcome[rows]
         terminated, truncated, valid = outcome.view(torch.bool)[:, 4:7].unbind(1)
         return VectorStep(
-            obs=self.obs[rows],
+            obs=tree_map(lambda part: part[rows], self.obs),
             reward=outcome.view(torch.float32)[:, 0],
             terminated=terminated,
             truncated=truncated,
-            final_obs=self.final_obs[rows] if final else None,
+            final_obs=tree_map(lambda part: part[rows], self.final_obs) if final else None,
             valid=valid,
             info={"action_mask": self.action_mask[rows]} if masked else {},
         )
 
 
 def _layout(spaces: SpaceSpec, action: tuple[tuple[int, ...], Any], num_envs: int, num_workers: int) -> Layout:
-    obs = (num_envs, *spaces["obs_shape"]), spaces["obs_dtype"]
     shape, dtype = action
+    obs = [name_parts(name, zero_obs(spaces, 1)) for name in ("obs", "final_obs")]
     return {
-        "obs": obs,
-        "final_obs": obs,
+        **{name: ((num_envs, *one.shape[1:]), one.dtype) for parts in obs for name, one in parts.items()},
         "action": ((num_envs, *shape), dtype),
         "action_mask": ((num_envs, sum(spaces["action_sizes"])), "bool"),
         "outcome": ((num_envs, 8), "uint8"),

@@ -21,6 +21,7 @@ import numpy as np
 
 from datamodules.core.signals import STOP_SIGNALS
 from datamodules.env_interface.env_errors import is_return_value_error, require_shape
+from datamodules.env_interface.obs_parts import assign_rows, map_parts
 from datamodules.env_interface.processes import exit_with_parent, ignore_stops, restart_seed
 from datamodules.worker_pool.shared_memory import Array, Layout, Shared, shared_arrays
 
@@ -137,7 +138,7 @@ class _Worker:
         shared: Shared,
         envs: dict[int, gym.Env],
         makers: dict[int, Callable[[], gym.Env]],
-        read_obs: Callable[[Any], Array],
+        read_obs: Callable[[Any], Any],
         failure_pipe: Connection,
     ):
         self.spec, self.shared, self.envs, self.read_obs = spec, shared, envs, read_obs
@@ -146,6 +147,7 @@ class _Worker:
         self.reward = shared.outcome.view(np.float32)[:, 0]
         self.terminated, self.truncated, self.valid = shared.outcome.view(np.bool_)[:, 4:7].T
         self.elapsed = np.zeros(len(self.reward), dtype=np.int64)
+        self.obs_shape = map_parts(lambda part: part.shape[1:], shared.obs)
 
     def serve(self) -> None:
         parent, served = multiprocessing.parent_process(), int(self.shared.served[self.spec.number])
@@ -180,7 +182,7 @@ class _Worker:
             self.rows_to_reset.discard(row)
             seed = int(shared.seed[row])
             obs, info = self._reset_env(row, None if seed < 0 else seed)
-            shared.obs[row] = self._read(obs)
+            assign_rows(shared.obs, row, self._read(obs))
             shared.masked[row] = "action_mask" in info
             shared.action_mask[row] = self._mask(info) if shared.masked[row] else True
 
@@ -204,14 +206,14 @@ class _Worker:
                 truncated = True
             if terminated or truncated:
                 obs, info = self._end(row, obs, terminated, truncated)
-            shared.obs[row] = self._read(obs)
+            assign_rows(shared.obs, row, self._read(obs))
             if "action_mask" in info:
                 shared.action_mask[row] = self._mask(info)
 
     def _end(self, row: int, obs: Any, terminated: bool, truncated: bool) -> tuple[Any, dict[str, Any]]:
         """Store the end of an episode and its last observation, and reset the environment."""
         self.terminated[row], self.truncated[row], self.elapsed[row] = terminated, truncated, 0
-        self.shared.final_obs[row] = self._read(obs)
+        assign_rows(self.shared.final_obs, row, self._read(obs))
         self.shared.call[self.spec.number] = 3
         began = self._reset_env(row, None)
         self.shared.call[self.spec.number] = 2
@@ -246,9 +248,9 @@ class _Worker:
         self.failure_pipe.send(WorkerFailure(False, why, row))
         self.shared.failures[self.spec.number] += 1
 
-    def _read(self, obs: Any) -> Array:
+    def _read(self, obs: Any) -> Any:
         numbers = self.read_obs(obs)
-        require_shape(numbers, self.shared.obs.shape[1:], "an observation")
+        require_shape(numbers, self.obs_shape, "an observation")
         return numbers
 
     def _mask(self, info: dict[str, Any]) -> Array:

@@ -39,8 +39,7 @@ from modules.base.modes import Modes
 from modules.base.policy_copy import copy_policy
 from modules.base.trainer_checks import check_trainer
 from modules.functional.schedules import Schedule, schedule_value
-from modules.networks.multi_input import normalized_parts, set_part_scales_, upper_bound
-from modules.networks.preprocessing import BYTE, Module, set_obs_scale_
+from modules.networks.multi_input import Module, set_scales_
 from modules.optim.distributed import all_gather_object, all_reduce_sum, world_size
 from modules.optim.optimizer_group import OptimizerGroup, check_same_optimizers, layout_of
 
@@ -100,13 +99,7 @@ class Algorithm(LightningModule):
 
     def with_obs_scale(self, network: Module) -> Module:
         """Set a network's observation scale by the space's bounds, unless observations are normalised; return it."""
-        spaces, normalized = self.spaces, getattr(self, "obs_normalizer", None) is not None
-        if parts := spaces.get("obs_parts"):
-            ready = normalized_parts(parts) if normalized else {}
-            scales = {name: 1.0 if name in ready else 1.0 / upper_bound(part) for name, part in parts.items()}
-            return set_part_scales_(network, scales)
-        high = spaces.get("obs_high", BYTE if spaces["obs_dtype"] == "uint8" else 1)
-        return set_obs_scale_(network, 1.0 if normalized else 1.0 / high)
+        return set_scales_(network, self.spaces, getattr(self, "obs_normalizer", None) is not None)
 
     def initial_state(self, batch: int) -> State:
         """Return the actor's state at the start of an episode; `{}` if memoryless, the default."""

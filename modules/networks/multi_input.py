@@ -189,6 +189,21 @@ def set_part_scales_(module: Module, scales: Mapping[str, float]) -> Module:
     return set_obs_scale_(module, 1.0)
 
 
+def set_scales_(module: Module, spaces: SpaceSpec, normalized: bool) -> Module:
+    """Set the scale of every network in `module` that was given none by the bounds of the space; return the module.
+
+    Args:
+        normalized: whether the networks get observations from `make_obs_normalizer`.
+    """
+    parts = spaces.get("obs_parts")
+    if parts is None:
+        high = spaces.get("obs_high", BYTE if spaces["obs_dtype"] == "uint8" else 1)
+        return set_obs_scale_(module, 1.0 if normalized else 1.0 / high)
+    ready = normalized_parts(parts) if normalized else {}
+    scales = {name: 1.0 if name in ready else 1.0 / upper_bound(part) for name, part in parts.items()}
+    return set_part_scales_(module, scales)
+
+
 def is_image(part: ObsPart) -> bool:
     """Return whether a part of an observation is an image: three dimensions of known layout, bytes or bounded."""
     if len(part["shape"]) != 3 or not (part["dtype"] == "uint8" or "high" in part):

@@ -64,7 +64,8 @@ class OptionStatistics:
         """Keep the steps of row 0: option, started, episode_start, reward and the flattened observation."""
         columns = {"option": executed.option, "started": executed.started, "episode_start": reset, "reward": reward}
         row = {name: column[-self.window :, 0] for name, column in columns.items()}
-        row["obs"] = torch.cat([part[-self.window :, 0].flatten(1).float() for part in tree_leaves(obs)], -1)
+        newest = [part[-self.window :, 0] for part in tree_leaves(obs)]
+        row["obs"] = torch.cat([part.reshape(len(part), -1).float() for part in newest], -1)
         for name, new in row.items():
             old = self.recent.get(name, new[:0])
             self.recent[name] = torch.cat([old, new])[-self.window :]

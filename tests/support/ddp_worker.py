@@ -1,4 +1,4 @@
-"""Run a small fit on two CPU ranks: `python -m tests.support.ddp_worker FOLDER [interrupt] [stale]`."""
+"""Run a small fit on two CPU ranks: `python -m tests.support.ddp_worker FOLDER [interrupt] [stale] [parts]`."""
 
 import json
 import os
@@ -12,6 +12,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 
 from callbacks.run_control.graceful_stop import GracefulStop
+from datamodules.core.pytree import tree_leaves
 from tests.support.small_runs import small_ppo, snake_data, trainer, weights_hash
 
 
@@ -25,8 +26,9 @@ class Witness(Callback):
 
     def on_train_batch_end(self, trainer: lightning.Trainer, pl_module: Any, *_: Any) -> None:
         trainer.datamodule.wait()
-        storage = trainer.datamodule.collector.buffer.storage
-        seen = {"actions": storage["action"].flatten().tolist(), "obs": float(storage["obs"].sum())}
+        buffer = trainer.datamodule.collector.buffer
+        obs = sum(float(part.sum()) for part in tree_leaves(buffer.obs))
+        seen = {"actions": buffer.storage["action"].flatten().tolist(), "obs": obs}
         counters = {name: getattr(pl_module, name) for name in ("global_step", "env_steps", "updates")}
         self.lines.append(
             {**seen, **counters, "weights": weights_hash(pl_module), "latest": dict(pl_module.last_logged)}
@@ -47,7 +49,8 @@ def main() -> None:
     torch.set_num_threads(1)
     folder, interrupt = Path(sys.argv[1]), "interrupt" in sys.argv
     lightning.seed_everything(1, verbose=False)
-    data = snake_data(total_env_steps=2560, policy_lag=int("stale" in sys.argv))
+    parts = {"env": "tests.support.parts_env.TensorReach", "env_kwargs": {}} if "parts" in sys.argv else {}
+    data = snake_data(total_env_steps=2560, policy_lag=int("stale" in sys.argv), **parts)
     callbacks = [Witness(folder), GracefulStop(), *([Interrupted()] if interrupt else [])]
     run = trainer(folder, *callbacks, strategy="ddp", devices=2, val_check_interval=4, log_every_n_steps=1)
     run.fit(small_ppo(data, target_kl=0.01), datamodule=data)

@@ -54,6 +54,12 @@ def test_the_checkpoint_holds_the_state_of_every_rank(two_ranks: tuple[Path, Lin
     assert not torch.equal(ranks[0]["generator"], ranks[1]["generator"])
 
 
+def test_ranks_hold_equal_weights_and_normalisers_of_parts(tmp_path: Path) -> None:
+    first, second = run_two_ranks(tmp_path, "parts")
+    assert [line["weights"] for line in first] == [line["weights"] for line in second]
+    assert all(one["actions"] != other["actions"] for one, other in zip(first, second, strict=True))
+
+
 def test_a_rank_that_is_told_to_stop_stops_all(tmp_path: Path) -> None:
     first, second = run_two_ranks(tmp_path, "interrupt")
     assert [line["global_step"] for line in first] == [line["global_step"] for line in second] == [1, 2, 3]
