@@ -104,10 +104,13 @@ class ReplayDataModule(EnvDataModule):
                 f"data.capacity is {self.capacity}; {self.num_envs} environments, data.train_freq {self.train_freq} and"
                 f" windows of {self.n_step} steps need at least {least}."
             )
-        if stack > 1 and self.spaces["obs_shape"][0] != stack:
+        parts = self.spaces.get("obs_parts")
+        shapes = [self.spaces["obs_shape"]] if parts is None else [part["shape"] for part in parts.values()]
+        if stack > 1 and not any(shape and shape[0] == stack for shape in shapes):
             raise ConfigurationError(
-                f"data.frame_stack is {stack}, but {self.env} has observations of shape {self.spaces['obs_shape']}: "
-                "give the first number if that dimension stacks frames, else 1, which stores observations unchanged."
+                f"data.frame_stack is {stack}, but {self.env} has observations of shape"
+                f" {' and '.join(map(str, shapes))}: give the first number if that dimension stacks frames, else 1,"
+                " which stores observations unchanged."
             )
 
     @property
