@@ -20,6 +20,7 @@ from app.cli.error_messages import exit_with_error
 from app.cli.help_text import LIGHTNING_OPTIONS
 from app.compare.main import make_parser as compare_parser
 from app.diagnose.main import make_parser as diagnose_parser
+from app.envs.main import make_parser as envs_parser
 from app.metrics import SECTIONS, Section
 from app.monitor.main import make_parser as monitor_parser
 from app.play.main import make_parser as play_parser
@@ -48,6 +49,7 @@ KINDS = {
 
 PARSERS = {
     "play": play_parser,
+    "envs": envs_parser,
     "benchmark": benchmark_parser,
     "diagnose": diagnose_parser,
     "compare": compare_parser,

@@ -4,7 +4,7 @@ import functools
 import importlib
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from traceback import walk_tb
 from typing import Any, NamedTuple
 
@@ -151,6 +151,18 @@ def _render_modes(source: ResolvedEnv) -> Sequence[str]:
             kind = type(made.unwrapped)
     modes: Sequence[str] = getattr(kind, "metadata", {}).get("render_modes", ())
     return modes
+
+
+def env_backends(env: str, num_envs: int) -> list[str]:
+    """Return the backends that can step an environment, the choice of `auto` first; envpool is not considered.
+
+    Raises: ConfigurationError for an unknown environment.
+    """
+    source, found = resolve_env(env), []
+    for backend in ("auto", *BACKENDS[1:-1]):
+        with suppress(ConfigurationError):
+            found.append(_choose_backend(source, backend, num_envs, ()))
+    return list(dict.fromkeys(found))
 
 
 def probe_spaces(
