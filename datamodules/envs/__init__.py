@@ -32,8 +32,18 @@ gymnasium.register(
     vector_entry_point="datamodules.envs.functional_torch_env:FunctionalTorchVectorEnv",
     kwargs={"tensor_env": "datamodules.envs.four_rooms.FetchAndDeliver"},
 )
-gymnasium.register("CartPolePositions-v0", entry_point="datamodules.envs.cartpole:CartPolePositions")
-gymnasium.register("CartPoleForce-v0", entry_point="datamodules.envs.cartpole:CartPoleForce", max_episode_steps=200)
+gymnasium.register(
+    "CartPolePositions-v0",
+    entry_point="datamodules.envs.cartpole:CartPolePositions",
+    vector_entry_point="datamodules.envs.cartpole:CartPolePositionsVector",
+    max_episode_steps=500,
+)
+gymnasium.register(
+    "CartPoleForce-v0",
+    entry_point="datamodules.envs.cartpole:CartPoleForce",
+    vector_entry_point="datamodules.envs.cartpole:CartPoleForceVector",
+    max_episode_steps=200,
+)
 
 for _name in ("Breakout",):
     gymnasium.register(

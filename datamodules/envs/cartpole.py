@@ -5,15 +5,60 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.envs.classic_control.cartpole import CartPoleEnv
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv, CartPoleVectorEnv
 from gymnasium.spaces import Box
+from gymnasium.vector import VectorEnv
+from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
+
+Array = NDArray[np.float32]
 
 RIGHT = 1
 """CartPole's action that applies the force with positive sign."""
 
+MODES = ["rgb_array", "ansi"]
+SCREEN_METRES = CartPoleEnv().x_threshold
+"""Half the width of the picture."""
 
-class CartPoleForce(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
+LARGEST = np.array([1.0, 1.0, np.finfo(np.float32).max], dtype=np.float32)
+"""Bounds of the observations of `CartPoleForce`: the velocity has none but that of its dtype."""
+
+
+class CartPoleVariant(gym.Env[Array, Any]):
+    """Base class of environments with the physics, start and rendering of Gymnasium's CartPole.
+
+    Args:
+        render_mode: `rgb_array`, `ansi` or None.
+        kwargs: other arguments of CartPole-v1.
+    """
+
+    metadata = CartPoleEnv.metadata | {"render_modes": MODES}
+
+    def __init__(self, render_mode: str | None = None, **kwargs: Any) -> None:
+        self.cartpole = CartPoleEnv(render_mode="rgb_array" if render_mode == "rgb_array" else None, **kwargs)
+        self.render_mode = render_mode
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        """Reset to a nearly upright pole at rest, as CartPole does."""
+        super().reset(seed=seed)
+        self.cartpole.reset(seed=seed, options=options)
+        return self.observe(np.asarray(self.cartpole.state)), {}
+
+    def observe(self, state: NDArray[np.float64]) -> Array:
+        """Return the observation of a state: position, velocity, angle and angular velocity, or rows of them."""
+        raise NotImplementedError
+
+    def render(self) -> Any:
+        """Return CartPole's picture, with a cart that has left it at its middle, or a line of text."""
+        state = np.asarray(self.cartpole.state)
+        return describe(state) if self.render_mode == "ansi" else picture(self.cartpole, state)
+
+    def close(self) -> None:
+        """Close CartPole's window."""
+        self.cartpole.close()
+
+
+class CartPoleForce(CartPoleVariant):
     """Pole of Gymnasium's CartPole, with unchanged physics and a continuous force.
 
     Actions `[1]` are the force in units of CartPole's 10 N, clipped to [-1, 1] and held for a step of 0.02 s.
@@ -25,49 +70,31 @@ class CartPoleForce(gym.Env[NDArray[np.float32], NDArray[np.float32]]):
         kwargs: arguments of CartPole-v1, including `render_mode`.
     """
 
-    metadata = CartPoleEnv.metadata
+    observation_space = Box(-LARGEST, LARGEST, dtype=np.float32)
+    action_space = Box(-1.0, 1.0, (1,), dtype=np.float32)
 
     def __init__(self, **kwargs: Any) -> None:
-        self.cartpole = CartPoleEnv(**kwargs)
+        super().__init__(**kwargs)
         self.cartpole.theta_threshold_radians = self.cartpole.x_threshold = math.inf
-        self.largest, self.render_mode = self.cartpole.force_mag, self.cartpole.render_mode
-        self.action_space = Box(-1.0, 1.0, (1,), dtype=np.float32)
-        most = np.array([1.0, 1.0, np.inf], dtype=np.float32)
-        self.observation_space = Box(-most, most, dtype=np.float32)
+        self.largest = self.cartpole.force_mag
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
-        """Reset to a nearly upright pole at rest, as CartPole does."""
-        super().reset(seed=seed)
-        self.cartpole.reset(seed=seed, options=options)
-        return self._shown(), {}
-
-    def step(self, action: NDArray[np.float32]) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
+    def step(self, action: Array) -> tuple[Array, float, bool, bool, dict[str, Any]]:
         """Apply the force for one step."""
         self.cartpole.force_mag = self.largest * float(np.clip(action[0], -1.0, 1.0))
         _, reward, terminated, truncated, info = self.cartpole.step(RIGHT)
-        return self._shown(), float(reward), terminated, truncated, info
+        return self.observe(np.asarray(self.cartpole.state)), float(reward), terminated, truncated, info
 
-    def render(self) -> Any:
-        """Return CartPole's rendering."""
-        return self.cartpole.render()
-
-    def close(self) -> None:
-        """Close CartPole's window."""
-        self.cartpole.close()
-
-    def _shown(self) -> NDArray[np.float32]:
-        assert self.cartpole.state is not None
-        _, _, angle, velocity = self.cartpole.state
-        return np.array([math.cos(angle), math.sin(angle), velocity], dtype=np.float32)
+    def observe(self, state: NDArray[np.float64]) -> Array:
+        """Return cosine and sine of the angle, and the angular velocity."""
+        *_, angle, velocity = state
+        return np.stack([np.cos(angle), np.sin(angle), velocity], -1).astype(np.float32)
 
 
 VISIBLE = [0, 2]
 """Indices in CartPole's observation: the cart's position in metres and the pole's angle in radians."""
 
 
-class CartPolePositions(gym.ObservationWrapper):
+class CartPolePositions(CartPoleVariant):
     """CartPole-v1 with observations `[2]`, its dynamics, rewards and time limit of 500 steps unchanged.
 
     A policy without memory cannot observe in which direction the pole is falling. Source: Wierstra et al. 2007,
@@ -77,12 +104,111 @@ class CartPolePositions(gym.ObservationWrapper):
         kwargs: arguments of CartPole-v1, including `render_mode`.
     """
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(gym.make("CartPole-v1", disable_env_checker=True, **kwargs))
-        whole = self.env.observation_space
-        assert isinstance(whole, Box)
-        self.observation_space = Box(whole.low[VISIBLE], whole.high[VISIBLE], dtype=np.float32)
+    _whole: Any = CartPoleEnv().observation_space
+    observation_space = Box(_whole.low[VISIBLE], _whole.high[VISIBLE], dtype=np.float32)
+    action_space = CartPoleEnv().action_space
 
-    def observation(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
+    def step(self, action: Any) -> tuple[Array, float, bool, bool, dict[str, Any]]:
+        """Step CartPole."""
+        _, reward, terminated, truncated, info = self.cartpole.step(action)
+        return self.observe(np.asarray(self.cartpole.state)), float(reward), terminated, truncated, info
+
+    def observe(self, state: NDArray[np.float64]) -> Array:
         """Return position and angle."""
-        return observation[VISIBLE]
+        return state[VISIBLE].T.astype(np.float32)
+
+
+class CartPoleVariantVector(VectorEnv[Array, Any, NDArray[Any]]):
+    """Vector environment of a variant: Gymnasium's vector of CartPoles, with the variant's spaces and observations.
+
+    Args:
+        variant: class of the variant.
+        num_envs: number of environments.
+        max_episode_steps: steps after which an episode is truncated.
+        render_mode: `rgb_array`, `ansi` or None.
+        kwargs: other arguments of Gymnasium's vector of CartPoles.
+    """
+
+    metadata = CartPoleVectorEnv.metadata | {"render_modes": MODES}
+
+    def __init__(
+        self,
+        variant: type[CartPoleVariant],
+        num_envs: int,
+        max_episode_steps: int,
+        render_mode: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        mode = "rgb_array" if render_mode == "rgb_array" else None
+        self.cartpoles = CartPoleVectorEnv(num_envs, max_episode_steps, mode, **kwargs)
+        self.num_envs, self.render_mode, self.variant = num_envs, render_mode, variant(**kwargs)
+        self.single_observation_space, self.single_action_space = variant.observation_space, variant.action_space
+        self.observation_space = batch_space(variant.observation_space, num_envs)
+        self.action_space = batch_space(variant.action_space, num_envs)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
+        """Reset every environment."""
+        super().reset(seed=seed)
+        _, info = self.cartpoles.reset(seed=seed, options=options)
+        return self._observe(), info
+
+    def step(self, actions: Any) -> tuple[Array, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
+        """Step every environment."""
+        _, reward, terminated, truncated, info = self.cartpoles.step(actions)
+        return self._observe(), reward, terminated, truncated, info
+
+    def render(self) -> tuple[Any, ...] | None:
+        """Return a picture or a line of text for each environment."""
+        states = np.asarray(self.cartpoles.state).T
+        if self.render_mode == "ansi":
+            return tuple(map(describe, states))
+        return tuple(picture(self.cartpoles, states.T)) if self.render_mode else None
+
+    def close_extras(self, **kwargs: Any) -> None:
+        """Close CartPole's window."""
+        self.cartpoles.close_extras()
+
+    def _observe(self) -> Array:
+        return self.variant.observe(np.asarray(self.cartpoles.state))
+
+
+class CartPolePositionsVector(CartPoleVariantVector):
+    """Vector environment of `CartPolePositions`."""
+
+    def __init__(self, num_envs: int = 1, max_episode_steps: int = 500, **kwargs: Any) -> None:
+        super().__init__(CartPolePositions, num_envs, max_episode_steps, **kwargs)
+
+
+class CartPoleForceVector(CartPoleVariantVector):
+    """Vector environment of `CartPoleForce`."""
+
+    def __init__(self, num_envs: int = 1, max_episode_steps: int = 200, **kwargs: Any) -> None:
+        super().__init__(CartPoleForce, num_envs, max_episode_steps, **kwargs)
+        self.cartpoles.theta_threshold_radians = self.cartpoles.x_threshold = math.inf
+        self.largest = self.cartpoles.force_mag
+
+    def step(self, actions: Any) -> tuple[Array, NDArray[Any], NDArray[Any], NDArray[Any], dict[str, Any]]:
+        """Apply the forces for one step."""
+        forces: Any = self.largest * np.clip(np.asarray(actions, dtype=np.float64)[:, 0], -1.0, 1.0)
+        self.cartpoles.force_mag = forces
+        return super().step(np.full(self.num_envs, RIGHT))
+
+
+def describe(state: NDArray[np.float64]) -> str:
+    """Return a state as a line of text."""
+    return f"cart {state[0]:+.2f} m {state[1]:+.2f} m/s, pole {state[2]:+.3f} rad {state[3]:+.2f} rad/s"
+
+
+def picture(cartpole: Any, state: NDArray[np.float64]) -> Any:
+    """Return CartPole's rendering of a state `[4]`, or of states `[4, B]`, with carts that have left it in its middle.
+
+    The width of the picture is that of CartPole, whose limits may have been lifted.
+    """
+    limit, held = cartpole.x_threshold, cartpole.state
+    outside = np.abs(state[0]) > SCREEN_METRES
+    cartpole.x_threshold = SCREEN_METRES
+    cartpole.state = np.stack([np.where(outside, 0.0, state[0]), *state[1:]])
+    try:
+        return cartpole.render()
+    finally:
+        cartpole.x_threshold, cartpole.state = limit, held

@@ -24,11 +24,10 @@ SMALL = (
     " --trainer.max_steps 2 --trainer.val_check_interval 1 --trainer.accelerator cpu"
 )
 SECONDS = 600
-"""Limit of one command."""
+"""Limit of one row."""
 
 START = "<!-- Written by `python -m tests.packages.table`. -->"
 DONE = "trains, is evaluated, saved, loaded and played"
-CONTROL = sorted(chr(code) for code in range(32))
 
 
 def make_venv(name: str, folder: Path) -> Path:
@@ -53,34 +52,19 @@ def make_venv(name: str, folder: Path) -> Path:
 
 def outcome(row: Row, python: Path) -> str:
     """Return what happens when an environment is trained on, then loaded and played."""
-    with tempfile.TemporaryDirectory() as folder:
-        options = f"--data.env {row.env} {row.options} {SMALL}"
-        said = run(python, f"fit {options}", folder)
-        if said is None:
-            said = run(python, f"predict {options} --ckpt_path {checkpoint(folder)}", folder)
-        written = next(Path(folder).rglob("trajectories.npz"), None)
-        return said or (DONE if written else "**fails**: no trajectories were written")
-
-
-def checkpoint(folder: str) -> Path:
-    """Return the best checkpoint of the only run in a folder."""
-    return next(Path(folder).rglob("best*.ckpt"), Path("best"))
-
-
-def run(python: Path, words: str, folder: str) -> str | None:
-    """Run a command of the program; return None if it succeeds, else why not."""
     environ = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "SDL_VIDEODRIVER": "dummy"}
-    command = [str(python), "-m", "app", *shlex.split(words)]
-    where = {"cwd": folder, "env": environ, "timeout": SECONDS}
-    try:
-        ended = subprocess.run(command, capture_output=True, text=True, check=False, **where)  # type: ignore[call-overload]
-    except subprocess.TimeoutExpired:
-        return f"**fails**: {words.split()[0]} took more than {SECONDS} s"
+    words = shlex.split(f"--data.env {row.env} {row.options} {SMALL}")
+    command = [str(python), "-m", "tests.packages.try_env", *words]
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            ended = subprocess.run(command, cwd=folder, env=environ, timeout=SECONDS, capture_output=True, text=True)
+        except subprocess.TimeoutExpired:
+            return f"**fails**: more than {SECONDS} s"
     if ended.returncode == 0:
-        return None
+        return DONE
     lines = [line.strip() for line in ended.stderr.splitlines() if line.strip()]
-    last = "".join(each for each in lines[-1] if each not in CONTROL) if lines else ""
-    return f"refused: {last}" if ended.returncode == 2 else f"**fails** in {words.split()[0]}: {last:.300}"
+    last = "".join(each for each in lines[-1] if each.isprintable()) if lines else ""
+    return f"refused: {last}" if ended.returncode == 2 else f"**fails**: {last:.300}"
 
 
 def tried(rows: Iterable[Row], folder: Path) -> list[tuple[str, ...]]:

@@ -88,6 +88,7 @@ class DynamicalSystemEnv:
         self.axes = [axis for axis, bound in enumerate(found.control) if bound > 0]
         self.shown = int(shown or 0)
         self._layers = DeviceConstants(*_observation_model(observation, self.dimensions, self.shown, seed))
+        self.observes_layers = observation != "identity"
         self.noise_size = self.dimensions + self.shown
         self._limits = self._corners([found.control[axis] for axis in self.axes])
 
@@ -104,7 +105,10 @@ class DynamicalSystemEnv:
             num_agents=1,
         )
         centre, reach = (self.low + self.high) / 2, STATE_LIMIT * (self.high - self.low) / 2
-        return DeviceConstants(self.low, self.high, centre - reach, centre + reach, torch.tensor(bounds))
+        least, most = centre - reach, centre + reach
+        if not (self.observes_layers or self.poisson or self.observation_noise):  # else they have no bounds
+            self.obs_bounds = least.numpy(), most.numpy()
+        return DeviceConstants(self.low, self.high, least, most, torch.tensor(bounds))
 
     def initial(self, noise: Tensor) -> State:
         """Return initial states, uniform in the box."""

@@ -46,3 +46,29 @@ def test_the_pole_swings_through_the_circle_until_the_time_is_up() -> None:
 
 def test_it_is_an_environment() -> None:
     check_env(CartPoleForce(), skip_render_check=True)
+
+
+def test_its_vector_form_moves_as_it_does_and_ends_with_the_time_limit() -> None:
+    one, envs = (
+        gym.make("CartPoleForce-v0"),
+        gym.make_vec("CartPoleForce-v0", 2, vectorization_mode="vector_entry_point"),
+    )
+    envs.reset(seed=0)
+    one.reset(seed=0)
+    one.unwrapped.cartpole.state = np.array(envs.unwrapped.cartpoles.state)[:, 1]  # type: ignore[attr-defined]
+    for force in (0.3, -0.7, 2.0):
+        seen = one.step(np.float32([force]))[0]
+        many, *_ = envs.step(np.float32([[0.0], [force]]))
+        np.testing.assert_allclose(many[1], seen, atol=1e-6)
+    truncated = [envs.step(np.zeros((2, 1), np.float32))[3].all() for _ in range(197)]
+    assert truncated == [False] * 196 + [True]
+
+
+def test_a_pole_that_swings_is_seen_wherever_its_cart_is() -> None:
+    env = gym.make("CartPoleForce-v0", render_mode="rgb_array")
+    env.reset(seed=0)
+    frames = []
+    for place in (0.0, 90.0):
+        env.unwrapped.cartpole.state = np.array([place, 0.0, 0.5, 0.0])  # type: ignore[attr-defined]
+        frames.append(env.render())
+    np.testing.assert_array_equal(*frames)
