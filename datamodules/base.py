@@ -275,7 +275,7 @@ class EnvDataModule(LightningDataModule):
         if self._eval_envs is None:
             self._eval_envs = self._make_envs(rows, self.eval_env_kwargs, self.wrappers)
         envs, greedy = self._eval_envs, self.eval_greedy
-        limits: dict[str, Any] = {"seed": seed, "max_steps": self.eval_max_steps}
+        limits: dict[str, Any] = {"seed": seed, "max_steps": self.eval_max_steps, "name": self.env}
         return EvaluationDataset(envs, self._actor, episodes, greedy=greedy, record=record, **limits)
 
     def rendered_episode(self, policy: Policy, seed: int, greedy: bool | None = None) -> Iterator[RenderedStep]:

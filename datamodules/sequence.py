@@ -198,5 +198,5 @@ class SequenceDataModule(EnvDataModule):
         rows = -(-self.num_val_sequences // self.world_size)
         envs = self._make_training_envs(rows)
         self._eval_envs, seed = envs, derive_seed(global_seed(), rank, "eval")
-        how: dict[str, Any] = {"greedy": self.eval_greedy, "record": True, "cut": True}
+        how: dict[str, Any] = {"greedy": self.eval_greedy, "record": True, "cut": True, "name": self.env}
         return EvaluationDataset(envs, self._actor, rows, seed=seed, max_steps=self.val_sequence_length, **how)

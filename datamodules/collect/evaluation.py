@@ -8,6 +8,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
+from datamodules.collect.finite_check import EvaluationFiniteCheck
 from datamodules.core.phase import Phase
 from datamodules.core.protocols import Policy, StatelessVectorEnv, VectorEnv
 from datamodules.core.pytree import name_parts, tree_map
@@ -50,6 +51,7 @@ class EvaluationDataset(IterableDataset):
         record: record the trajectories.
         max_steps: episodes are truncated after this number of steps, with a warning.
         cut: episodes are meant to end at `max_steps`; no warning.
+        name: name of the environment in messages.
 
     Attributes:
         should_stop: called after every step; once it returns True, no more steps are taken and no episode is returned.
@@ -69,12 +71,13 @@ class EvaluationDataset(IterableDataset):
         record: bool = False,
         max_steps: int = 20_000,
         cut: bool = False,
+        name: str = "The environment",
     ):
         self.envs, self.policy, self.seed, self.greedy, self.record = envs, policy, seed, greedy, record
         self.stateless_envs = cast(StatelessVectorEnv, envs) if envs.is_stateless else None
         self.rows = envs.num_envs * envs.spaces["num_agents"]
         self.episodes_per_row = -(-episodes // self.rows)
-        self.max_steps, self.cut = max_steps, cut
+        self.max_steps, self.cut, self.name = max_steps, cut, name
         self.should_stop: Callable[[], bool] = lambda: False
         envs.return_all_final_obs = record
         envs.limit(max_steps)
@@ -90,9 +93,20 @@ class EvaluationDataset(IterableDataset):
 
     @torch.no_grad()
     def run(self) -> EpisodeBatch:
-        """Play `episodes_per_row` episodes in every row; return none if interrupted. Finished rows still step."""
+        """Play `episodes_per_row` episodes in every row; return none if interrupted. Finished rows still step.
+
+        Raises: ConfigurationError for NaN and infinities from the environment; on a GPU some steps later.
+        """
+        finite = EvaluationFiniteCheck(
+            self.name,
+            self.envs.spaces["num_agents"],
+            finals=self.record,
+            autoreset_steps=self.envs.has_autoreset_steps,
+        )
         generator = torch.Generator(device=self.envs.device).manual_seed(self.seed)
         state, recorder, steps, given_up = self._start(), TrajectoryRecorder(), 0, False
+        finite.note_reset(state.obs)
+        finite.require()
         while not given_up and not self._is_done(state, steps):
             noise = state.episode_start if self.greedy else self.policy.noise((self.rows,), generator)
             env_noise = self.envs.noise(1)
@@ -100,6 +114,9 @@ class EvaluationDataset(IterableDataset):
             draw = state.episode_start if env_noise is None else env_noise[0]
             with exits_refused(OWN_CODE):
                 state, action, step = self.phase(state, noise, draw)
+            finite.note(action, step)
+            if self.envs.device.type == "cpu" or (steps + 1) % self.check_interval == 0:
+                finite.require(step)
             if self.record:
                 recorder.add(obs, action, step)
             if not self.stateless_envs:

@@ -1,4 +1,4 @@
-"""Detect NaN and infinities returned by an environment, and report environment and step."""
+"""Detect NaN and infinities returned by an environment in training or evaluation; report environment and step."""
 
 import math
 from typing import NamedTuple
@@ -6,8 +6,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from datamodules.core.pytree import name_parts, tree_leaves
-from datamodules.core.types import NonFiniteError, Obs, Rollout
+from datamodules.core.errors import ConfigurationError
+from datamodules.core.pytree import name_parts, tree_leaves, tree_map
+from datamodules.core.types import NonFiniteError, Obs, Rollout, VectorStep
 
 
 class _Found(NamedTuple):
@@ -74,10 +75,97 @@ class FiniteCheck:
         step = self.steps - horizon + found.step
         when = f"in step {step} since the start of this run" if step else "from its first reset"
         raise NonFiniteError(
-            f"{self.name} returned {found.what} in environment {found.row // self.agents}, {when}: rewards and"
-            " observations must be finite numbers. The checkpoints written before are intact; correct the environment,"
-            " then resume with --ckpt_path last."
+            _sentence(self.name, found.what, found.row // self.agents, when)
+            + " The checkpoints written before are intact; correct the environment, then resume with --ckpt_path last."
         )
+
+
+class EvaluationFiniteCheck:
+    """Check of every vector step of an evaluation: its reward, next observation and, if recorded, last observation.
+
+    The sums of a step's rows stay on the device until `require`, so that a GPU does not synchronize at every step.
+
+    Args:
+        name: name of the environment in messages.   agents: rows per environment.
+        finals: whether `final_obs` holds the last observations of all ended rows, which are checked too.
+        autoreset_steps: whether the steps that are not valid return the first observation of an episode.
+    """
+
+    def __init__(self, name: str, agents: int, *, finals: bool, autoreset_steps: bool):
+        self.name, self.agents, self.finals, self.autoreset_steps = name, agents, finals, autoreset_steps
+        self.steps = 0
+        self._sums: list[tuple[Tensor, Tensor]] = []
+
+    def note_reset(self, obs: Obs) -> None:
+        """Add the observations of the first reset, `[B, ...]`."""
+        sums = _row_sums(obs)
+        self._sums.append((torch.zeros_like(sums), sums))
+
+    def note(self, action: Tensor, step: VectorStep) -> None:
+        """Add a vector step and the actions that it was given; a CPU keeps no step whose values are all finite."""
+        self.steps += 1
+        if step.reward.device.type == "cpu":
+            columns = [step.reward, *tree_leaves(step.obs), *(tree_leaves(step.final_obs) if self.finals else ())]
+            if math.isfinite(sum(float(column.sum()) for column in columns if column.is_floating_point())):
+                return
+        obs, rest = _row_sums(step.obs), step.reward.double()
+        if self.finals and step.final_obs is not None:
+            rest = rest + torch.where(step.terminated | step.truncated, _row_sums(step.final_obs), 0.0)
+        obs = obs if self.autoreset_steps else torch.where(step.valid, obs, 0.0)
+        self._sums.append((_row_sums(action), obs + torch.where(step.valid, rest, 0.0)))
+
+    def require(self, step: VectorStep | None = None) -> None:
+        """Check what was added since the last call.
+
+        Args:
+            step: the vector step added last, to report the value itself.
+
+        Raises: ConfigurationError, which unlike NonFiniteError says nothing against the training data.
+        """
+        sums, self._sums = self._sums, []
+        if not sums:
+            return
+        bad = ~torch.stack([values for _, values in sums]).isfinite()
+        if not bad.any():
+            return
+        index, row = bad.nonzero()[0].tolist()
+        number, environment = self.steps - len(sums) + 1 + index, row // self.agents
+        if not sums[index][0][row].isfinite():
+            raise ConfigurationError(
+                f"The policy chose an action that is not finite in environment {environment} of {self.name}, in step"
+                f" {number} of the evaluation: evaluate another checkpoint, or train with a lower learning rate."
+            )
+        what = "a reward or an observation that is not finite"
+        if step is not None and number == self.steps:
+            what = _describe(float(step.reward[row]), tree_map(lambda part: part[row], step.obs))
+        when = f"in step {number} of the evaluation" if number else "from the first reset of the evaluation"
+        raise ConfigurationError(
+            _sentence(self.name, what, environment, when)
+            + " Weights and checkpoints are intact; correct the environment, then evaluate again, or resume training"
+            " with --ckpt_path last."
+        )
+
+
+def _row_sums(value: Obs) -> Tensor:
+    """Return the sum of every row of all parts `[B, ...]` in float64, which finite float32 values cannot overflow.
+
+    Integers, which are always finite, count as zero.
+    """
+    sums = [_row_sum(part) for part in tree_leaves(value)]
+    return sums[0] if len(sums) == 1 else torch.stack(sums).sum(0)
+
+
+def _row_sum(values: Tensor) -> Tensor:
+    if not values.is_floating_point():
+        return values.new_zeros(len(values), dtype=torch.float64)
+    return values.double() if values.dim() == 1 else values.flatten(1).sum(1, dtype=torch.float64)
+
+
+def _sentence(name: str, what: str, environment: int, when: str) -> str:
+    """Return a sentence that names the value, the environment and the step."""
+    return (
+        f"{name} returned {what} in environment {environment}, {when}: rewards and observations must be finite numbers."
+    )
 
 
 def _find(rollout: Rollout) -> _Found | None:
@@ -93,15 +181,21 @@ def _find(rollout: Rollout) -> _Found | None:
     step, row = (int(part) for part in bad.nonzero()[0])
     if step and not torch.isfinite(rollout.action[step - 1, row]).all():
         return None  # the policy's action was not finite first
-    if step and not torch.isfinite(rollout.reward[step - 1, row]):
-        return _Found(f"the reward {float(rollout.reward[step - 1, row])}", step, row)
-    for name, part in name_parts("", rollout.obs).items():
-        obs = part[step, row].flatten()
-        (places,) = (~torch.isfinite(obs)).nonzero(as_tuple=True)
+    reward = float(rollout.reward[step - 1, row]) if step else 0.0
+    return _Found(_describe(reward, tree_map(lambda part: part[step, row], rollout.obs)), step, row)
+
+
+def _describe(reward: float, obs: Obs) -> str:
+    """Return which value of one row's step is not finite; the last observation if neither reward nor `obs` has one."""
+    if not math.isfinite(reward):
+        return f"the reward {reward}"
+    for name, part in name_parts("", obs).items():
+        values = part.flatten()
+        (places,) = (~torch.isfinite(values)).nonzero(as_tuple=True)
         if len(places):
             where = f"place {int(places[0])}" + (f" of {name[1:]}" if name else "")
-            return _Found(f"an observation with {float(obs[places[0]])} at {where}", step, row)
-    return _Found("a last observation that is not finite", step, row)
+            return f"an observation with {float(values[places[0]])} at {where}"
+    return "a last observation that is not finite"
 
 
 def _bad(column: Obs) -> Tensor:

@@ -100,7 +100,7 @@ class TradingDataModule(ReplayDataModule):
         device = self.trainer.strategy.root_device
         envs = make_vector_env(self.env, self.symbols, env_kwargs=self.eval_env_kwargs, device=device)
         env = cast(Trading, cast(TensorVectorEnv, envs).env)
-        limits: dict[str, Any] = {"seed": 0, "max_steps": env.length}
+        limits: dict[str, Any] = {"seed": 0, "max_steps": env.length, "name": self.env}
         episodes = EvaluationDataset(envs, self._actor, self.symbols, greedy=True, record=True, **limits)
         path = torch.zeros(self.symbols, env.length, dtype=torch.float64)  # nothing is held after ruin
         for weights, episode in zip(path, episodes.run().trajectories, strict=True):

@@ -1,4 +1,5 @@
 import math
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +9,9 @@ from torch import Tensor
 
 from callbacks.run_control.checkpoint import RunCheckpoint
 from callbacks.run_control.divergence_guard import DivergenceGuard
-from datamodules.collect.finite_check import FiniteCheck
-from datamodules.core.types import MetricVector, NonFiniteError, Rollout, State
+from datamodules.collect.finite_check import EvaluationFiniteCheck, FiniteCheck
+from datamodules.core.errors import ConfigurationError
+from datamodules.core.types import MetricVector, NonFiniteError, Rollout, State, VectorStep
 from datamodules.rollout import RolloutDataModule
 from tests.support.counting_env import Counting, CountingTensors
 from tests.support.replay_fixtures import replay_data, small_dqn
@@ -101,6 +103,125 @@ def test_no_checkpoint_is_made_of_what_was_collected(tmp_path: Path) -> None:
     assert not list(tmp_path.rglob("*.ckpt"))
 
 
+def at(column: Tensor, *place: int, value: float = math.nan) -> Tensor:
+    return column.clone().index_put_(tuple(torch.tensor(index) for index in place), torch.tensor(value))
+
+
+def spoiled_evaluation(number: float, where: str, **changes: Any) -> RolloutDataModule:
+    """Data whose environments return the number in evaluations only."""
+    kwargs = {"env_kwargs": {"number": 1.0, "where": where}, "eval_env_kwargs": {"number": number}}
+    settings: dict[str, Any] = {"num_envs": 2, "rollout_length": 4, "total_env_steps": 80, "eval_episodes": 4}
+    return RolloutDataModule(f"{__name__}.Spoiling", **kwargs, **settings, **changes)
+
+
+@pytest.mark.parametrize("number", NUMBERS)
+@pytest.mark.parametrize(("where", "what"), [("reward", "the reward {}"), ("obs", "an observation with {} at place 1")])
+@pytest.mark.parametrize("verb", ["validate", "test", "predict"])
+def test_a_value_of_an_evaluation_that_is_not_finite_is_named(
+    tmp_path: Path, number: float, where: str, what: str, verb: str
+) -> None:
+    data = spoiled_evaluation(number, where)
+
+    with pytest.raises(ConfigurationError) as raised:
+        getattr(trainer(tmp_path), verb)(small_ppo(data), data)
+
+    said = f"Spoiling returned {what.format(number)} in environment 0, in step 7 of the evaluation:"
+    assert said in str(raised.value)
+
+
+@pytest.mark.parametrize("backend", ["sync", "async", "pool"])
+def test_an_evaluation_inside_a_fit_loses_nothing(tmp_path: Path, backend: str) -> None:
+    data = spoiled_evaluation(math.nan, "reward", backend=backend)
+    run = trainer(tmp_path, DivergenceGuard(), RunCheckpoint(), val_check_interval=3)
+
+    with pytest.raises(ConfigurationError, match="the reward nan in environment 0, in step 7 of the evaluation:"):
+        run.fit(model := small_ppo(data), data)
+
+    last = tmp_path / "checkpoints" / "last.ckpt"
+    assert not any(tag.startswith("eval/") for tag in model.last_logged)
+    resumed = trainer(tmp_path, RunCheckpoint(), val_check_interval=3)
+    mended = spoiled_evaluation(1.0, "reward", backend=backend)
+    resumed.fit(small_ppo(mended), mended, ckpt_path=last, weights_only=True)
+    assert resumed.global_step == 10
+
+
+def test_the_row_of_an_evaluation_on_the_device_is_named(tmp_path: Path) -> None:
+    data = RolloutDataModule(f"{__name__}.SpoilingTensors", num_envs=4, rollout_length=4, eval_episodes=4)
+
+    with pytest.raises(ConfigurationError, match="the reward nan in environment 2, in step 2 of the evaluation"):
+        trainer(tmp_path).validate(small_ppo(data), data)
+
+
+def vector_step(**columns: Tensor) -> VectorStep:
+    """One step of four rows, of two environments, all of it zeros."""
+    zeros, flags = torch.zeros(4), torch.zeros(4, dtype=torch.bool)
+    plain: dict[str, Any] = {"obs": torch.zeros(4, 1), "reward": zeros, "terminated": flags, "truncated": flags}
+    return VectorStep(**{**plain, "final_obs": None, "valid": ~flags, "info": {}, **columns})
+
+
+def evaluation_check(finals: bool = False, autoreset_steps: bool = False) -> EvaluationFiniteCheck:
+    check = EvaluationFiniteCheck("Env", 2, finals=finals, autoreset_steps=autoreset_steps)
+    check.note_reset(torch.zeros(4, 1))
+    return check
+
+
+LAST = at(torch.zeros(4), 2)
+ENDED = torch.tensor([False, False, True, False])
+
+
+@pytest.mark.parametrize(
+    ("columns", "settings", "named"),
+    [
+        ({"reward": LAST}, {}, True),
+        ({"reward": LAST, "valid": ~ENDED}, {}, False),
+        ({"obs": LAST.unsqueeze(1), "valid": ~ENDED}, {}, False),
+        ({"obs": LAST.unsqueeze(1), "valid": ~ENDED}, {"autoreset_steps": True}, True),  # the first of an episode
+        ({"final_obs": LAST.unsqueeze(1), "truncated": ENDED}, {"finals": True}, True),
+        ({"final_obs": LAST.unsqueeze(1), "terminated": ENDED}, {"finals": True}, True),
+        ({"final_obs": LAST.unsqueeze(1)}, {"finals": True}, False),
+        ({"final_obs": LAST.unsqueeze(1), "truncated": ENDED}, {}, False),
+        ({"reward": torch.full((4,), 3e38), "obs": torch.full((4, 1), 3e38)}, {}, False),
+        ({"obs": torch.zeros(4, 1, dtype=torch.uint8)}, {}, False),
+    ],
+)
+def test_values_of_an_evaluation_count_where_they_are_used(
+    columns: dict[str, Tensor], settings: dict[str, bool], named: bool
+) -> None:
+    check = evaluation_check(**settings)
+    check.note(torch.zeros(4), vector_step(**columns))
+
+    with pytest.raises(ConfigurationError, match="in environment 1, in step 1 of") if named else nullcontext():
+        check.require()
+
+
+def test_a_device_that_is_asked_later_still_names_the_step() -> None:
+    check = evaluation_check()
+    for reward in (torch.zeros(4), LAST, torch.zeros(4)):
+        check.note(torch.zeros(4), step := vector_step(reward=reward))
+
+    with pytest.raises(
+        ConfigurationError,
+        match="a reward or an observation that is not finite in environment 1, in step 2 of the evaluation",
+    ):
+        check.require(step)
+
+
+def test_an_action_that_is_not_finite_is_the_fault_of_the_policy() -> None:
+    check = evaluation_check()
+    check.note(LAST, step := vector_step(reward=LAST))
+
+    with pytest.raises(ConfigurationError, match="The policy chose an action that is not finite in environment 1 of E"):
+        check.require(step)
+
+
+def test_a_first_observation_of_an_evaluation_comes_from_a_reset() -> None:
+    check = EvaluationFiniteCheck("Env", 1, finals=False, autoreset_steps=False)
+    check.note_reset(LAST.unsqueeze(1))
+
+    with pytest.raises(ConfigurationError, match="in environment 2, from the first reset of the evaluation"):
+        check.require()
+
+
 def rollout(**columns: Tensor) -> Rollout:
     """Three steps of two rows, all of them zeros."""
     zeros, flags = torch.zeros(3, 2), torch.zeros(3, 2, dtype=torch.bool)
@@ -112,10 +233,6 @@ def rollout(**columns: Tensor) -> Rollout:
         "has_autoreset_steps": False,
     }  # fmt: skip
     return Rollout(**(plain | columns))
-
-
-def at(column: Tensor, *place: int, value: float = math.nan) -> Tensor:
-    return column.clone().index_put_(tuple(torch.tensor(index) for index in place), torch.tensor(value))
 
 
 def test_a_last_observation_belongs_to_the_step_that_was_truncated() -> None:
