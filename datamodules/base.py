@@ -247,9 +247,17 @@ class EnvDataModule(LightningDataModule):
         """Wait for work that runs concurrently with the training loop; there is none by default."""
 
     def extra_metrics(self) -> dict[str, float | Tensor]:
-        """Return additional values to log by tag during `fit`: restarts if environments may be restarted."""
+        """Return additional values to log by tag during `fit`: restarts of all ranks if environments may be restarted.
+
+        Every rank calls this together.
+        """
         restarts = getattr(self.collector and self.collector.envs, "restarts", None)
-        return {} if restarts is None else {"env/restarts": restarts.count}
+        if restarts is None or self.trainer is None:
+            return {}
+        count = torch.tensor(float(restarts.count), device=self.trainer.strategy.root_device)
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            torch.distributed.all_reduce(count)
+        return {"env/restarts": count}
 
     def replay_state_dict(self) -> dict[str, Any] | None:
         """Return the state saved in a separate file beside the last checkpoint, during `fit`; None if there is none."""

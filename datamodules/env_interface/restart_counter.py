@@ -1,8 +1,9 @@
 """RestartCounter: count restarts of failed environments and end the run if there are too many."""
 
+import warnings
 from collections import deque
 
-from lightning.pytorch.utilities import rank_zero_warn
+from lightning.fabric.utilities.rank_zero import rank_zero_only
 
 from datamodules.core.errors import ConfigurationError
 
@@ -11,7 +12,7 @@ RESTART_WINDOW = 1_000
 
 
 class RestartCounter:
-    """Counter of restarts, with a warning that gives the reason for each.
+    """Counter of this rank's restarts, with a warning on this rank that gives the reason for each.
 
     Args:
         name: name of the environment in messages.   num_envs: number of environments.
@@ -43,4 +44,6 @@ class RestartCounter:
                 f"{self.name} was restarted more than {self.limit} times within {RESTART_WINDOW:,} environment steps"
                 f" (data.on_env_error is restart), last because of this: {last}; fix the environment."
             )
-        rank_zero_warn(f"Restart {self.count} of an environment, whose episode is dropped. {why}")
+        rank = getattr(rank_zero_only, "rank", 0)
+        where = f" of rank {rank}" if rank else ""
+        warnings.warn(f"Restart {self.count} of an environment{where}, whose episode is dropped. {why}", stacklevel=2)

@@ -1,4 +1,4 @@
-"""Run a small fit on two CPU ranks: `python -m tests.support.ddp_worker FOLDER [interrupt] [stale] [parts]`."""
+"""Run a small fit on two CPU ranks: `python -m tests.support.ddp_worker FOLDER [interrupt] [stale] [parts] [restart]`."""
 
 import json
 import os
@@ -13,6 +13,8 @@ from lightning.pytorch.callbacks import Callback
 
 from callbacks.run_control.graceful_stop import GracefulStop
 from datamodules.core.pytree import tree_leaves
+from datamodules.rollout import RolloutDataModule
+from tests.support.counting_env import Counting, Failing
 from tests.support.small_runs import small_ppo, snake_data, trainer, weights_hash
 
 
@@ -44,13 +46,31 @@ class Interrupted(Callback):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
+class FailsOnRankOne(Failing):
+    """Raises in the third step of every episode of rank 1."""
+
+    def step(self, action: Any) -> Any:
+        if os.environ.get("LOCAL_RANK") != "1":
+            return Counting.step(self, action)
+        return super().step(action)
+
+
+def data_of(folder: Path) -> RolloutDataModule:
+    """Boards of Snake, observations of several parts, or environments of which one fails once on rank 1."""
+    if "restart" not in sys.argv:
+        parts = {"env": "tests.support.parts_env.TensorReach", "env_kwargs": {}} if "parts" in sys.argv else {}
+        return snake_data(total_env_steps=2560, policy_lag=int("stale" in sys.argv), **parts)
+    kwargs = {"how": "raise", "file": str(folder / "failed")}
+    settings: dict[str, Any] = {"backend": "async", "on_env_error": "restart", "num_envs": 4, "rollout_length": 16}
+    return RolloutDataModule("tests.support.ddp_worker.FailsOnRankOne", kwargs, total_env_steps=1280, **settings)
+
+
 def main() -> None:
     """Train on two ranks; every rank writes its file."""
     torch.set_num_threads(1)
     folder, interrupt = Path(sys.argv[1]), "interrupt" in sys.argv
     lightning.seed_everything(1, verbose=False)
-    parts = {"env": "tests.support.parts_env.TensorReach", "env_kwargs": {}} if "parts" in sys.argv else {}
-    data = snake_data(total_env_steps=2560, policy_lag=int("stale" in sys.argv), **parts)
+    data = data_of(folder)
     callbacks = [Witness(folder), GracefulStop(), *([Interrupted()] if interrupt else [])]
     run = trainer(folder, *callbacks, strategy="ddp", devices=2, val_check_interval=4, log_every_n_steps=1)
     run.fit(small_ppo(data, target_kl=0.01), datamodule=data)

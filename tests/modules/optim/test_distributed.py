@@ -15,6 +15,7 @@ Lines = list[dict[str, Any]]
 def run_two_ranks(folder: Path, *arguments: str) -> tuple[Lines, Lines]:
     command = [sys.executable, "-m", "tests.support.ddp_worker", str(folder), *arguments]
     finished = subprocess.run(command, capture_output=True, text=True, timeout=110)
+    (folder / "stderr").write_text(finished.stderr)
     files = [folder / f"rank{rank}.json" for rank in (0, 1)]
     assert all(path.is_file() for path in files), finished.stderr[-3000:]
     return json.loads(files[0].read_text()), json.loads(files[1].read_text())
@@ -70,3 +71,9 @@ def test_ranks_that_collect_ahead_hold_equal_weights_too(tmp_path: Path) -> None
     assert [line["weights"] for line in first] == [line["weights"] for line in second]
     assert all(one["actions"] != other["actions"] for one, other in zip(first, second, strict=True))
     assert [line["latest"]["rollout/policy_lag"] for line in first] == [0] + 9 * [1]
+
+
+def test_restarts_of_every_rank_are_counted_and_told(tmp_path: Path) -> None:
+    first, second = run_two_ranks(tmp_path, "restart")
+    assert first[-1]["latest"]["env/restarts"] == second[-1]["latest"]["env/restarts"] == 1
+    assert "Restart 1 of an environment of rank 1, whose episode is dropped." in (tmp_path / "stderr").read_text()
