@@ -13,6 +13,9 @@ e^100 is not a learning step."""
 NO_ENTROPY, STUCK_LOGS = 1e-6, 10
 """Entropy in nats below which it counts as zero, and the logs in a row after which such a policy counts as stuck."""
 
+KEPT_GAIN = 0.9
+"""Share of the rise in return that a policy without entropy must keep to count as solved rather than collapsed."""
+
 
 class TrainingDiverged(RuntimeError):
     """Error for non-finite training values or a policy that cannot learn; its message says where, and what to try."""
@@ -22,8 +25,11 @@ class DivergenceGuard(Callback):
     """Stop the run when a logged `train/` value is not finite or learning is impossible; never save NaN weights.
 
     Learning is impossible if the policy changed by more than `MAX_KL` nats in an iteration (`train/approx_kl`), or if
-    its entropy is zero (`train/entropy` within `NO_ENTROPY` nats) while `rollout/return_mean` is constant for
-    `STUCK_LOGS` logs in a row that report one: a learning rate that is far too large can leave finite weights.
+    it collapsed: its entropy became zero (`train/entropy` within `NO_ENTROPY` nats) while `rollout/return_mean` is
+    constant for `STUCK_LOGS` logs in a row that report one. A learning rate that is far too large can leave finite
+    weights. A policy that is deterministic because it solved its task goes on: its return is higher than the lowest
+    that was logged while there was entropy, by more than `KEPT_GAIN` of the range of these returns. So does one that
+    had no entropy from the start. A resumed run knows the returns logged before.
 
     Only values on the host are read, without synchronization, and the weights only before a checkpoint is written. The
     last valid checkpoint is kept.
@@ -36,6 +42,7 @@ class DivergenceGuard(Callback):
     def __init__(self) -> None:
         self._judged: dict[str, float] = {}
         self._return, self._stuck = math.nan, 0
+        self._lowest, self._highest = math.inf, -math.inf
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Check the values logged last."""
@@ -60,14 +67,27 @@ class DivergenceGuard(Callback):
         before, self._return = self._return, return_
         if abs(entropy) > NO_ENTROPY:
             self._stuck = 0
+            self._lowest, self._highest = min(self._lowest, return_), max(self._highest, return_)
             return
         self._stuck = self._stuck + 1 if return_ == before else 1
-        if self._stuck >= STUCK_LOGS:
+        if self._stuck >= STUCK_LOGS and self._lost_its_gain(return_):
             raise_diverged(
                 trainer,
-                f"train/entropy was 0 and rollout/return_mean {return_:g} in {STUCK_LOGS} logs in a row, so nothing is"
-                " learned any more",
+                f"train/entropy was 0 and rollout/return_mean {return_:g} in {STUCK_LOGS} logs in a row, after returns"
+                f" from {self._lowest:g} to {self._highest:g}, so nothing is learned any more",
             )
+
+    def _lost_its_gain(self, return_: float) -> bool:
+        """Return whether a return is too low for a task that was solved; False if there never was entropy."""
+        return return_ <= self._lowest + KEPT_GAIN * (self._highest - self._lowest)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the range of the returns logged while the policy had entropy."""
+        return {"lowest": self._lowest, "highest": self._highest}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the range of returns."""
+        self._lowest, self._highest = state_dict["lowest"], state_dict["highest"]
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         """Check the weights before they replace valid ones on the disk."""

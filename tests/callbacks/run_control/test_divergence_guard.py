@@ -105,16 +105,17 @@ def test_a_policy_that_moved_by_more_than_100_nats_stops_the_run(make_run: Any, 
 
 
 STUCK = (0.0, 1e-6, 9.0)
+BEGINS = (0.0, 0.6, 9.0)
 
 
 @pytest.mark.parametrize(
     ("logs", "stops_at"),
     [
-        ([STUCK] * 10, 10),
         ([STUCK] * 9, None),
-        ([STUCK] * 9 + [(0.0, 1e-6, 9.1)] + [STUCK] * 9, None),  # the return changed
+        ([STUCK] * 9 + [(0.0, 1e-6, 8.9)] + [STUCK] * 9, None),  # the return changed
         ([STUCK] * 9 + [(0.0, 2e-6, 9.0)] + [STUCK] * 9, None),  # there was entropy
         ([STUCK] * 5 + [(0.0, 0.0, None)] * 5 + [STUCK] * 5, 15),  # logs without a return do not count
+        ([STUCK] * 10, 10),
         ([(0.0, -2.0, 9.0)] * 12, None),  # a density may have any entropy
         ([(0.0, None, 9.0)] * 12, None),
     ],
@@ -122,6 +123,7 @@ STUCK = (0.0, 1e-6, 9.0)
 def test_a_policy_without_entropy_and_with_the_same_return_in_ten_logs_stops_the_run(
     make_run: Any, logs: list[Any], stops_at: int | None
 ) -> None:
+    logs, stops_at = [BEGINS, *logs], stops_at and stops_at + 1
     run = make_run(Logs(*logs), DivergenceGuard(), iterations=len(logs), val_check_interval=100)
 
     sentence = f"by iteration {stops_at}: train/entropy was 0 and rollout/return_mean 9 in 10 logs in a row"
@@ -129,6 +131,42 @@ def test_a_policy_without_entropy_and_with_the_same_return_in_ten_logs_stops_the
         run.fit()
 
     assert run.trainer.global_step == (stops_at or len(logs))
+
+
+@pytest.mark.parametrize(
+    ("before", "stuck", "stops"),
+    [
+        ([20.0], 9.0, True),  # fell below what it was
+        ([20.0, 500.0], 20.0, True),  # learned, and lost it
+        ([20.0, 500.0], 300.0, True),  # lost much of it
+        ([-200.0, -200.0], -200.0, True),  # never learned
+        ([20.0, 499.0], 500.0, False),  # solved
+        ([20.0, 500.0], 500.0, False),
+        ([20.0, 500.0, 460.0], 498.0, False),  # a mean of noisy episodes was higher
+        ([20.0], 500.0, False),  # solved within one log
+        ([0.0, -500.0], 0.0, False),  # a return whose best is zero
+        ([], 500.0, False),  # a solved policy, trained further
+    ],
+)
+def test_a_policy_that_solved_its_task_without_entropy_goes_on(
+    make_run: Any, before: list[float], stuck: float, stops: bool
+) -> None:
+    logs = [(0.0, 0.6, return_) for return_ in before] + [(0.0, 0.0, stuck)] * 12
+    run = make_run(Logs(*logs), DivergenceGuard(), iterations=len(logs), val_check_interval=100)
+
+    with pytest.raises(TrainingDiverged, match="nothing is learned any more") if stops else nullcontext():
+        run.fit()
+
+    assert run.trainer.global_step == len(before) + (10 if stops else 12)
+
+
+@pytest.mark.parametrize(("stuck", "stops"), [(500.0, False), (9.0, True)])
+def test_a_resumed_run_knows_the_returns_before(make_run: Any, stuck: float, stops: bool) -> None:
+    first = make_run(Logs((0.0, 0.6, 20.0), (0.0, 0.6, 500.0)), DivergenceGuard(), RunCheckpoint(), iterations=2).fit()
+    resumed = make_run(Logs(*[(0.0, 0.0, stuck)] * 12), DivergenceGuard(), iterations=14, version="resumed")
+
+    with pytest.raises(TrainingDiverged, match="after returns from 20 to 500") if stops else nullcontext():
+        resumed.fit(first.folder / "checkpoints" / "last.ckpt")
 
 
 def test_a_learning_rate_of_1e10_stops_the_run_although_its_weights_are_finite(make_run: Any) -> None:
