@@ -53,7 +53,13 @@ STALENESS = Section(
 RESTARTS = Section(
     "Restarted environments",
     "With `--data.on_env_error restart`.",
-    (("env/restarts", "1", "environments restarted since the start of the process, all ranks together; their episodes are dropped"),),
+    (
+        (
+            "env/restarts",
+            "1",
+            "environments restarted since the start of the process, all ranks together; their episodes are dropped",
+        ),
+    ),
 )
 
 DQN = Section(

@@ -48,13 +48,19 @@ def problem(path: Path) -> str:
         return f"`{path}`, line {line}, is not valid YAML: {' '.join(str(error.problem).split())}."
     except (yaml.YAMLError, ValueError, OverflowError) as error:  # of values such as the date 2020-99-99, too
         return f"`{path}` is not valid YAML: {' '.join(str(error).split())}."
-    except RecursionError:
-        return f"`{path}` is not usable: its values are nested too deeply."
     if not isinstance(content, dict):
         return f"`{path}` holds no settings: an experiment is a mapping with `model`, `data` and `trainer`."
     if odd := [key for key in content if not isinstance(key, str)]:
         return f"`{path}` has the setting `{odd[0]}`, which is not text: a setting's name is text, such as `model`."
     return ""
+
+
+def compose(text: str) -> yaml.Node | None:
+    """Return the nodes of a YAML text; None if it is invalid or exceeds a limit of this module."""
+    try:
+        return None if excess(text) else yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError:
+        return None
 
 
 def excess(text: str) -> str:

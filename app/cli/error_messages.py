@@ -10,7 +10,6 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 from types import NoneType, UnionType
@@ -20,7 +19,7 @@ import gymnasium.wrappers
 import yaml
 
 from app.cli.class_paths import short_names
-from app.cli.config_files import problem
+from app.cli.config_files import compose, problem
 from app.cli.import_policy import why_untrustworthy
 from app.cli.setting_owners import SYNONYMS, owners, suggested
 from datamodules.core.files.printable import printable_line
@@ -296,11 +295,9 @@ def _entries(argv: Sequence[str]) -> Iterator[Entry]:
             parts, written = tuple(key.rstrip("+").split(".")), text if equals else value
             yield Entry(parts, written, COMMAND_LINE)
             if written[:1] in ("{", "["):
-                with suppress(yaml.YAMLError, RecursionError):
-                    yield from _nested(yaml.compose(written, Loader=yaml.SafeLoader), parts, None)
+                yield from _nested(compose(written), parts, None)
     for path in reversed(config_paths(argv)):
-        node = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
-        yield from _nested(node, (), path)
+        yield from _nested(compose(path.read_text(encoding="utf-8")), (), path)
 
 
 def _nested(node: yaml.Node | None, parts: tuple[str, ...], path: Path | None) -> Iterator[Entry]:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.config_files import problem
+from app.cli.config_files import compose, problem
 from tests.app.conftest import EXPERIMENT, Run
 
 GOOD = EXPERIMENT.encode()
@@ -60,6 +60,11 @@ def test_aliases_and_nesting_of_a_usual_size_are_taken(tmp_path: Path) -> None:
     path.write_text("a: &a {b: [1, 2]}\nc: [*a, *a, *a]\nd: {<<: *a, e: " + "[" * 98 + "]" * 98 + "}\n")
 
     assert problem(path) == ""
+
+
+@pytest.mark.parametrize("text", ["[" * 5000 + "]" * 5000, "[" * 101 + "]" * 101, "&a [*a]", "[1", "[" * 5000])
+def test_a_text_that_is_no_config_has_no_nodes(text: str) -> None:
+    assert compose(text) is None
 
 
 BOMB = "{a: &a [1, 1], b: &b [" + "*a, " * 1000 + "], c: [" + "*b, " * 100 + "]}"
