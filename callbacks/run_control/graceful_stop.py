@@ -85,7 +85,7 @@ class GracefulStop(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Stop after the evaluation rather than after one more iteration."""
         if trainer.state.fn == TrainerFn.VALIDATING:
-            self._give_back()
+            self._give_back(trainer)
         if trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking:
             self._stop_if_told(trainer)
 
@@ -99,7 +99,7 @@ class GracefulStop(Callback):
 
     def on_test_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Restore the signal handlers."""
-        self._give_back()
+        self._give_back(trainer)
 
     on_predict_end = on_test_end
 
@@ -116,7 +116,7 @@ class GracefulStop(Callback):
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Restore the signal handlers; print what was saved and how to resume."""
-        self._give_back()
+        self._give_back(trainer)
         if self.stopped_by is None:
             return
         trainer.limit_val_batches = self._evaluates
@@ -131,10 +131,14 @@ class GracefulStop(Callback):
 
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
         """Restore the signal handlers; end the other ranks' processes with this one."""
-        self._give_back()
+        self._give_back(trainer)
         if isinstance(exception, SignalExit) and trainer.strategy.launcher is not None:
             trainer.strategy.launcher.kill(getattr(signal, "SIGKILL", signal.SIGTERM))
 
-    def _give_back(self) -> None:
+    def _give_back(self, trainer: Any) -> None:
+        """Restore the handlers, also a SIGHUP that is now ignored in those that Lightning restores after this."""
         restore_handlers(self._replaced)
+        for number in self._replaced:
+            if signal.getsignal(number) == signal.SIG_IGN:
+                trainer._signal_connector._original_handlers[number] = signal.SIG_IGN
         self._replaced = {}

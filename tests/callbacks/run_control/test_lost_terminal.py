@@ -15,7 +15,8 @@ import torch
 
 ROOT = Path(__file__).resolve().parents[3]
 RUN = """
-import sys, torch
+import signal, sys
+from contextlib import nullcontext
 from pathlib import Path
 from lightning.pytorch import Callback, Trainer
 from callbacks.run_control.checkpoint import RunCheckpoint
@@ -29,23 +30,25 @@ class Begun(Callback):
     def on_train_batch_end(self, trainer, *_):
         Path("begun").touch()
 
-with SignalWatchdog(grace=0), exits_on_signal():
+as_program = sys.argv[1:] == ["program"]
+with SignalWatchdog(grace=0) if as_program else nullcontext(), exits_on_signal() if as_program else nullcontext():
     data = RolloutDataModule("CartPole-v1", num_envs=2, rollout_length=8, total_env_steps=10**8)
     trainer = Trainer(
         accelerator="cpu", max_epochs=1, logger=False, limit_val_batches=0, enable_progress_bar=False, devices=1,
         callbacks=[Begun(), interrupt := GracefulStop(), RunCheckpoint()],
     )
     trainer.fit(PPO(data.spaces, update_epochs=1, num_minibatches=2), data)
+    Path("hangup").write_text(str(signal.getsignal(signal.SIGHUP)))
     print("a terminal that is gone takes no text", flush=True)
     sys.exit(128 + interrupt.stopped_by)
 """
 
 
 @contextmanager
-def training(folder: Path, **streams: int) -> Iterator[subprocess.Popen[bytes]]:
-    """A run that has ended its first iteration."""
+def training(folder: Path, kind: str = "program", **streams: int) -> Iterator[subprocess.Popen[bytes]]:
+    """A run that has ended its first iteration, of the program or of a script with a Trainer of its own."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", RUN]
+    command = [sys.executable, "-c", RUN, kind]
     with subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True, **streams) as process:
         deadline = time.monotonic() + 60
         while not (folder / "begun").exists() and time.monotonic() < deadline:
@@ -58,10 +61,11 @@ def saved_iterations(folder: Path) -> int:
     return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
 
 
+@pytest.mark.parametrize("kind", ["program", "script"])
 @pytest.mark.parametrize("again", [False, True])
-def test_a_run_whose_terminal_is_closed_saves_and_stops(tmp_path: Path, again: bool) -> None:
+def test_a_run_whose_terminal_is_closed_saves_and_stops(tmp_path: Path, again: bool, kind: str) -> None:
     ours, theirs = pty.openpty()
-    with training(tmp_path, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+    with training(tmp_path, kind, stdin=theirs, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
         os.close(ours)
         process.send_signal(signal.SIGHUP)
@@ -71,6 +75,8 @@ def test_a_run_whose_terminal_is_closed_saves_and_stops(tmp_path: Path, again: b
 
         assert process.wait(60) == 129
     assert saved_iterations(tmp_path) > 0
+    if kind == "script":  # whenever the second SIGHUP comes, also after Lightning has restored its handlers
+        assert (tmp_path / "hangup").read_text() == str(signal.SIG_IGN)
 
 
 def test_a_run_whose_output_nobody_reads_any_more_saves_and_stops(tmp_path: Path) -> None:
