@@ -12,6 +12,7 @@ from pathlib import Path
 from app.cli.config_files import configs_folder, problem, shipped_configs
 from app.cli.error_messages import config_paths, exit_with_error, nearest
 from app.cli.import_policy import TRUST_VARIABLE, trusted, why_untrustworthy
+from datamodules.core.errors import UnwritableFileError
 from datamodules.core.files.printable import printable_line
 
 VERBS = {
@@ -53,7 +54,8 @@ def main() -> None:
     """Run a verb.
 
     Raises:
-        SystemExit: with code 2 and one sentence for invalid input or a full disk, with 130 after a Ctrl-C.
+        SystemExit: with code 2 and one sentence for invalid input and for a file that cannot be written, with 130 after
+            a Ctrl-C.
     """
     replace_unprintable()
     try:
@@ -61,11 +63,12 @@ def main() -> None:
     except KeyboardInterrupt:  # before the run could take the signal over: nothing is lost
         raise SystemExit(130) from None
     except OSError as error:
-        if error.errno not in CANNOT_WRITE:
+        if error.errno not in CANNOT_WRITE and not isinstance(error, UnwritableFileError):
             raise
+        resume = ", then resume with --ckpt_path last" if sys.argv[1] == "fit" else ""
         exit_with_error(
             f"{error.filename or 'A file'} cannot be written: {error.strerror}. Earlier files are intact: make"
-            " room, or choose another folder, then resume with --ckpt_path last."
+            f" room, or choose another folder{resume}."
         )
 
 

@@ -3,6 +3,7 @@
 import logging
 import re
 import sys
+import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -43,11 +44,10 @@ from app.runs.checkpoints import (
     misfit,
     require_same_algorithm,
     require_same_spaces,
-    require_writable,
 )
 from app.runs.commands import Commands, SaveConfig
 from app.runs.find_checkpoint import find_checkpoint
-from app.runs.run_folder import RunFolders, expand_settings
+from app.runs.run_folder import RunFolders, expand_settings, require_writable_settings
 from callbacks.run_control.checkpoint import write_atomically
 from callbacks.run_control.checkpoint_index import environment_of
 from callbacks.run_control.divergence_guard import TrainingDiverged
@@ -57,7 +57,7 @@ from callbacks.run_control.signal_watchdog import SignalWatchdog
 from callbacks.run_control.trajectory_writer import TrajectoryWriter
 from datamodules.base import EnvDataModule
 from datamodules.core.errors import ConfigurationError
-from datamodules.core.files.paths import expand_path
+from datamodules.core.files.paths import expand_path, require_writable
 from datamodules.core.files.printable import printable
 from datamodules.core.signals import exits_on_signal
 from modules.base.algorithm import Algorithm
@@ -164,7 +164,8 @@ class LeydenCLI(LightningCLI):
         expand_settings(settings)
         self.experiment = experiment_from_config(settings.trainer.as_dict())
         if self.config.subcommand == "fit":
-            require_writable(self.experiment.folder)
+            require_writable_settings(settings)
+            require_writable(self.experiment.folder, "save_dir" if settings.trainer.logger else "default_root_dir")
             if settings.trainer.logger is False and not settings.trainer.default_root_dir:
                 self.save_config_callback = None  # there is no run folder to put it into
             return
@@ -302,6 +303,13 @@ def format_readable(*args: Any, **kwargs: Any) -> str:
     return printable(FORMAT_WARNING(*args, **kwargs))
 
 
+def report_thread_error(args: threading.ExceptHookArgs) -> None:
+    """Print the error of a thread; not that of TensorBoard's writer, which its next write or flush raises again."""
+    writes_events = type(args.thread).__module__ == "tensorboard.summary.writer.event_file_writer"
+    if not (writes_events and isinstance(args.exc_value, OSError)):
+        threading.__excepthook__(args)
+
+
 def main() -> None:
     """Run one of Lightning's verbs from the command line.
 
@@ -313,6 +321,7 @@ def main() -> None:
         warnings.filterwarnings("ignore", message=message)
     logging.getLogger(RANK_ZERO).addFilter(keep_readable)
     warnings.formatwarning = format_readable
+    threading.excepthook = report_thread_error
     restrict_imports()
     exported_classes()  # so that the parser knows their short names
     ConciseParser.begin()

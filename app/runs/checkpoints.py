@@ -66,23 +66,6 @@ def _loggers(value: Any) -> Iterator[Mapping[str, Any]]:
             yield from _loggers(item)
 
 
-def require_writable(folder: Path) -> None:
-    """Check, without creating anything, that a folder exists or can be created, and is writable.
-
-    Raises:
-        ConfigurationError: if it is not.
-    """
-    existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
-    if not existing.is_dir():
-        raise ConfigurationError(
-            f"The run folder {folder} cannot be created, because {existing} is a file: choose another save_dir."
-        )
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise ConfigurationError(
-            f"The run folder {folder} cannot be written: choose another save_dir, or change its permissions."
-        )
-
-
 def load_checkpoint(path: Path) -> dict[str, Any]:
     """Load a checkpoint on the CPU: tensors and plain types only, so that no code is executed.
 

@@ -31,10 +31,13 @@ class SaveConfig(SaveConfigCallback):
         path = settings_folder(trainer) / "config.yaml"
         path.parent.mkdir(parents=True, exist_ok=True)
         written = path.with_name(f".config.{os.getpid()}.yaml")
-        self.parser.save(self.config, str(written), skip_none=False, overwrite=True, multifile=False)
-        if path.is_file() and path.read_bytes() != written.read_bytes():
-            keep_earlier(path)
-        os.replace(written, path)
+        try:
+            self.parser.save(self.config, str(written), skip_none=False, overwrite=True, multifile=False)
+            if path.is_file() and path.read_bytes() != written.read_bytes():
+                keep_earlier(path)
+            os.replace(written, path)
+        finally:
+            written.unlink(missing_ok=True)
         self.path = path
 
 

@@ -13,7 +13,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 
 from datamodules.core.errors import ConfigurationError
-from datamodules.core.files.paths import expand_path
+from datamodules.core.files.paths import expand_path, require_writable
 
 try:
     import fcntl
@@ -40,6 +40,18 @@ def expand_settings(settings: Namespace) -> None:
         if key == "sub_dir" and (os.path.isabs(value) or ".." in PurePath(value).parts):
             raise ConfigurationError(f"The logger's sub_dir is `{value}`; it must be a relative path without `..`.")
         setattr(holder, key, value)
+
+
+def require_writable_settings(settings: Namespace) -> None:
+    """Check every folder that a setting names, before a run spends time on what it cannot save.
+
+    Raises:
+        ConfigurationError: for a folder that cannot be created or written.
+    """
+    for holder, key in _path_settings(settings):
+        folder = getattr(holder, key)
+        if key not in ("default_root_dir", "sub_dir") and folder and "://" not in str(folder):
+            require_writable(Path(folder), key)
 
 
 def _path_settings(value: Any) -> Iterator[tuple[Namespace, str]]:

@@ -9,6 +9,8 @@ from typing import Any, BinaryIO
 
 import torch
 
+from datamodules.core.errors import UnwritableFileError
+
 try:
     import fcntl
 except ImportError:  # Windows, which removes no file that is open
@@ -28,7 +30,7 @@ def atomic_write(path: Path, whole: Callable[[Path], None] | None = None) -> Ite
     Args:
         whole: called with the complete temporary file before it replaces `path`.
 
-    Raises: OSError with the file's name, for example on a full disk.
+    Raises: UnwritableFileError, for example on a full disk or if the folder is read-only.
     """
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
     try:
@@ -42,11 +44,12 @@ def atomic_write(path: Path, whole: Callable[[Path], None] | None = None) -> Ite
                 whole(unfinished)
             os.replace(unfinished, path)
     except OSError as error:
-        if error.errno is not None and error.filename is None:
-            error.filename = str(path)
-        raise
+        if error.errno is None:
+            raise
+        raise UnwritableFileError(error.errno, error.strerror, str(path)) from error
     finally:
-        unfinished.unlink(missing_ok=True)
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
     sync_folder(path.parent)
 
 
@@ -74,7 +77,7 @@ class _Sink:
 def save_tensors(content: Any, path: Path, whole: Callable[[Path], None] | None = None) -> None:
     """Replace `path` atomically by the `torch.save` of `content`; `whole` as in `atomic_write`.
 
-    Raises: OSError with the file's name if it cannot be written, for example on a full disk.
+    Raises: UnwritableFileError, for example on a full disk.
     """
     with atomic_write(path, whole) as file:
         sink = _Sink(file)

@@ -15,7 +15,7 @@ from callbacks.run_control.atomic_write import save_tensors, sweep_unfinished
 from callbacks.run_control.checkpoint_index import index_path, verify_index, write_index
 from callbacks.run_control.divergence_guard import TrainingDiverged, require_stable
 from datamodules.core.errors import ConfigurationError
-from datamodules.core.files.paths import expand_path
+from datamodules.core.files.paths import expand_path, require_writable
 from datamodules.core.files.tensor_files import load_tensors
 from datamodules.core.signals import SignalExit
 from datamodules.core.types import NonFiniteError
@@ -109,10 +109,14 @@ class RunCheckpoint(ModelCheckpoint):
 
         Removes temporary files that a killed run left in the folder, or beside the checkpoint that this run resumes
         from.
+
+        Raises: ConfigurationError if the folder cannot be written, before the run begins rather than at its first save.
         """
         super().setup(trainer, pl_module, stage)
         self.dirpath = expand_path(str(self.dirpath))  # as TensorBoard's logger does for its folder
         if stage == "fit" and trainer.is_global_zero:
+            if not trainer.fast_dev_run:  # type: ignore[attr-defined]
+                require_writable(Path(self.dirpath), "folder (default_root_dir, or the logger's save_dir)")
             checkpoints = [Path(str(self.dirpath))] + ([Path(trainer.ckpt_path).parent] if trainer.ckpt_path else [])
             for folder in {folder for each in checkpoints for folder in (each, each.parent)}:
                 sweep_unfinished(folder)

@@ -47,16 +47,16 @@ class RunSummary(Callback):
             pl_module.print(printable(summary(trainer, best, evaluation)))
 
     def on_test_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Write the metrics and print the table."""
+        """Print the table and write the metrics."""
         if not trainer.is_global_zero:
             return
         values = {tag.partition("/")[2]: value for tag, value in pl_module.last_logged.items()}
         path = run_folder(trainer.ckpt_path, trainer.default_root_dir) / "metrics.json"
         checkpoint = None if trainer.ckpt_path is None else str(trainer.ckpt_path)
         measured = {name: value if math.isfinite(value) else None for name, value in values.items()}
+        pl_module.print(printable(table(values)))
         with atomic_write(path) as file:
             file.write(json.dumps({"checkpoint": checkpoint, **measured}, indent=2).encode() + b"\n")
-        pl_module.print(printable(table(values)))
         pl_module.print(printable(f"Written to {path}"))
 
 

@@ -9,6 +9,7 @@ from lightning.pytorch import Callback, Trainer
 
 from callbacks.run_control.atomic_write import atomic_write
 from callbacks.run_control.checkpoint import run_folder
+from datamodules.core.files.paths import require_writable
 from datamodules.core.types import EpisodeBatch
 
 COLUMNS = ("obs", "action", "reward", "terminated", "truncated")
@@ -28,8 +29,9 @@ class TrajectoryWriter(Callback):
         self._episodes: list[dict[str, torch.Tensor]] = []
 
     def on_predict_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Clear the episodes."""
+        """Clear the episodes; check that the file can be written before they are played."""
         self._episodes = []
+        require_writable(run_folder(trainer.ckpt_path, trainer.default_root_dir), "default_root_dir")
 
     def on_predict_batch_end(
         self,

@@ -1,4 +1,4 @@
-"""Error class for mistakes in the configuration, and suggestions for unknown names."""
+"""Errors that are reported in one sentence, and suggestions for unknown names."""
 
 import difflib
 from collections.abc import Iterable
@@ -12,3 +12,7 @@ def suggest_names(name: str, known: Iterable[str]) -> str:
 
 class ConfigurationError(ValueError):
     """User error whose message says what is wrong, where, and what to do; printed without a traceback."""
+
+
+class UnwritableFileError(OSError):
+    """Error of a file that the program writes, with its name; printed without a traceback."""

@@ -2,7 +2,9 @@ import json
 import logging
 import os
 import re
+import resource
 import signal
+import threading
 import warnings
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,9 @@ import pytest
 import torch
 import yaml
 from lightning.pytorch.utilities import rank_zero_info
+from torch.utils.tensorboard import SummaryWriter
 
+from app.cli.main import report_thread_error
 from datamodules.core.signals import STOP_SIGNALS
 from tests.app.conftest import Outcome, Run
 from tests.support.fake_algorithm import Walker
@@ -295,3 +299,38 @@ def test_the_command_line_refuses_an_environment_that_its_algorithm_cannot_act_i
     told = run("fit", "--config", config, "--data.env", env, "--trust", "tests")
     assert told.code == 2
     assert re.fullmatch(rf"\w+ cannot act in this environment, .*: use .*{able}.*\.\n", told.err)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--trainer.logger", "false", "--trainer.default_root_dir", "/proc"), "choose another default_root_dir"),
+        (("--trainer.logger.save_dir", "/proc/a"), "The folder /proc/a cannot be written"),
+        (("--trainer.callbacks.dirpath", "/proc/a"), "choose another dirpath"),
+        (("--trainer.callbacks.dirpath", "small.yaml"), "small.yaml is a file: choose another dirpath"),
+        (("--trainer.logger.save_dir", "a\0"), "has a NUL character"),
+    ],
+)
+def test_a_run_does_not_begin_where_it_cannot_write(run: Run, folder: Path, words: Any, sentence: str) -> None:
+    outcome = fit(run, *words)
+
+    assert outcome.code == 2 and outcome.err.count("\n") == 1 and sentence in outcome.err
+    assert [path.name for path in folder.iterdir()] == ["small.yaml"]
+
+
+def test_event_files_on_a_full_disk_raise_once_and_print_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(threading, "excepthook", report_thread_error)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            writer = SummaryWriter(tmp_path)
+            for step in range(20):
+                writer.add_scalar("loss", 1.0, step)
+                writer.flush()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    assert "Traceback" not in capsys.readouterr().err

@@ -12,7 +12,6 @@ from app.runs.checkpoints import (
     experiment_from_config,
     load_checkpoint,
     misfit,
-    require_writable,
 )
 from app.runs.find_checkpoint import find_checkpoint
 from callbacks.run_control.checkpoint import RunCheckpoint
@@ -104,22 +103,6 @@ def test_a_file_that_is_no_checkpoint_is_refused(tmp_path: Path) -> None:
     for name in ("text.ckpt", "list.ckpt"):
         with pytest.raises(ConfigurationError, match=name):
             load_checkpoint(tmp_path / name)
-
-
-def test_a_run_folder_below_a_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "runs").touch()
-
-    with pytest.raises(ConfigurationError, match="is a file"):
-        require_writable(tmp_path / "runs" / "small")
-    require_writable(tmp_path / "free" / "small")
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_run_folder_without_permission_is_refused(tmp_path: Path) -> None:
-    tmp_path.chmod(0o500)
-
-    with pytest.raises(ConfigurationError, match="cannot be written"):
-        require_writable(tmp_path / "runs")
 
 
 def test_only_options_that_differ_are_told_and_lists_equal_tuples() -> None:

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from callbacks.run_control.atomic_write import atomic_write, save_tensors, sweep_unfinished
+from datamodules.core.errors import UnwritableFileError
 
 
 def test_the_file_appears_whole_and_alone(tmp_path: Path) -> None:
@@ -35,7 +36,7 @@ def test_a_full_disk_says_so(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
     try:
-        with pytest.raises(OSError, match="File too large") as error:
+        with pytest.raises(UnwritableFileError, match="File too large") as error:
             save_tensors({"weights": torch.zeros(100_000)}, path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
@@ -53,3 +54,14 @@ def test_temporary_files_of_killed_processes_are_removed_and_others_stay(tmp_pat
         file.write(b"{}")
 
     assert sorted(path.name for path in tmp_path.iterdir()) == [".mine.unfinished", "metrics.json", "mine.pt"]
+
+
+@pytest.mark.parametrize("folder", ["file", "/proc", "/proc/a"])
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path, folder: str) -> None:
+    (tmp_path / "file").touch()
+    path = tmp_path / folder / "metrics.json"
+
+    with pytest.raises(UnwritableFileError) as error, atomic_write(path):
+        pass
+
+    assert error.value.filename == str(path)

@@ -214,3 +214,12 @@ def test_the_run_folder_is_the_parent_of_checkpoints() -> None:
     assert run_folder("runs/a/checkpoints/last.ckpt", "root") == Path("runs/a")
     assert run_folder("elsewhere/model.ckpt", "root") == Path("root")
     assert run_folder(None, "root") == Path("root")
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_first_iteration(make_run: Any) -> None:
+    run = make_run(RunCheckpoint(), logger=False, default_root_dir="/proc")
+
+    with pytest.raises(ConfigurationError, match="The folder /proc/checkpoints cannot be written"):
+        run.fit()
+
+    assert run.trainer.global_step == 0

@@ -2,10 +2,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from callbacks.run_control.checkpoint import RunCheckpoint
 from callbacks.run_control.trajectory_writer import TrajectoryWriter, write_trajectories
+from datamodules.core.errors import ConfigurationError
 
 
 def episode(length: int, first: float) -> dict[str, torch.Tensor]:
@@ -41,3 +43,10 @@ def test_predict_writes_whole_episodes_into_the_run_folder(make_run: Any, capsys
     with np.load(path, allow_pickle=False) as file:
         assert len(file["reward"]) == file["episode_start"][-1] == len(file["obs"]) - 2
         assert (file["terminated"] | file["truncated"]).sum() == 2
+
+
+def test_predict_where_nothing_can_be_written_plays_no_episode(make_run: Any) -> None:
+    run = make_run(TrajectoryWriter(), logger=False, default_root_dir="/proc")
+
+    with pytest.raises(ConfigurationError, match="The folder /proc cannot be written"):
+        run.trainer.predict(run.module, run.data)
