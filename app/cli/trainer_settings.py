@@ -23,7 +23,7 @@ from datamodules.core.errors import ConfigurationError
 REPLACED: dict[str, tuple[tuple[object, ...], str]] = {
     "gradient_clip_val": ((None, 0), "use `--model.max_grad_norm`"),
     "gradient_clip_algorithm": ((None,), "use `--model.max_grad_norm`, which clips the global norm"),
-    "accumulate_grad_batches": ((None, 1), "use fewer `--model.num_minibatches` (and `--model.max_grad_norm` to clip)"),
+    "accumulate_grad_batches": ((None, 1), ""),  # depends on the algorithm, see `larger_minibatches`
 }
 """Trainer settings without effect under manual optimization: allowed values, and what to use instead."""
 
@@ -121,7 +121,8 @@ def check_settings(settings: Any) -> None:
     """Raise ConfigurationError for a Trainer setting without effect, and for a seed out of range."""
     for key, (neutral, instead) in REPLACED.items():
         if settings.trainer.get(key) not in neutral:
-            raise ConfigurationError(f"`--trainer.{key}` does not act where algorithms step by themselves: {instead}.")
+            cure = instead or larger_minibatches(settings)
+            raise ConfigurationError(f"`--trainer.{key}` does not act where algorithms step by themselves: {cure}.")
     for key, (least, instead) in MIN_VALUES.items():
         value = settings.trainer.get(key)
         if isinstance(value, int) and value < least:
@@ -136,6 +137,15 @@ def check_settings(settings: Any) -> None:
     seed = settings.get("seed_everything")
     if isinstance(seed, int) and not isinstance(seed, bool) and not 0 <= seed <= LARGEST_SEED:
         raise ConfigurationError(f"`--seed_everything` is {seed}; it must lie between 0 and {LARGEST_SEED}.")
+
+
+def larger_minibatches(settings: Any) -> str:
+    """Return which setting of this algorithm or its data makes minibatches larger, as accumulated gradients would."""
+    if "num_minibatches" in (settings.get("model.init_args") or {}):
+        return "use fewer `--model.num_minibatches` for larger ones"
+    if "batch_size" in (settings.get("data.init_args") or {}):
+        return "use a larger `--data.batch_size`"
+    return "let the algorithm's own `update` use larger minibatches"
 
 
 def check_devices(trainer: Any) -> None:

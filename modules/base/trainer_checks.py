@@ -40,7 +40,8 @@ UNUSABLE: dict[type, str] = {
     BaseFinetuning: "is a base class that does nothing by itself: name a subclass",
     BasePredictionWriter: "is a base class that writes nothing by itself: `predict` writes trajectories without it",
     BatchSizeFinder: "tries batches of a loader, but the run makes its own data: set data.num_envs, data.batch_size",
-    GradientAccumulationScheduler: "does not act on manual optimization: use fewer model.num_minibatches",
+    GradientAccumulationScheduler: "does not act on manual optimization: use larger minibatches, that is fewer"
+    " model.num_minibatches, or a larger data.batch_size where minibatches come from a replay buffer",
     LearningRateFinder: "needs a loss that Lightning steps by itself: try rates with the verb `compare`",
     ModelPruning: "prunes at the ends of epochs, and a run is one epoch: use torch.nn.utils.prune after it",
     OnExceptionCheckpoint: "resumes from its file automatically: callbacks.RunCheckpoint also saves then",

@@ -17,12 +17,12 @@ from tests.support.small_runs import cartpole_data, small_ppo, trainer
 
 BACKENDS = ("async", "pool")
 CALLS = ("its start", "its reset", "its step", "the reset after its step")
-KILLS, SECONDS, TIMEOUT = 10, 10.0, 2.0
+KILLS, SECONDS, TIMEOUT = 10, 60.0, 4.0
 
 
 @pytest.fixture
 def quick_workers() -> Iterator[None]:
-    """Send the environments whole rather than by name: workers then import no torch, which may take longer than 2 s."""
+    """Send the environments whole rather than by name: workers then import no torch, which may take longer than 4 s."""
     cloudpickle.register_pickle_by_value(counting)
     yield
     cloudpickle.unregister_pickle_by_value(counting)

@@ -81,7 +81,7 @@ class Dying(Counting):
 class Hanging(Counting):
     """Does not come back from its start, a reset, its second step or the reset after that one, where in a worker."""
 
-    def __init__(self, call: str = "", seconds: float = 60.0):
+    def __init__(self, call: str = "", seconds: float = 600.0):
         super().__init__(length=2, action_space=Discrete(5, start=3))
         self.call, self.seconds = call, seconds
         self.hang("its start")
@@ -115,7 +115,7 @@ class Failing(Counting):
                 raise ValueError("the third step")
             if self.how == "die":
                 os._exit(9)
-            time.sleep(60)
+            time.sleep(600)
         return super().step(action)
 
 

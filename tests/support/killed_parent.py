@@ -12,7 +12,7 @@ import torch
 from datamodules.vector.make_env import make_vector_env
 
 if __name__ == "__main__":
-    kwargs = dict(call="{call}", seconds=120)
+    kwargs = dict(call="{call}", seconds=600)
     hanging = "tests.support.counting_env.Hanging"
     envs = make_vector_env(hanging, 4, backend="{backend}", env_kwargs=kwargs, num_workers=2)
     envs.reset(0)

@@ -226,7 +226,7 @@ REFUSED = {
     "a value the model refuses": (["--model.update_epochs", "0"], "model.update_epochs is 0; it must be at least 1."),
     "float16 on a CPU": (["--trainer.precision", "16-mixed"], "16-mixed needs a GPU: use bf16-mixed or 32-true"),
     "Trainer clipping": (["--trainer.gradient_clip_val", "0.5"], "use `--model.max_grad_norm`"),
-    "Trainer accumulation": (["--trainer.accumulate_grad_batches", "2"], "`--model.max_grad_norm`"),
+    "Trainer accumulation": (["--trainer.accumulate_grad_batches", "2"], "own `update`"),
     "a run name that leaves the folder": (["--trainer.logger.name", "../up"], "The logger's name is `../up`"),
     "a run folder below a file": (["--trainer.logger.save_dir", "small.yaml"], "is a file"),
     "no run to resume": (["--ckpt_path", "last"], "There is no `last` checkpoint in runs/small"),

@@ -1,5 +1,6 @@
 """What the Trainer, its callbacks and loggers cannot do is refused in one sentence."""
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,26 @@ def settings(seed: int = 1, **trainer: Any) -> Namespace:
 def test_lightnings_clipping_is_refused_with_what_replaces_it(key: str, value: float) -> None:
     with pytest.raises(ConfigurationError, match=rf"`--trainer.{key}` does not act .*: use `--model.max_grad_norm`\.$"):
         check_settings(settings(**{key: value}))
+
+
+@pytest.mark.parametrize(
+    ("model", "data", "cure"),
+    [
+        ("PPO", {"rollout_length": 8}, "use fewer `--model.num_minibatches` for larger ones"),
+        ("PQN", {"rollout_length": 8}, "use fewer `--model.num_minibatches` for larger ones"),
+        ("DQN", {"batch_size": 32}, "use a larger `--data.batch_size`"),
+        ("SAC", {"batch_size": 32}, "use a larger `--data.batch_size`"),
+        ("ActiveDynamics", {"batch_size": 32}, "use a larger `--data.batch_size`"),
+        ("Mine", {}, "let the algorithm's own `update` use larger minibatches"),
+    ],
+)
+def test_accumulation_is_refused_with_the_setting_of_the_algorithm(model: str, data: Any, cure: str) -> None:
+    parts = {"num_minibatches": 4} if model in ("PPO", "PQN") else {}
+    given = settings(accumulate_grad_batches=2)
+    given.model, given.data = Namespace(init_args=Namespace(**parts)), Namespace(init_args=Namespace(**data))
+
+    with pytest.raises(ConfigurationError, match=re.escape(f"step by themselves: {cure}.")):
+        check_settings(given)
 
 
 def test_settings_without_effect_are_taken() -> None:

@@ -149,7 +149,7 @@ def test_in_a_pipe_it_prints_picture_after_picture_until_ctrl_c(tmp_path: Path) 
     seen = [next(line for line in process.stdout if "return_mean" in line) for _ in range(3)]
     process.send_signal(signal.SIGINT)
 
-    assert process.communicate(timeout=30) and process.returncode == 0
+    assert process.communicate(timeout=100) and process.returncode == 0
     assert seen[0] == seen[2]
 
 
@@ -166,7 +166,7 @@ def test_in_a_terminal_it_redraws_and_leaves_it_clean_at_ctrl_c(tmp_path: Path) 
     while chunk := terminal_output(ours):
         shown += chunk
 
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=100) == 0
     assert "\x1b[?25l" in shown and shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
 
 

@@ -50,7 +50,7 @@ def training(folder: Path, kind: str = "program", **streams: int) -> Iterator[su
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", RUN, kind]
     with subprocess.Popen(command, cwd=folder, env=environment, start_new_session=True, **streams) as process:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 100
         while not (folder / "begun").exists() and time.monotonic() < deadline:
             time.sleep(0.01)
         yield process
@@ -73,7 +73,7 @@ def test_a_run_whose_terminal_is_closed_saves_and_stops(tmp_path: Path, again: b
             time.sleep(0.01)
             process.send_signal(signal.SIGHUP)
 
-        assert process.wait(60) == 129
+        assert process.wait(100) == 129
     assert saved_iterations(tmp_path) > 0
     if kind == "script":  # whenever the second SIGHUP comes, also after Lightning has restored its handlers
         assert (tmp_path / "hangup").read_text() == str(signal.SIG_IGN)
@@ -86,5 +86,5 @@ def test_a_run_whose_output_nobody_reads_any_more_saves_and_stops(tmp_path: Path
         os.close(ours)
         process.send_signal(signal.SIGINT)
 
-        assert process.wait(60) == 130
+        assert process.wait(100) == 130
     assert saved_iterations(tmp_path) > 0

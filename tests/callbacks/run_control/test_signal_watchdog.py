@@ -17,7 +17,7 @@ from datamodules.core.signals import exits_on_signal
 with SignalWatchdog(grace=0.2), exits_on_signal():
     mutex, c = ctypes.create_string_buffer(128), ctypes.CDLL(None)
     c.pthread_mutex_lock(mutex)
-    threading.Timer(0.5, lambda: print("ready", flush=True)).start()  # once the main thread is stuck
+    threading.Timer(2.0, lambda: print("ready", flush=True)).start()  # once the main thread is stuck
     c.pthread_mutex_lock(mutex)  # waits for itself, in C, where no handler written in Python runs
 """
 
@@ -32,7 +32,7 @@ def test_a_second_signal_ends_a_process_whose_main_thread_is_stuck(first: signal
             process.wait(0.5)
         process.send_signal(signal.SIGTERM)
 
-        assert process.wait(30) == 143
+        assert process.wait(100) == 143
 
 
 def test_a_watchdog_gives_back_the_descriptor_that_signals_are_written_to() -> None:

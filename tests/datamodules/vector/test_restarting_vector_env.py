@@ -44,18 +44,20 @@ def quick_workers_and_no_orphans() -> Iterator[None]:
     assert multiprocessing.active_children() == []
 
 
-def restarting(backend: str, *makers: Any) -> Any:
+def restarting(backend: str, *makers: Any, timeout: float = 60.0) -> Any:
     if backend == "pool":
         return WorkerPoolVectorEnv(
-            makers, num_workers=len(makers) // 2, device=CPU, timeout=1.0, restart=True, name="Failing"
+            makers, num_workers=len(makers) // 2, device=CPU, timeout=timeout, restart=True, name="Failing"
         )
-    return GymnasiumVectorAdapter(RestartingVectorEnv(makers, name="Failing", timeout=1.0), device=CPU, name="Failing")
+    envs = RestartingVectorEnv(makers, name="Failing", timeout=timeout)
+    return GymnasiumVectorAdapter(envs, device=CPU, name="Failing")
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("how", ["raise", "die", "hang"])
 def test_a_step_that_fails_is_not_valid_and_brings_a_new_episode(backend: str, how: str, tmp_path: Path) -> None:
-    envs = restarting(backend, *[GOOD] * 3, partial(Failing, how, str(tmp_path / "failed")))
+    timeout = 6.0 if how == "hang" else 60.0
+    envs = restarting(backend, *[GOOD] * 3, partial(Failing, how, str(tmp_path / "failed")), timeout=timeout)
     envs.reset(0)
     steps = []
     with pytest.warns(UserWarning, match=r"(?s)Restart 1 .*episode is dropped\. .*Environment 3"):

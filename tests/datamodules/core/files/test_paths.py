@@ -40,9 +40,7 @@ def test_a_folder_that_can_be_made_is_taken_and_nothing_is_left(tmp_path: Path) 
 def test_a_folder_that_is_a_file_is_refused(tmp_path: Path, below: str) -> None:
     (tmp_path / "runs").touch()
 
-    with pytest.raises(
-        ConfigurationError, match=r"cannot be created, because .*runs is a file: choose another dirpath"
-    ):
+    with pytest.raises(ConfigurationError, match="runs is a file: choose another dirpath"):
         require_writable(tmp_path / "runs" / below, "dirpath")
 
 
