@@ -94,12 +94,12 @@ class EvaluationFiniteCheck:
     def __init__(self, name: str, agents: int, *, finals: bool, autoreset_steps: bool):
         self.name, self.agents, self.finals, self.autoreset_steps = name, agents, finals, autoreset_steps
         self.steps = 0
-        self._sums: list[tuple[Tensor, Tensor]] = []
+        self._sums: list[tuple[int, Tensor, Tensor]] = []  # step, sums of actions, sums of values
 
     def note_reset(self, obs: Obs) -> None:
         """Add the observations of the first reset, `[B, ...]`."""
         sums = _row_sums(obs)
-        self._sums.append((torch.zeros_like(sums), sums))
+        self._sums.append((0, torch.zeros_like(sums), sums))
 
     def note(self, action: Tensor, step: VectorStep) -> None:
         """Add a vector step and the actions that it was given; a CPU keeps no step whose values are all finite."""
@@ -112,7 +112,7 @@ class EvaluationFiniteCheck:
         if self.finals and step.final_obs is not None:
             rest = rest + torch.where(step.terminated | step.truncated, _row_sums(step.final_obs), 0.0)
         obs = obs if self.autoreset_steps else torch.where(step.valid, obs, 0.0)
-        self._sums.append((_row_sums(action), obs + torch.where(step.valid, rest, 0.0)))
+        self._sums.append((self.steps, _row_sums(action), obs + torch.where(step.valid, rest, 0.0)))
 
     def require(self, step: VectorStep | None = None) -> None:
         """Check what was added since the last call.
@@ -125,12 +125,12 @@ class EvaluationFiniteCheck:
         sums, self._sums = self._sums, []
         if not sums:
             return
-        bad = ~torch.stack([values for _, values in sums]).isfinite()
+        bad = ~torch.stack([values for _, _, values in sums]).isfinite()
         if not bad.any():
             return
         index, row = bad.nonzero()[0].tolist()
-        number, environment = self.steps - len(sums) + 1 + index, row // self.agents
-        if not sums[index][0][row].isfinite():
+        (number, actions, _), environment = sums[index], row // self.agents
+        if not actions[row].isfinite():
             raise ConfigurationError(
                 f"The policy chose an action that is not finite in environment {environment} of {self.name}, in step"
                 f" {number} of the evaluation: evaluate another checkpoint, or train with a lower learning rate."

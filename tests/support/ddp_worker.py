@@ -1,4 +1,4 @@
-"""Run a small fit on two CPU ranks: `python -m tests.support.ddp_worker FOLDER [interrupt] [stale] [parts] [restart]`."""
+"""Run a small fit on two CPU ranks: `python -m tests.support.ddp_worker FOLDER [interrupt, stale, parts, restart]`."""
 
 import json
 import os
@@ -62,7 +62,9 @@ def data_of(folder: Path) -> RolloutDataModule:
         return snake_data(total_env_steps=2560, policy_lag=int("stale" in sys.argv), **parts)
     kwargs = {"how": "raise", "file": str(folder / "failed")}
     settings: dict[str, Any] = {"backend": "async", "on_env_error": "restart", "num_envs": 4, "rollout_length": 16}
-    return RolloutDataModule("tests.support.ddp_worker.FailsOnRankOne", kwargs, total_env_steps=1280, **settings)
+    return RolloutDataModule(
+        "tests.support.ddp_worker.FailsOnRankOne", env_kwargs=kwargs, total_env_steps=1280, **settings
+    )
 
 
 def main() -> None:
