@@ -37,17 +37,25 @@ class Latency(NamedTuple):
     p99: float
 
 
-def loop_without_trainer(trainer: Any, model: Any, seconds: float) -> Bare:
+def call(function: Callable[[], Any]) -> Any:
+    """Call a function of no arguments: the decision of a run of one rank."""
+    return function()
+
+
+def loop_without_trainer(
+    trainer: Any, model: Any, seconds: float, decide: Callable[[Callable[[], bool]], bool] = call
+) -> Bare:
     """Train for `seconds` without the Trainer, with the objects of its run: collect, prepare, update.
 
-    Nothing is counted or logged. Call it between two iterations of a fit.
+    Nothing is counted or logged. Call it between two iterations of a fit, on every rank; `decide` makes the ranks agree
+    on a condition.
     """
     device, running = trainer.strategy.root_device, phases(trainer, model)
     synchronize(device)
     for phase in running.values():
         phase.pop_seconds()
     began, iterations = time.perf_counter(), 0
-    while time.perf_counter() - began < seconds:
+    while decide(lambda: time.perf_counter() - began < seconds):
         for _ in range(trainer.log_every_n_steps):
             with trainer.precision_plugin.train_step_context():
                 model.run_iteration(trainer.datamodule.collect())

@@ -26,10 +26,12 @@ from datamodules.core.files.printable import printable
 FORCED_SETTINGS = {
     "trainer.limit_val_batches": 0,
     "trainer.num_sanity_val_steps": 0,
-    "trainer.devices": 1,
+    "trainer.num_nodes": 1,
     "data.total_env_steps": UNREACHABLE_STEPS,
 }
-"""Settings of a timed run: no evaluation, one device, no end; schedules stay at their initial value."""
+"""Settings of a timed run: no evaluation, one machine, no end; schedules stay at their initial value."""
+
+ONE_DEVICE = "trainer.devices=1"
 
 
 class BenchmarkWorker:
@@ -37,7 +39,7 @@ class BenchmarkWorker:
 
     Args:
         name: name in the output.
-        who: `ours` or a peer.
+        peer: peer that trains; None for this application.
         words: command line of `fit`.
         threads: number of threads of torch and of its libraries.
         folder: working directory.
@@ -47,15 +49,15 @@ class BenchmarkWorker:
         trained, bare: one measurement per repeat.
     """
 
-    def __init__(self, name: str, who: str, words: Sequence[str], threads: int, folder: Path):
-        self.name, self.who = name, who
+    def __init__(self, name: str, peer: str | None, words: Sequence[str], threads: int, folder: Path):
+        self.name, self.peer = name, peer
         self.trained: list[dict[str, Any]] = []
         self.bare: list[dict[str, Any]] = []
         self._log: IO[str] = (folder / "log.txt").open("w+", encoding="utf-8")
         environ = child_environ() | {"OMP_NUM_THREADS": str(threads)}
         began = time.perf_counter()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "app.benchmark.worker", who, "fit", *words],
+            [sys.executable, "-m", "app.benchmark.worker", *([peer] if peer else []), "fit", *words],
             cwd=folder, env=environ, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
         )  # fmt: skip
         self._answer()
@@ -68,9 +70,9 @@ class BenchmarkWorker:
         return self._answer()
 
     def repeat(self, seconds: float) -> None:
-        """Measure once: training, and for `ours` also the phases without the Trainer."""
+        """Measure once: training, and for this application also the phases without the Trainer."""
         self.trained.append(self.ask(f"train {seconds}"))
-        if self.who == "ours":
+        if self.peer is None:
             self.bare.append(self.ask(f"bare {seconds}"))
 
     def speeds(self) -> list[float]:
@@ -158,6 +160,8 @@ def parsed(words: list[str]) -> argparse.Namespace:
             parser.error(f"--set {setting} is not a setting: write key=value, such as data.num_envs=64")
     if options.json and not options.json.absolute().parent.is_dir():
         parser.error(f"--json {options.json} cannot be written: there is no folder {options.json.parent}")
+    if uses_several_devices(options.set) and (peers := [each for each in options.against if each in PEERS]):
+        parser.error(f"the peer {peers[0]} trains on one device: leave out trainer.devices or --against {peers[0]}")
     options.against = [resolve_peer(name) for name in dict.fromkeys(options.against)]
     return options
 
@@ -182,10 +186,10 @@ def compared(options: argparse.Namespace) -> dict[str, Any]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="leyden-benchmark-")))
         contestants = []
-        for index, (name, who, configs) in enumerate(benchmark_entries(options)):
+        for index, (name, peer, configs, settings) in enumerate(benchmark_entries(options)):
             home = folder / str(index)
             home.mkdir()
-            contestant = BenchmarkWorker(name, who, command_line(configs, options.set), options.threads, home)
+            contestant = BenchmarkWorker(name, peer, command_line(configs, settings), options.threads, home)
             stack.callback(contestant.close)
             contestant.ask(f"train {options.seconds / 2}")
             contestants.append(contestant)
@@ -197,19 +201,31 @@ def compared(options: argparse.Namespace) -> dict[str, Any]:
         return outcome(contestants, options)
 
 
-def benchmark_entries(options: argparse.Namespace) -> list[tuple[str, str, list[str]]]:
-    """Return name, kind and configs of every contestant, ours first; a peer uses the configs of ours."""
-    ours = [(" + ".join(Path(config).name for config in options.config), "ours", options.config)]
-    others = [
-        (name, name, options.config) if name in PEERS else (Path(name).name, "ours", [name]) for name in options.against
-    ]
-    return ours + others
+def benchmark_entries(options: argparse.Namespace) -> list[tuple[str, str | None, list[str], list[str]]]:
+    """Return name, peer, configs and settings of every contestant, ours first; a peer uses the configs of ours.
+
+    A benchmark of several devices is also compared with one device.
+    """
+    name = " + ".join(Path(config).name for config in options.config)
+    entries = [(name, None, options.config, options.set)]
+    if uses_several_devices(options.set):
+        entries.append(("one device", None, options.config, [*options.set, ONE_DEVICE]))
+    for other in options.against:
+        is_peer = other in PEERS
+        configs = options.config if is_peer else [other]
+        entries.append((other if is_peer else Path(other).name, other if is_peer else None, configs, options.set))
+    return entries
+
+
+def uses_several_devices(settings: Sequence[str]) -> bool:
+    """Return whether the settings ask for more than one device."""
+    return any(setting.startswith("trainer.devices=") and setting != ONE_DEVICE for setting in settings)
 
 
 def command_line(configs: Sequence[str], settings: Sequence[str]) -> list[str]:
     """Return the arguments of `fit`; later ones win."""
     words = [word for config in configs for word in ("--config", str(Path(config).absolute()))]
-    words += [f"--{setting}" for setting in settings]
+    words += [f"--{setting}" for setting in (ONE_DEVICE, *settings)]
     return words + [f"--{key}={value}" for key, value in FORCED_SETTINGS.items()]
 
 
@@ -262,6 +278,10 @@ def table(result: dict[str, Any]) -> str:
     for key in (part for part in parts if part in result):
         seconds, share = result[key], result[key] / result["iteration_s"]
         rows.append((key.removesuffix("_s"), f"{seconds * 1e3:.3f} ms an iteration, {share:.1%}"))
+    if "all_reduce_s" in result:
+        seconds, share = result["all_reduce_s"], result["all_reduce_s"] / result["iteration_s"]
+        rows.append(("all-reduce", f"{seconds * 1e3:.3f} ms an iteration, {share:.1%}: gradients, measured alone"))
+        rows.append(("ranks", f"{result['ranks']}; env steps/s of all together"))
     rows += [("memory", f"{result['peak_memory_mib']:,.0f} MiB at the peak")]
     rows += [("start", f"{result['start_up_s']:.1f} s to the first update, first calls {result['compile_s']:.1f} s")]
     rows += list(result["in_force"].items())

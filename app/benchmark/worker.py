@@ -1,6 +1,6 @@
 """Contestant of a benchmark: a process that trains on request (see `app.peers.pacer`).
 
-`python -m app.benchmark.worker WHO fit [options]`: WHO is `ours`, or a peer that trains with the same settings.
+`python -m app.benchmark.worker [PEER] fit [options]`: train with this application, or with a peer and the same settings.
 """
 
 import sys
@@ -16,6 +16,7 @@ from app.cli.main import IGNORED_WARNINGS, LeydenCLI
 from app.cli.parser import ConciseParser
 from app.peers.pacer import Pace
 from app.peers.ppo import PEERS, task_of
+from app.benchmark.ranks import RankGroup, all_reduce_seconds
 from app.timing import device_name, loop_without_trainer
 from callbacks.performance.execution_summary import execution_summary
 from callbacks.performance.throughput import phases
@@ -34,13 +35,26 @@ class PacedCallback(Callback):
         """Set the number of threads, whatever the run chose, and the functions that commands call."""
         torch.set_num_threads(max(1, self.threads // (1 + len(trainer.datamodule.concurrent_phases))))  # type: ignore[attr-defined]
         self.pace.device = trainer.strategy.root_device
-        self.pace.bare = lambda seconds: loop_without_trainer(trainer, pl_module, seconds)._asdict()
-        self.pace.facts = lambda: {
-            "compile_s": sum(phase.warmup_seconds for phase in phases(trainer, pl_module).values()),
-            "device": device_name(trainer.strategy.root_device),
-            "in_force": execution_summary(trainer, pl_module),
-        }
+        if trainer.world_size > 1:
+            group = RankGroup()
+            self.pace.decide, self.pace.total = group.decide, group.total
+        self.pace.bare = lambda seconds: loop_without_trainer(trainer, pl_module, seconds, self.pace.decide)._asdict()
+        self.pace.facts = lambda: self.facts(trainer, pl_module)
         self._counted = pl_module.env_steps, trainer.global_step
+
+    def facts(self, trainer: Trainer, pl_module: Any) -> dict[str, Any]:
+        """Return the compile time, device, execution modes and, for several ranks, the cost of their all-reduces."""
+        device = trainer.strategy.root_device
+        found = {
+            "compile_s": sum(phase.warmup_seconds for phase in phases(trainer, pl_module).values()),
+            "device": device_name(device),
+            "in_force": execution_summary(trainer, pl_module),
+            "ranks": trainer.world_size,
+        }
+        if trainer.world_size > 1:
+            number = sum(weights.numel() for weights in pl_module.parameters() if weights.requires_grad)
+            found["all_reduce_s"] = pl_module.updates / trainer.global_step * all_reduce_seconds(number, device)
+        return found
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Count the iterations of the batch; wait, or end the run."""
@@ -76,17 +90,17 @@ def main() -> None:
     Raises:
         SystemExit: with one sentence and code 2 for invalid input.
     """
-    pace, who = Pace(), sys.argv.pop(1)
+    pace, peer = Pace(), sys.argv.pop(1) if sys.argv[1] in PEERS else None
     for message in IGNORED_WARNINGS:
         warnings.filterwarnings("ignore", message=message)
     restrict_imports()
     ConciseParser.begin()
     try:
-        if who == "ours":
+        if peer is None:
             PacedCLI(pace)
         else:
             described = UntrainedCLI()
-            PEERS[who].train(task_of(described.datamodule, described.model, who), pace)
+            PEERS[peer].train(task_of(described.datamodule, described.model, peer), pace)
     except ConfigurationError as error:
         exit_with_error(str(error))
 

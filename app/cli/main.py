@@ -52,6 +52,7 @@ from callbacks.run_control.checkpoint import write_atomically
 from callbacks.run_control.checkpoint_index import environment_of
 from callbacks.run_control.divergence_guard import TrainingDiverged
 from callbacks.run_control.graceful_stop import GracefulStop
+from callbacks.run_control.launcher_watch import exits_with_launcher
 from callbacks.run_control.run_summary import RunSummary
 from callbacks.run_control.signal_watchdog import SignalWatchdog
 from callbacks.run_control.trajectory_writer import TrajectoryWriter
@@ -251,7 +252,7 @@ class LeydenCLI(LightningCLI):
         """
         folders = RunFolders(self.trainer, subcommand, self.ckpt_path)
         try:
-            with self._fitting_weights(), one_sentence():
+            with self._fitting_weights(), one_sentence(), exits_with_launcher(self.trainer):
                 super()._run_subcommand(subcommand)
         except Exception as error:
             if isinstance(error, OSError) and error.errno is not None and error.filename is None:
@@ -290,6 +291,11 @@ def cause(error: BaseException) -> BaseException:
         if not str(frame.f_globals.get("__name__")).startswith("jsonargparse"):
             return candidate
     return chain[-1]
+
+
+def is_lost_rank(error: RuntimeError) -> bool:
+    """Return whether a collective operation failed because another process has ended (NCCL, gloo)."""
+    return isinstance(error, distributed.DistBackendError) or "gloo/transport" in str(error)
 
 
 def keep_readable(record: logging.LogRecord) -> bool:
@@ -332,6 +338,10 @@ def main() -> None:
         exit_with_error(str(error))
     except TrainingDiverged as error:
         raise SystemExit(printable(str(error))) from None
+    except RuntimeError as error:
+        if not is_lost_rank(error):
+            raise
+        raise SystemExit("Another rank ended during a collective operation: see its output for the reason.") from None
     if distributed.is_available() and distributed.is_initialized():
         distributed.destroy_process_group()  # its threads, left to the interpreter's end, can abort the process
     if cli.interrupt.stopped_by is not None:
