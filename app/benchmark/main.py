@@ -207,7 +207,7 @@ def benchmark_entries(options: argparse.Namespace) -> list[tuple[str, str | None
     A benchmark of several devices is also compared with one device.
     """
     name = " + ".join(Path(config).name for config in options.config)
-    entries = [(name, None, options.config, options.set)]
+    entries: list[tuple[str, str | None, list[str], list[str]]] = [(name, None, options.config, options.set)]
     if uses_several_devices(options.set):
         entries.append(("one device", None, options.config, [*options.set, ONE_DEVICE]))
     for other in options.against:

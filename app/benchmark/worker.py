@@ -1,6 +1,6 @@
 """Contestant of a benchmark: a process that trains on request (see `app.peers.pacer`).
 
-`python -m app.benchmark.worker [PEER] fit [options]`: train with this application, or with a peer and the same settings.
+`python -m app.benchmark.worker [PEER] fit [options]`: train with this application, or with a peer.
 """
 
 import sys
@@ -10,13 +10,13 @@ from typing import Any, cast
 import torch
 from lightning.pytorch import Callback, Trainer
 
+from app.benchmark.ranks import RankGroup, all_reduce_seconds
 from app.cli.error_messages import exit_with_error
 from app.cli.import_policy import restrict_imports
 from app.cli.main import IGNORED_WARNINGS, LeydenCLI
 from app.cli.parser import ConciseParser
 from app.peers.pacer import Pace
 from app.peers.ppo import PEERS, task_of
-from app.benchmark.ranks import RankGroup, all_reduce_seconds
 from app.timing import device_name, loop_without_trainer
 from callbacks.performance.execution_summary import execution_summary
 from callbacks.performance.throughput import phases

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
+from torch import distributed
 
 from callbacks.run_control.resume_commands import command
 from datamodules.core.files.printable import printable
@@ -47,12 +48,14 @@ class GracefulStop(Callback):
         self._replaced: dict[signal.Signals, Any] = {}
         self._says_so = True
         self._evaluates: int | float = 1.0
+        self._hosts: distributed.ProcessGroup | None = None  # a group that does not wait for the devices
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Install the signal handlers, in the main thread, as Python requires."""
         self.stopped_by = self._received = None
         self._is_second = SecondSignal()
         self._says_so = trainer.is_global_zero
+        self._hosts = distributed.new_group(backend="gloo") if trainer.world_size > 1 else None
         if threading.current_thread() is threading.main_thread():
             for number in handled_signals():
                 self._replaced[number] = signal.signal(number, self.receive)
@@ -105,9 +108,10 @@ class GracefulStop(Callback):
 
     def _stop_if_told(self, trainer: Trainer) -> None:
         number = int(self._received or 0)
-        if trainer.world_size > 1:
-            told = torch.tensor(number, device=trainer.strategy.root_device)
-            number = int(trainer.strategy.reduce(told, reduce_op="max"))
+        if self._hosts is not None:
+            received = torch.tensor(number)
+            distributed.all_reduce(received, distributed.ReduceOp.MAX, group=self._hosts)
+            number = int(received)
         if number and self.stopped_by is None:
             self.stopped_by = signal.Signals(number)
             silence_lost_outputs()  # their reader may have ended with the same Ctrl-C

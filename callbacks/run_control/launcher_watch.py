@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Event, Thread
 
-from lightning.fabric.utilities.rank_zero import rank_prefixed_message
 from lightning.pytorch import Trainer
 from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
+from lightning_utilities.core.rank_zero import rank_prefixed_message
 
 POLL_SECONDS = 2.0
 """Seconds between two looks at the parent's process id."""

@@ -40,7 +40,7 @@ from modules.base.policy_copy import copy_policy
 from modules.base.trainer_checks import check_trainer
 from modules.functional.schedules import Schedule, schedule_value
 from modules.networks.multi_input import Module, set_scales_
-from modules.optim.distributed import all_gather_object, all_reduce_sum, world_size
+from modules.optim.distributed import all_gather_object, host_all_reduce_sum, world_size
 from modules.optim.optimizer_group import OptimizerGroup, check_same_optimizers, layout_of
 
 Collected = Rollout | OffPolicyIteration
@@ -191,8 +191,7 @@ class Algorithm(LightningModule):
     def end_iteration(self, collected: Collected, metrics: MetricVector | None) -> None:
         """Count the iteration; log every `log_every_n_steps`."""
         self.finish_log(wait=False)
-        steps = collected.env_steps
-        self.env_steps += steps if world_size() == 1 else int(all_reduce_sum(torch.tensor(steps, device=self.device)))
+        self.env_steps += host_all_reduce_sum(collected.env_steps)
         self.training_log.update(collected.episodes, metrics)
         cast(list[Any], self.optimizers())[-1].step()
         set_length(self.trainer, self.data.iterations)

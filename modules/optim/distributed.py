@@ -1,5 +1,7 @@
 """Collective operations over ranks. Every function is the identity in a run of one process."""
 
+from functools import cache
+
 import torch
 from torch import Tensor, distributed, nn
 
@@ -32,11 +34,30 @@ def all_gather_object(own: object) -> list[object]:
     return objects
 
 
+def host_all_reduce_sum(number: int) -> int:
+    """Return the sum of a number over the ranks, exchanged between the hosts, so that no rank waits for its device."""
+    if world_size() == 1:
+        return number
+    total = torch.tensor(number)
+    distributed.all_reduce(total, group=_host_group(distributed.group.WORLD))
+    return int(total)
+
+
+@cache
+def _host_group(world: distributed.ProcessGroup) -> distributed.ProcessGroup:
+    """Return the gloo group of all ranks, created once for each initialisation of the process group."""
+    return distributed.new_group(backend="gloo")
+
+
 def average_gradients_(parameters: list[nn.Parameter]) -> None:
     """Replace every gradient by its mean over the ranks, in one all-reduce."""
     if world_size() == 1:
         return
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if len(gradients) == 1 and gradients[0].is_contiguous():
+        distributed.all_reduce(gradients[0])
+        gradients[0].div_(world_size())
+        return
     flat = all_reduce_mean(torch.cat([gradient.flatten() for gradient in gradients]))
     for gradient, mean in zip(gradients, flat.split([gradient.numel() for gradient in gradients]), strict=True):
         gradient.copy_(mean.view_as(gradient))

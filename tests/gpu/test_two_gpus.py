@@ -26,8 +26,11 @@ RUNS = {
     "ppo": [*SNAKE, "--data.total_env_steps", str(2 * 256 * 16 * 100)],
     "ppo_policy_lag": [*SNAKE, "--data.total_env_steps", str(2 * 256 * 16 * 100), "--data.policy_lag", "1"],
     "ppo_recurrent": [*RECURRENT, "--data.total_env_steps", str(2 * 128 * 16 * 100)],
-    "dqn": ["--config", f"{CONFIGS}/dqn_snake.yaml", "--data.total_env_steps", str(2 * 256 * 4 * 110), "--data.learning_starts", "10000"],
-    "sac_options": ["--config", f"{CONFIGS}/sac_options_synthetic.yaml", "--data.total_env_steps", "2400"],
+    "dqn": [
+        "--config", f"{CONFIGS}/dqn_snake.yaml", "--data.total_env_steps", str(2 * 256 * 4 * 110),
+        "--data.learning_starts", "10000",
+    ],
+    "sac_options": ["--config", f"{CONFIGS}/sac_options_synthetic.yaml", "--data.total_env_steps", "16_000"],
 }  # fmt: skip
 """At least a hundred iterations each."""
 

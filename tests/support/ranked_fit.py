@@ -5,7 +5,6 @@ The environment variable HASHES names the folder; KILL_RANK the rank that kills 
 
 import os
 import signal
-import sys
 import warnings
 from pathlib import Path
 from typing import Any, cast
@@ -48,4 +47,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
