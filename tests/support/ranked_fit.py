@@ -5,46 +5,36 @@ The environment variable HASHES names the folder; KILL_RANK the rank that kills 
 
 import os
 import signal
-import warnings
 from pathlib import Path
 from typing import Any, cast
 
 from lightning.pytorch import Callback, Trainer
-from torch import distributed
 
-from app.cli.main import IGNORED_WARNINGS, LeydenCLI
-from app.cli.parser import ConciseParser
+from app.cli import main
 from tests.support.small_runs import weights_hash
 
 
-class KilledRank(Callback):
-    """Kills its own process, on one rank, in the tenth iteration."""
+class RankRecord(Callback):
+    """Writes this rank's hash and counters when the fit ends; kills one rank in the tenth iteration."""
 
     def on_train_batch_start(self, trainer: Trainer, *_: Any) -> None:
         if trainer.global_rank == int(os.environ.get("KILL_RANK", -1)) and trainer.global_step >= 10:
             os.kill(os.getpid(), signal.SIGKILL)
 
+    def on_fit_end(self, trainer: Trainer, pl_module: Any) -> None:
+        said = f"{weights_hash(pl_module)} {pl_module.global_step} {pl_module.env_steps}"
+        Path(os.environ["HASHES"], f"rank{trainer.global_rank}").write_text(said)
 
-class RankedCLI(LeydenCLI):
+
+class RankedCLI(main.LeydenCLI):
     """The application's command line with the callback above."""
 
     def instantiate_trainer(self, **kwargs: Any) -> Trainer:
         trainer = super().instantiate_trainer(**kwargs)
-        cast(Any, trainer).callbacks.append(KilledRank())
+        cast(Any, trainer).callbacks.append(RankRecord())
         return trainer
 
 
-def main() -> None:
-    """Train, then write the hash and the counters of this rank."""
-    for message in IGNORED_WARNINGS:
-        warnings.filterwarnings("ignore", message=message)
-    ConciseParser.begin()
-    cli = RankedCLI()
-    said = f"{weights_hash(cli.model)} {cli.model.global_step} {cli.model.env_steps}"
-    Path(os.environ["HASHES"], f"rank{cli.trainer.global_rank}").write_text(said)
-    if distributed.is_initialized():
-        distributed.destroy_process_group()
-
-
 if __name__ == "__main__":
-    main()
+    main.LeydenCLI = RankedCLI  # type: ignore[misc]
+    main.main()

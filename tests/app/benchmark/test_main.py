@@ -42,6 +42,18 @@ def test_two_configs_are_compared_and_the_last_line_is_json(run: Run, folder: Pa
     assert not (folder / "runs").exists(), "the run folder was to be a temporary one"
 
 
+def test_several_devices_are_compared_with_one(run: Run, folder: Path) -> None:
+    outcome = run(
+        "benchmark", "--config", "ppo_cartpole.yaml", "--repeats", "1", "--seconds", "0.3", "--threads", "1",
+        "--set", *SMALL, "trainer.devices=2", "trainer.accelerator=cpu",
+    )  # fmt: skip
+
+    result = json.loads(outcome.out.splitlines()[-1])
+    assert outcome.code == 0 and result["ranks"] == 2 and result["all_reduce_s"] > 0
+    assert result["ratio"] == pytest.approx(result["env_steps_per_s"] / result["peers"]["one device"])
+    assert "one device" in outcome.out and "measured alone" in outcome.out
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -51,6 +63,10 @@ def test_two_configs_are_compared_and_the_last_line_is_json(run: Run, folder: Pa
         (("--config", "ppo_cartpole.yaml", "--seconds", "nan"), "--seconds is nan; it must be above 0"),
         (("--config", "ppo_cartpole.yaml", "--set", "data.num_envs"), "--set data.num_envs is not a setting"),
         (("--config", "ppo_cartpole.yaml", "--against", "sb4"), "did you mean `sb3`?"),
+        (
+            ("--config", "ppo_cartpole.yaml", "--against", "sb3", "--set", "trainer.devices=2"),
+            "the peer sb3 trains on one device: leave out trainer.devices or --against sb3",
+        ),
         (("--config", "ppo_cartpole.yaml", "--against", "none.yaml"), "There is no config `none.yaml`"),
         (("--config", "ppo_cartpole.yaml", "--json", "nowhere/a.json"), "there is no folder nowhere"),
         (("--config", "ppo_cartpole.yaml", "--data.num_envs", "4"), "is not an option: change settings with --set"),
