@@ -1,14 +1,12 @@
 """exits_with_launcher: end a rank whose launching process has died."""
 
 import os
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import Event, Thread
 
 from lightning.pytorch import Trainer
 from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
-from lightning_utilities.core.rank_zero import rank_prefixed_message
 
 POLL_SECONDS = 2.0
 """Seconds between two looks at the parent's process id."""
@@ -36,6 +34,6 @@ def _exit_after(rank: int, parent: int, finished: Event) -> None:
     while os.getppid() == parent:
         if finished.wait(POLL_SECONDS):
             return
-    said = f"Process {parent}, which started this rank, has ended: this rank ends too."
-    print(rank_prefixed_message(said, rank), file=sys.stderr, flush=True)
+    with suppress(OSError):  # the reader of the output may have ended too
+        os.write(2, f"Process {parent}, which started rank {rank}, has ended: this rank ends too.\n".encode())
     os._exit(1)
