@@ -21,6 +21,7 @@ from app.cli.help_text import LIGHTNING_OPTIONS
 from app.compare.main import make_parser as compare_parser
 from app.diagnose.main import make_parser as diagnose_parser
 from app.envs.main import make_parser as envs_parser
+from app.export.main import make_parser as export_parser
 from app.metrics import SECTIONS, Section
 from app.monitor.main import make_parser as monitor_parser
 from app.play.main import make_parser as play_parser
@@ -50,6 +51,7 @@ KINDS = {
 PARSERS = {
     "play": play_parser,
     "envs": envs_parser,
+    "export": export_parser,
     "benchmark": benchmark_parser,
     "diagnose": diagnose_parser,
     "compare": compare_parser,

@@ -286,7 +286,9 @@ class EnvDataModule(LightningDataModule):
         limits: dict[str, Any] = {"seed": seed, "max_steps": self.eval_max_steps, "name": self.env}
         return EvaluationDataset(envs, self._actor, episodes, greedy=greedy, record=record, **limits)
 
-    def rendered_episode(self, policy: Policy, seed: int, greedy: bool | None = None) -> Iterator[RenderedStep]:
+    def rendered_episode(
+        self, policy: Policy, seed: int, greedy: bool | None = None, images: bool = True
+    ) -> Iterator[RenderedStep]:
         """Play one evaluation episode in this process on the CPU, and yield its states with images.
 
         It is one of those that `predict` plays, in a single environment; no Trainer is needed.
@@ -295,9 +297,11 @@ class EnvDataModule(LightningDataModule):
             policy: on the CPU, in eval mode.
             seed: seed of the environment and of a sampling policy.
             greedy: use the mode of the policy instead of a sample; None: as evaluations do.
+            images: render every state; False plays without.
         """
         greedy = self.eval_greedy if greedy is None else greedy
         how: dict[str, Any] = {"greedy": greedy, "max_steps": self.eval_max_steps, "wrappers": self.wrappers}
+        how["images"] = images
         return rendered_episode(self.env, self.rendered_env_kwargs, policy, seed=seed, **how)
 
     @property

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from app.agent.arrays import Array, ObsArray, action_encoder, obs_rows
+from app.agent.arrays import Array, ObsArray, action_encoder, mask_in, obs_rows
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.pytree import tree_map
 from datamodules.core.types import PolicyInput, insert_masks
@@ -67,7 +67,8 @@ class Agent:
             state: state returned by the previous call; None begins an episode in every row.
             episode_start: rows, bool `[B]`, whose episode begins; by default none if a state is given.
             deterministic: take the policy's mode; False samples.
-            action_mask: allowed actions `[B, n]`, as in the environment's info; None allows all.
+            action_mask: allowed actions `[B, n]`, as in the environment's info; None takes those that the observation
+                holds as a part, else allows all.
             option_mask: options that may start `[B, K]`, as in the environment's info; None allows all.
 
         Returns:
@@ -78,6 +79,7 @@ class Agent:
             ConfigurationError: for observations, masks or states of other shapes.
         """
         rows, single = obs_rows(obs, self.spaces)
+        action_mask = mask_in(obs) if action_mask is None else action_mask
         inputs = self.policy_input(rows, state, episode_start, {"action_mask": action_mask, "option_mask": option_mask})
         noise = None if deterministic else self.module.noise((len(inputs.episode_start),), self.generator)
         output, following = self.module.act(inputs, noise, greedy=deterministic)

@@ -44,6 +44,15 @@ class ObsPart(TypedDict):
     sizes: NotRequired[list[int]]
 
 
+class BoxAction(TypedDict):
+    """Box of actions as plain data: flat bounds of every part, constant ones included, shape and dtype."""
+
+    low: list[float]
+    high: list[float]
+    shape: tuple[int, ...]
+    dtype: str
+
+
 class SpaceSpec(TypedDict):
     """Observation and action space as plain data that a `weights_only` checkpoint can hold.
 
@@ -53,12 +62,16 @@ class SpaceSpec(TypedDict):
     Networks divide observations by `obs_high` (`obs_bound`); without it, bytes are divided by 255 and other
     observations are not scaled.
     An observation of several parts has `obs_parts`, by name; `obs_shape` is then `()` and `obs_dtype` `dict`.
+    `obs_start` is the first value of a Discrete observation, which is one-hot. `action_box` is the environment's Box if
+    it is not a vector of float32 without constant parts; both are for code that acts outside the data modules.
     """
 
     obs_shape: tuple[int, ...]
     obs_dtype: str
     obs_high: NotRequired[float]
     obs_parts: NotRequired[dict[str, ObsPart]]
+    obs_start: NotRequired[int]
+    action_box: NotRequired[BoxAction]
     action_type: ActionType
     action_sizes: list[int]
     action_low: list[float]

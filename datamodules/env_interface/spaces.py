@@ -9,7 +9,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 from datamodules.core.errors import ConfigurationError
-from datamodules.core.types import ActionType, ObsPart, SpaceSpec
+from datamodules.core.types import ActionType, BoxAction, ObsPart, SpaceSpec
 from datamodules.env_interface.obs_parts import decode_parts, split_space
 
 Array = np.ndarray
@@ -48,10 +48,19 @@ def to_space_spec(observation: gym.Space, action: gym.Space, *, name: str) -> Sp
         action_start=start,
         num_agents=1,
     )
+    if isinstance(action, Box) and not _is_plain(action):
+        low, high = (bound.ravel().tolist() for bound in (action.low, action.high))
+        spaces["action_box"] = BoxAction(low=low, high=high, shape=action.shape, dtype=str(action.dtype))
     if isinstance(observation, gym.spaces.Dict):
         return {**spaces, "obs_parts": {key: _part(space, name) for key, space in observation.spaces.items()}}
+    if isinstance(observation, Discrete):
+        spaces["obs_start"] = int(observation.start)
     bound = obs_bound(observation) if isinstance(observation, Box) else None
     return spaces if bound is None else {**spaces, "obs_high": bound}
+
+
+def _is_plain(action: Box) -> bool:
+    return len(action.shape) == 1 and action.dtype == np.float32 and bool((action.low < action.high).all())
 
 
 def obs_bound(space: Box) -> float | None:

@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 import gymnasium as gym
 import numpy as np
 import torch
+from torch import Tensor
 
 from datamodules.core.protocols import Policy
-from datamodules.core.types import PolicyInput, PolicyOutput, State, insert_masks
-from datamodules.env_interface.spaces import make_action_encoder, make_obs_decoder
+from datamodules.core.types import PolicyInput, PolicyOutput, SpaceSpec, State, insert_masks
+from datamodules.env_interface.spaces import make_action_encoder, make_obs_decoder, to_space_spec
 from datamodules.vector.make_env import make_env
 from datamodules.wrappers.apply_wrappers import EnvWrapper
 
@@ -49,6 +50,7 @@ def rendered_episode(
     greedy: bool,
     max_steps: int,
     wrappers: Sequence[EnvWrapper] = (),
+    images: bool = True,
 ) -> Iterator[RenderedStep]:
     """Play one episode on the CPU and yield every state, the last one included.
 
@@ -58,17 +60,19 @@ def rendered_episode(
         seed: seed of the environment and of a sampling policy.
         greedy: use the mode of the policy instead of a sample.
         max_steps: the episode is cut after this number of steps.
+        images: render every state; False plays without.
 
     Raises: ConfigurationError for an environment that cannot be created as one Gymnasium environment.
     """
     generator = torch.Generator().manual_seed(seed)
-    with closing(make_env(env, env_kwargs, wrappers)) as one:
+    with closing(make_env(env, env_kwargs, wrappers, images)) as one:
         decode, encode = make_obs_decoder(one.observation_space), make_action_encoder(one.action_space)
+        spaces = to_space_spec(one.observation_space, one.action_space, name=env)
         obs, info = one.reset(seed=seed)
         state, start, reward, total = policy.initial_state(1), True, 0.0, 0.0
         terminated, truncated, fps = False, False, int(one.metadata.get("render_fps") or DEFAULT_FPS)
         for step in range(max_steps + 1):
-            inputs = _inputs(decode(obs), info, state, start)
+            inputs = _inputs(_rows(decode(obs), spaces), info, state, start)
             if step == max_steps or terminated or truncated:
                 yield RenderedStep(image_of(one), fps, step, reward, total, inputs, None, state, None)
                 return
@@ -87,18 +91,18 @@ def _inputs(obs: Any, info: dict[str, Any], state: State, start: bool) -> Policy
         for name, mask in info.items()
         if name.endswith("_mask") and not name.startswith("_")
     }
-    rows = _row(obs)
-    return PolicyInput(rows, insert_masks(state, masks), torch.tensor([start]), masks.get("action_mask"))
+    return PolicyInput(obs, insert_masks(state, masks), torch.tensor([start]), masks.get("action_mask"))
 
 
-def _row(obs: Any) -> Any:
-    """Return an observation as a tensor with one row, in the dtype of `SpaceSpec`."""
-    if isinstance(obs, dict):
-        return {name: _row(part) for name, part in obs.items()}
-    array = np.asarray(obs)
-    if array.dtype != np.uint8:
-        array = array.astype(np.float32 if array.dtype.kind in "fb" else np.int64)
-    return torch.from_numpy(array[None].copy())
+def _rows(obs: Any, spaces: SpaceSpec) -> Any:
+    """Return a decoded observation as a tensor with one row, or its parts by name."""
+    if parts := spaces.get("obs_parts"):
+        return {name: _row(obs[name], part["dtype"]) for name, part in parts.items()}
+    return _row(obs, spaces["obs_dtype"])
+
+
+def _row(array: Any, dtype: str) -> Tensor:
+    return torch.from_numpy(np.array(array, dtype=dtype)[None])
 
 
 def image_of(env: gym.Env[Any, Any]) -> Array | None:

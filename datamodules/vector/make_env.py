@@ -122,18 +122,18 @@ def make_vector_env(
 
 
 def make_env(
-    env: str, env_kwargs: dict[str, Any] | None = None, wrappers: Sequence[EnvWrapper] = ()
+    env: str, env_kwargs: dict[str, Any] | None = None, wrappers: Sequence[EnvWrapper] = (), rendered: bool = True
 ) -> gym.Env[Any, Any]:
-    """Create one Gymnasium environment, with render_mode `rgb_array` if it has that mode and its arguments set none.
+    """Create one Gymnasium environment; `rendered` sets render_mode `rgb_array` if it has it and no other is set.
 
     Raises: ConfigurationError as `make_vector_env` does, and for on-device environments of several agents.
     """
     kwargs, source = _checked(env_kwargs), resolve_env(env)
     with _translate_errors(env, "sync", kwargs):
         if source.spec is None:
-            mode = {"render_mode": "rgb_array"} if _render_modes(source) else {}
+            mode = {"render_mode": "rgb_array"} if rendered and _render_modes(source) else {}
             return FunctionalTorchEnv(env, **(mode | kwargs))
-        if "rgb_array" in _render_modes(source):
+        if rendered and "rgb_array" in _render_modes(source):
             kwargs = {"render_mode": "rgb_array"} | kwargs
         return make_wrapped_env(source.spec, wrappers, kwargs)
 

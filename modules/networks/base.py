@@ -116,7 +116,7 @@ def extract_features(network: nn.Module, obs: Obs) -> Tensor:
 def no_reset(obs: Obs) -> Tensor:
     """Return a reset argument for N observations in which no row starts an episode, bool `[N]`."""
     part = next(iter(obs.values())) if isinstance(obs, dict) else obs
-    return torch.zeros(len(part), dtype=torch.bool, device=part.device)
+    return torch.zeros(part.shape[0], dtype=torch.bool, device=part.device)
 
 
 def at_least_float32(x: Tensor) -> Tensor:

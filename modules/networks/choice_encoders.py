@@ -30,7 +30,7 @@ class ChoiceEncoder(nn.Module):
 
     def index(self, obs: Tensor) -> Tensor:
         """Return the index `[N, elements]` of every choice among the choices of all elements."""
-        return obs.reshape(len(obs), -1).long() + self.offsets
+        return obs.reshape(obs.shape[0], -1).long() + self.offsets
 
 
 class OneHot(ChoiceEncoder):

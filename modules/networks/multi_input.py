@@ -48,7 +48,7 @@ class FlattenPart(Preprocessing):
     def forward(self, obs: Tensor, state: State, reset: Tensor) -> tuple[Tensor, State]:
         """Return features `[N, prod(shape)]` of a part `[N, *shape]`, and `state` unchanged."""
         scale = (1.0 / BYTE if obs.dtype == torch.uint8 else 1.0) if self.scale is None else self.scale
-        numbers = obs.reshape(len(obs), -1)
+        numbers = obs.reshape(obs.shape[0], -1)
         numbers = numbers if numbers.is_floating_point() else numbers.float()
         return numbers if scale == 1.0 else numbers * scale, state
 

@@ -62,7 +62,7 @@ class ImageLayout(NamedTuple):
         """Return planes `[B, channels, height, width]` of observations `[B, *obs_shape]`, as a view if possible."""
         if self.channels_last:
             obs = obs.movedim(-1, -3)
-        return obs.reshape(len(obs), *self[:3]) if obs.dim() != 4 else obs
+        return obs.reshape(obs.shape[0], *self[:3]) if obs.dim() != 4 else obs
 
 
 def image_layout(network: str, obs_shape: tuple[int, ...], channels_last: bool | None = None) -> ImageLayout:

@@ -22,7 +22,7 @@ def policies(output: Policies, options: int, mask: Tensor | None = None, certain
         certain: the only action of every option, `[N, K]`, where scripts choose.
     """
     if isinstance(output, SquashedGaussian):
-        shape = (len(output.mean), options, -1)
+        shape = (output.mean.shape[0], options, -1)
         return SquashedGaussian(output.mean.view(shape), output.log_std.view(shape))
     logits = output.logits.unflatten(-1, (options, -1))
     if certain is not None:

@@ -74,7 +74,7 @@ def test_what_a_user_brings_trains(command: str, folder: Path, monkeypatch: pyte
     assert {"train/policy_loss", "eval/return_mean"} <= logged(folder)
 
 
-AFTER_A_RUN = {"act.py", "act_batch.py"}
+AFTER_A_RUN = {"act.py", "act_batch.py", "run_onnx.py"}
 SCRIPTS = sorted({*listings()} - {f"{command.split()[-1]}.py" for command in TRAINED} - AFTER_A_RUN)
 
 

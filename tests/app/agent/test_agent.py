@@ -11,10 +11,12 @@ from lightning.pytorch import Trainer, seed_everything
 
 from app.__main__ import main
 from app.agent.agent import Agent
+from app.agent.arrays import env_action_space
 from app.agent.load import load
 from callbacks import RunCheckpoint
 from datamodules import RolloutDataModule, SequenceDataModule
 from datamodules.core.errors import ConfigurationError
+from datamodules.env_interface.spaces import to_space_spec
 from modules import PPO, ActiveDynamics, FullyObservedModel
 from modules.networks import LSTM
 from modules.networks.latent import RBF
@@ -173,3 +175,49 @@ def test_a_run_made_in_python_keeps_its_data_for_later(tmp_path: Path) -> None:
     assert agent.env_steps == 32 and "PPO" in repr(agent)
     with pytest.raises(ConfigurationError, match="There is no checkpoint"):
         load(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        gymnasium.spaces.Box(-2, 3, (2, 3), np.float32),
+        gymnasium.spaces.Box(np.array([-1.0, 0.5]), np.array([1.0, 0.5]), dtype=np.float64),
+        gymnasium.spaces.Box(-1, 3, (2,), np.int32),
+        gymnasium.spaces.Discrete(3, start=5),
+        gymnasium.spaces.MultiDiscrete([2, 3], start=[1, 2]),
+        gymnasium.spaces.MultiBinary(3),
+    ],
+    ids=["shaped", "constant", "whole", "discrete", "multidiscrete", "binary"],
+)
+def test_every_action_is_of_the_environments_space(space: gymnasium.Space) -> None:
+    spaces = to_space_spec(gymnasium.spaces.Discrete(4, start=1), space, name="test")
+    agent = Agent(PPO(spaces), seed=0)
+
+    single, _ = agent.predict(3)
+    batch, _ = agent.predict([1, 2, 4] * 20, deterministic=False)
+
+    assert env_action_space(spaces) == space
+    assert space.contains(single) and all(space.contains(action) for action in batch)
+    with pytest.raises(ConfigurationError, match="must be an integer"):
+        agent.predict(0.5)
+
+
+def test_parts_of_an_observation_are_taken_as_the_environment_gives_them() -> None:
+    parts = {
+        "camera": gymnasium.spaces.Box(0, 255, (8, 8, 3), np.uint8),
+        "body": gymnasium.spaces.Dict(
+            {"speed": gymnasium.spaces.Box(-1, 1, (2,)), "gear": gymnasium.spaces.Discrete(3)}
+        ),
+        "action_mask": gymnasium.spaces.MultiBinary(2),
+    }
+    space = gymnasium.spaces.Dict(parts)
+    agent = Agent(PPO(to_space_spec(space, gymnasium.spaces.Discrete(2), name="test")), seed=0)
+    obs = space.sample() | {"action_mask": np.array([0, 1], np.int8)}
+
+    single, _ = agent.predict(obs)
+    batch, _ = agent.predict({"camera": obs["camera"][None], "body.speed": [[0.0, 0.1]], "body.gear": [1]})
+
+    assert single == 1, "the mask in the observation holds"
+    assert batch.shape == (1,)
+    with pytest.raises(ConfigurationError, match=r"obs lacks body\.gear, body\.speed"):
+        agent.predict({"camera": obs["camera"]})

@@ -1,0 +1,101 @@
+"""`python -m app export`: write the decision of a checkpoint as one file, and compare it with the agent."""
+
+import argparse
+import json
+import logging
+import shutil
+import sys
+from pathlib import Path
+
+import torch
+
+from app.agent.data import load_data
+from app.agent.load import load
+from app.cli.error_messages import PlainParser, exit_with_error
+from app.cli.import_policy import trusted
+from app.export.comparison import TOLERANCE, Difference, compare, record
+from app.export.decision import Decision, sizes_of
+from app.export.formats import FORMATS, export
+from app.export.model_card import write_card
+from app.monitor.main import DEFAULT_ROOT, find_run
+from callbacks.run_control.atomic_write import atomic_write
+from callbacks.run_control.checkpoint import run_folder
+from datamodules.core.errors import ConfigurationError
+
+OBSERVATIONS = 1_000
+
+
+def main() -> None:
+    """Export a checkpoint.
+
+    Raises:
+        SystemExit: with code 2 and one sentence for invalid input, 1 if the exported file decides otherwise.
+    """
+    options = make_parser().parse_args(sys.argv[2:])
+    if options.observations < 2:
+        exit_with_error("`--observations` must be at least 2.")
+    torch.set_num_threads(1)
+    logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
+    try:
+        found = run(options)
+    except ConfigurationError as error:
+        exit_with_error(str(error))
+    if not found.holds:
+        raise SystemExit(1)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the verb's options."""
+    parser = PlainParser("python -m app export", description="Export the decision of a trained agent.")
+    parser.add_argument(
+        "--ckpt_path",
+        metavar="PATH",
+        help=f"a checkpoint, or the folder of a run: its best one (the newest run in {DEFAULT_ROOT})",
+    )
+    parser.add_argument("--format", choices=[*FORMATS], default="onnx", help="format of the file (onnx)")
+    parser.add_argument("--output", type=Path, metavar="FOLDER", help="folder to write (RUN/export)")
+    parser.add_argument(
+        "--observations", type=int, default=OBSERVATIONS, help=f"recorded observations to compare ({OBSERVATIONS})"
+    )
+    return parser
+
+
+def run(options: argparse.Namespace) -> Difference:
+    """Export, compare, and write the model card; return the comparison.
+
+    A file that decides otherwise than the agent is removed.
+
+    Raises:
+        ConfigurationError: for a checkpoint, an algorithm or an environment that cannot be exported.
+    """
+    agent = load(options.ckpt_path or str(find_run(None)), trusted())
+    assert agent.path is not None
+    print(f"Checkpoint: {agent.path}", flush=True)
+    data = load_data(agent.path, trusted())
+    unmasked = Decision(agent.module)
+    recorded = record(data, unmasked, options.observations)
+    decision = Decision(agent.module, masked=recorded.inputs[0].action_mask is not None).eval()
+    folder = options.output or run_folder(agent.path, ".") / "export"
+    path = folder / FORMATS[options.format]
+    rows = [decision.named(each) for each in recorded.inputs[:2]]
+    example = {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
+    found = compare(decision, export(decision, example, options.format, path), recorded)
+    said = (
+        f"{found.observations:,} observations of {recorded.episodes} episodes: largest difference {found.largest:.1e}"
+        f" (limit {TOLERANCE:.0e}), other discrete actions {found.other_actions}"
+    )
+    if not found.holds:
+        path.unlink()
+        print(f"Not exported, because the file decides otherwise than the agent: {said}.")
+        return found
+    with torch.no_grad():
+        outputs = decision(example)
+    signature = {"inputs": sizes_of(example), "outputs": sizes_of(outputs), "comparison": found._asdict()}
+    with atomic_write(folder / f"{path.name}.json") as file:
+        file.write(json.dumps(signature, indent=1).encode() + b"\n")
+    write_card(folder, agent, path.name, signature, said)
+    config = run_folder(agent.path, ".") / "config.yaml"
+    if config.is_file():
+        shutil.copyfile(config, folder / "config.yaml")
+    print(f"Exported {path}, compared with the agent on {said}.\nModel card: {folder / 'README.md'}")
+    return found
