@@ -1,7 +1,6 @@
 """Pure functions of tensors; no networks, no Lightning.
 
 policy_gradient     clipped surrogate, clipped value loss, advantage normalisation, explained variance
-ppo_objective       PPO's whole loss with its gradients in closed form
 returns             GAE, V-trace, n-step returns, TD and double Q-learning targets
 q_learning          Huber loss, C51's projection, quantile regression
 soft_actor_critic   soft values and targets, log-density of a squashed Gaussian, temperature, Polyak averaging

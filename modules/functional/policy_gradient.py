@@ -133,6 +133,8 @@ def clipped_value_loss(
     Source: Schulman et al. 2017, arXiv:1707.06347, eq. 9, has the plain squared error; the clipped form is that of
     the authors' implementation, item 9 of Huang et al. 2022, "The 37 implementation details of PPO".
     """
+    if valid is not None:  # so that no gradient of an invalid entry is NaN
+        value, old_value, target = (torch.where(valid, each, 0.0) for each in (value, old_value, target))
     error = (value - target).square()
     if clip is not None:
         move = torch.clamp(value - old_value, -clip, clip)  # type: ignore[arg-type]  # float or tensor, not a mixture

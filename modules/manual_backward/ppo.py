@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from datamodules.core.types import Obs, PolicyInput, Rollout, State, require_tensor
-from modules.functional.ppo_objective import ppo_gradients
 from modules.functional.sampling import MASKED_LOGIT
+from modules.manual_backward.ppo_gradients import ppo_gradients
 from modules.manual_backward.relu_mlp import as_features, is_fully_trainable, uses_flat_fp32_cpu
 from modules.networks.base import has_hooks
 from modules.networks.distributions import Distribution
@@ -206,9 +206,22 @@ class ManualPPO(PolicyForward):
         log_probs = torch.log_softmax(logits, 0)
         probs = log_probs.exp()
         entropy = -(probs * log_probs).sum(0)
-        stored, share = batch.loss_inputs()
-        chosen = log_probs.gather(0, action).squeeze(0)
-        found = ppo_gradients(chosen, entropy, output[-1], **stored, **self.model.loss_coefs())
+        advantage, share = batch.normalized_advantage()
+        chosen, model = log_probs.gather(0, action).squeeze(0), self.model
+        found = ppo_gradients(
+            chosen,
+            entropy,
+            output[-1],
+            old_log_prob=batch.log_prob,
+            old_value=batch.value,
+            advantage=advantage,
+            target=batch.target,
+            clip=model.clip_range_tensor,
+            value_clip_range=model.value_clip_range,
+            value_loss_coef=model.value_loss_coef,
+            entropy_coef=model.entropy_coef,
+            valid=batch.valid,
+        )
         slope = found.grad_log_prob
         if found.grad_entropy is not None:
             slope = torch.addcmul(slope, found.grad_entropy, log_probs + entropy)

@@ -1,7 +1,7 @@
 """PPO's training batch: transitions, or whole sequences of them for a recurrent network."""
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -75,12 +75,6 @@ class PPOBatch(NamedTuple):
         total = Moments(*all_reduce_sum(torch.stack(moments(self.advantage, self.valid))).unbind())
         share = None if self.valid is None else self.valid.sum() * world_size() / total.number.clamp(min=1)
         return normalize(self.advantage, self.valid, moments=total), share
-
-    def loss_inputs(self) -> tuple[dict[str, Any], Tensor | None]:
-        """Return the objective's arguments from the batch, and a factor of the loss (see `normalized_advantage`)."""
-        advantage, share = self.normalized_advantage()
-        old = {"old_log_prob": self.log_prob, "old_value": self.value}
-        return {**old, "advantage": advantage, "target": self.target, "valid": self.valid}, share
 
 
 def gather_states(states: State, index: Tensor) -> State:

@@ -15,8 +15,7 @@ from modules.base.algorithm import Algorithm
 from modules.base.bootstrap import next_values
 from modules.base.checks import check_recurrent, check_values
 from modules.base.hparams import save_plain_hyperparameters
-from modules.functional.policy_gradient import explained_variance
-from modules.functional.ppo_objective import ppo_objective
+from modules.functional.policy_gradient import clipped_value_loss, explained_variance, masked_mean, ppo_loss
 from modules.functional.returns import gae, vtrace
 from modules.functional.schedules import Schedule, schedule_value
 from modules.networks.base import Network, RecurrentNetwork, call_without_hooks, no_reset
@@ -299,14 +298,14 @@ class PPO(Algorithm):
         features, value_features = self.torso_features(batch)
         policy = self.actor(features, batch.mask)
         log_prob, value = policy.log_prob(batch.action), self.critic(value_features)
-        stored, share = batch.loss_inputs()
-        loss, measures = ppo_objective(log_prob, policy.entropy(), value, **stored, **self.loss_coefs())
+        advantage, share = batch.normalized_advantage()
+        surrogate = ppo_loss(log_prob, batch.log_prob, advantage, clip=self.clip_range_tensor, valid=batch.valid)
+        policy_loss, approx_kl, clip_fraction = surrogate
+        value_loss = clipped_value_loss(value, batch.value, batch.target, clip=self.value_clip_range, valid=batch.valid)
+        entropy = masked_mean(policy.entropy(), batch.valid)
+        loss = policy_loss + self.value_loss_coef * value_loss - self.entropy_coef * entropy
+        measures = torch.stack([policy_loss, value_loss, entropy, approx_kl, clip_fraction]).detach()
         return loss if share is None else loss * share, measures
-
-    def loss_coefs(self) -> dict[str, Any]:
-        """Return the objective's arguments from the configuration."""
-        weights = {"value_loss_coef": self.value_loss_coef, "entropy_coef": self.entropy_coef}
-        return {"clip": self.clip_range_tensor, "value_clip_range": self.value_clip_range, **weights}
 
     def build_optimizers(self) -> list[Optimizer]:
         """Return one optimizer over all trainable parameters."""

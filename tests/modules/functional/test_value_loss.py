@@ -76,3 +76,15 @@ def test_explained_variance_counts_valid_entries_only() -> None:
     value, target = torch.tensor([1.0, 2.0, 99.0]), torch.tensor([1.0, 2.0, math.nan])
 
     assert explained_variance(value, target, torch.tensor([True, True, False])).item() == 1.0
+
+
+@pytest.mark.parametrize("wild", [torch.nan, torch.inf])
+@pytest.mark.parametrize("clip", [None, 0.1])
+def test_invalid_entries_have_no_gradient_whatever_they_hold(wild: float, clip: float | None) -> None:
+    value = torch.tensor([1.0, wild], requires_grad=True)
+    target = torch.tensor([0.0, wild])
+
+    clipped_value_loss(value, value.detach(), target, clip=clip, valid=torch.tensor([True, False])).backward()
+
+    assert value.grad is not None
+    assert value.grad.tolist() == [1.0, 0.0]
