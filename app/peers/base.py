@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from app.peers.pacer import Pace
+from datamodules.base import EnvDataModule
 from datamodules.core.errors import ConfigurationError
 from datamodules.replay import ReplayDataModule
 from modules.networks.mlp import MLP
@@ -85,9 +86,16 @@ def common_settings(task: type[Task], *owners: object) -> dict[str, Any]:
     return {name: getattr(owner, name) for owner in owners for name in names if name in vars(owner)}
 
 
+def wrapper_changes(data: EnvDataModule) -> dict[str, bool]:
+    """Return the changes that leave the environment without wrappers, and whether each is needed."""
+    training = len(data.train_wrappers) > len(data.wrappers)
+    return {"data.wrappers=null": bool(data.wrappers), "data.train_wrappers=null": training}
+
+
 def replay_changes(data: ReplayDataModule) -> dict[str, bool]:
     """Return the changes of the data's settings that peers require, and whether each is needed."""
     return {
+        **wrapper_changes(data),
         "data.n_step=1": data.n_step > 1,
         "data.priority_alpha=0": data.priority_alpha > 0,
         "data.frame_stack=1": data.frame_stack > 1,

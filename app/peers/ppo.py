@@ -24,6 +24,7 @@ from app.peers.base import (
     skrl_model,
     skrl_sizes,
     skrl_spaces,
+    wrapper_changes,
 )
 from app.peers.dqn import DQNTask, q_task_of, train_sb3_dqn, train_skrl_dqn
 from app.peers.pacer import Pace
@@ -95,6 +96,7 @@ def refuse_untranslatable(data: RolloutDataModule, model: PPO, who: str) -> None
         "model.normalize_reward=false": model.reward_scaler is not None,
         "model.target_kl=null": model.target_kl is not None,
         "data.policy_lag=0": data.policy_lag > 0,
+        **wrapper_changes(data),
     }
     check_translatable(who, changes)
     if data.env not in gym.registry:

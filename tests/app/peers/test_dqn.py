@@ -3,6 +3,7 @@
 from typing import Any, cast
 
 import pytest
+from gymnasium.wrappers import FlattenObservation
 from torch import nn
 
 from app.peers.dqn import DQNTask
@@ -46,6 +47,8 @@ def test_a_task_holds_the_settings_of_data_and_model() -> None:
         ({"head": C51Head}, {}, "--set model.head=modules.networks.QHead"),
         ({}, {"n_step": 3}, "--set data.n_step=1"),
         ({}, {"priority_alpha": 0.5}, "--set data.priority_alpha=0"),
+        ({}, {"wrappers": [FlattenObservation]}, "--set data.wrappers=null"),
+        ({}, {"train_wrappers": [FlattenObservation]}, "--set data.train_wrappers=null"),
     ],
 )
 def test_what_has_no_counterpart_is_refused(model: dict[str, Any], data: dict[str, Any], advice: str) -> None:
