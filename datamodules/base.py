@@ -142,7 +142,7 @@ class EnvDataModule(LightningDataModule):
         self.save_hyperparameters(frame=cast(FrameType, cast(FrameType, inspect.currentframe()).f_back))
         for hparams in (vars(self)["_hparams"], vars(self)["_hparams_initial"]):
             for name in WRAPPER_SETTINGS:
-                if any(callable(each) for each in hparams.get(name) or ()):
+                if hparams.get(name):
                     hparams[name] = plain_wrappers(hparams[name])
 
     @property

@@ -9,9 +9,11 @@ from contextlib import chdir
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, get_args, get_origin
 
+import numpy as np
 import yaml
 from jsonargparse import Namespace, get_loader, set_loader
 from jsonargparse._util import NestedArg
+from jsonargparse.typing import register_type
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning_utilities.core.enums import StrEnum
 
@@ -26,6 +28,8 @@ LOAD_YAML = get_loader("yaml")
 
 SCIENTIFIC = re.compile(r"[-+]?\d+(\.\d*)?[eE]\+?\d+")
 """Integers in scientific notation."""
+
+register_type(np.ndarray, serializer=np.ndarray.tolist, deserializer=np.asarray, fail_already_registered=False)
 
 yaml.SafeDumper.add_multi_representer(StrEnum, lambda dumper, choice: dumper.represent_str(choice.value))
 """Configs are written with Lightning's defaults, some of which are members of an enumeration."""

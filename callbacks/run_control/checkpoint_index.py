@@ -101,4 +101,8 @@ def environment_of(data: Mapping[str, Any]) -> Any:
     """Return the environment's identity in the settings of the data, after a JSON round trip."""
     settings = {key: value for key, value in (data.get("env_kwargs") or {}).items() if key != "render_mode"}
     parts = [data.get("env"), settings, *filter(None, [data.get("wrappers")])]
-    return json.loads(json.dumps(parts, default=str, sort_keys=True))
+    return json.loads(json.dumps(parts, default=_plain, sort_keys=True))
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else str(value)

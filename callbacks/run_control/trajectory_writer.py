@@ -12,16 +12,15 @@ from callbacks.run_control.checkpoint import run_folder
 from datamodules.core.files.paths import require_writable
 from datamodules.core.types import EpisodeBatch
 
-COLUMNS = ("obs", "action", "reward", "terminated", "truncated")
-
 
 class TrajectoryWriter(Callback):
     """Write all episodes to `trajectories.npz` in the run folder of the checkpoint.
 
     The file holds no pickled objects. Episodes are concatenated; with N episodes of L_i steps:
     action `[sum L_i, ...]`, reward, terminated and truncated `[sum L_i]`; obs `[sum (L_i + 1), ...]`, which includes
-    the true last observation; episode_start and obs_start `[N + 1]`, so that episode i is
-    `action[episode_start[i]:episode_start[i + 1]]` and `obs[obs_start[i]:obs_start[i + 1]]`.
+    the true last observation, `obs/NAME` for each part of observations of several parts; episode_start and obs_start
+    `[N + 1]`, so that episode i is `action[episode_start[i]:episode_start[i + 1]]` and
+    `obs[obs_start[i]:obs_start[i + 1]]`.
     Other ranks write `trajectories_rank1.npz` and so on.
     """
 
@@ -59,9 +58,10 @@ class TrajectoryWriter(Callback):
 def write_trajectories(path: Path, episodes: list[dict[str, torch.Tensor]]) -> None:
     """Write episodes one after the other, with the start of each; see `TrajectoryWriter`."""
     columns: dict[str, Any] = {
-        name: torch.cat([episode[name] for episode in episodes]).cpu().numpy() for name in COLUMNS
+        name: torch.cat([episode[name] for episode in episodes]).cpu().numpy() for name in episodes[0]
     }
-    starts: dict[str, Any] = {"episode_start": offsets(episodes, "reward"), "obs_start": offsets(episodes, "obs")}
+    part = next(name for name in columns if name.partition("/")[0] == "obs")
+    starts: dict[str, Any] = {"episode_start": offsets(episodes, "reward"), "obs_start": offsets(episodes, part)}
     with atomic_write(path) as file:
         np.savez_compressed(file, **columns, **starts)
 

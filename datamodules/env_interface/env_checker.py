@@ -120,6 +120,11 @@ def _require_obs(space: gym.Space, obs: Any, name: str, moment: str, part: str =
 
 def _require_outcome(reward: Any, ends: list[Any], name: str) -> None:
     number = np.asarray(reward)
+    if number.ndim == 1 and number.size > 1 and number.dtype.kind in "biuf":
+        what = f"gives {len(number)} rewards at once, {reward!r:.60}"
+        raise _violation(
+            name, what, "name a wrapper in data.wrappers that makes one number of them, such as a weighted sum"
+        )
     if number.ndim or number.dtype.kind not in "biuf" or not np.isfinite(number).all():
         raise _violation(name, f"gives {reward!r:.60} as reward", f"{STEP}, reward a finite number and no array")
     for key, value in zip(("terminated", "truncated"), ends, strict=True):

@@ -192,7 +192,8 @@ def probe_spaces(
     with _translate_errors(env, "auto", kwargs):
         if source.tensor_env is not None and not wrappers:
             return _shown(source.tensor_env(**kwargs), env)
-        _choose_backend(source, backend, MIN_ENVS_FOR_VECTOR, wrappers)
+        if wrappers:
+            _choose_backend(source, backend, MIN_ENVS_FOR_VECTOR, wrappers)
         assert source.spec is not None
         one = make_wrapped_env(source.spec, wrappers, kwargs)
     with closing(one), exits_refused(env):

@@ -2,10 +2,11 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
 from datamodules.core.errors import ConfigurationError
@@ -105,9 +106,9 @@ def wrapper_name(wrapper: EnvWrapper) -> str:
     return str(getattr(_kind(wrapper), "__name__", wrapper))
 
 
-def plain_wrappers(wrappers: Sequence[EnvWrapper]) -> list[dict[str, Any]]:
+def plain_wrappers(wrappers: Sequence[EnvWrapper | Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return wrappers as the parser saves them: `class_path`, and `init_args` with defaults; other values as text."""
-    return [_plain(each) for each in wrappers]
+    return [_value(each) if isinstance(each, Mapping) else _plain(each) for each in wrappers]
 
 
 def _plain(wrapper: EnvWrapper) -> dict[str, Any]:
@@ -127,6 +128,10 @@ def _path(kind: Any) -> str:
 
 
 def _value(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _value(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [_value(each) for each in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
     return value if isinstance(value, str | int | float | bool | type(None)) else str(value)

@@ -59,7 +59,7 @@ ROWS = (
     Row("minigrid", "minigrid:MiniGrid-Empty-5x5-v0", f"{PPO} --trust minigrid"),
     Row("minigrid", "minigrid:MiniGrid-DoorKey-6x6-v0", f"{PPO} --trust minigrid"),
     Row("minigrid", "minigrid:MiniGrid-FourRooms-v0", f"{DQN} --trust minigrid"),
-    Row("highway-env", "highway_env:highway-v0", f"{DQN} --trust highway_env"),
+    Row("highway-env", "highway_env:highway-fast-v0", f"{DQN} --trust highway_env"),
     Row("highway-env", "highway_env:parking-v0", f"{SAC} --trust highway_env"),
     Row("gymnasium-robotics", "gymnasium_robotics:PointMaze_UMaze-v3", f"{SAC} --trust gymnasium_robotics"),
     Row("gymnasium-robotics", "gymnasium_robotics:FetchReach-v4", f"{SAC} --trust gymnasium_robotics"),

@@ -106,3 +106,11 @@ def test_wrappers_are_given_by_the_names_of_gymnasium_and_of_this_project(run: R
 def test_a_wrapper_with_a_wrong_name_is_given_the_right_one(run: Run) -> None:
     outcome = run("fit", "--config", "ppo_cartpole.yaml", "--data.wrappers", "[ResizeObservations]")
     assert outcome.code == 2 and "did you mean `ResizeObservation`?" in outcome.err
+
+
+def test_arrays_are_given_as_lists_and_saved_as_lists(run: Run) -> None:
+    listed = "[{class_path: RescaleAction, init_args: {min_action: [-1.0], max_action: [1.0]}}]"
+
+    data = printed(run, "--config", "sac_pendulum.yaml", "--data.wrappers", listed)["data"]["init_args"]
+
+    assert data["wrappers"][0]["init_args"] == {"min_action": [-1.0], "max_action": [1.0]}

@@ -32,6 +32,17 @@ def test_offsets_cut_the_columns_back_into_episodes(tmp_path: Path) -> None:
         assert file["terminated"].nonzero()[0].tolist() == [2, 7]
 
 
+def test_each_part_of_an_observation_is_a_column(tmp_path: Path) -> None:
+    parts = [{**episode(3, 0.0), "obs/image": torch.ones(4, 2, 2), "obs/goal": torch.arange(4)}]
+    parts[0].pop("obs")
+
+    write_trajectories(tmp_path / "trajectories.npz", parts)
+
+    with np.load(tmp_path / "trajectories.npz", allow_pickle=False) as file:
+        assert file["obs/image"].shape == (4, 2, 2) and file["obs/goal"].tolist() == [0, 1, 2, 3]
+        assert file["obs_start"].tolist() == [0, 4]
+
+
 def test_predict_writes_whole_episodes_into_the_run_folder(make_run: Any, capsys: Any) -> None:
     first = make_run(RunCheckpoint(), iterations=2).fit()
     run = make_run(TrajectoryWriter(), logger=False)

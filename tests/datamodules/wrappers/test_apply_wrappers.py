@@ -4,6 +4,7 @@ from functools import partial
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from gymnasium.wrappers import FlattenObservation, NormalizeObservation, NormalizeReward, RepeatAction, TimeLimit
 
@@ -60,4 +61,14 @@ def test_plain_data_has_the_paths_and_arguments_of_a_config() -> None:
         {"class_path": "gymnasium.wrappers.RepeatAction", "init_args": {"num_repeats": 2}},
         {"class_path": "gymnasium.wrappers.GrayscaleObservation", "init_args": {"keep_dim": False}},
         {"class_path": "datamodules.wrappers.EpisodicLife"},
+    ]
+
+
+def test_arrays_and_the_parsers_settings_become_plain_data() -> None:
+    array = partial(gym.wrappers.RescaleAction, min_action=np.float32([-1]), max_action=np.float32(1))
+    parsed = {"class_path": "a.B", "init_args": {"weight": np.array([0.5, 0.5]), "shape": (8, 8)}}
+
+    assert plain_wrappers([array, parsed]) == [
+        {"class_path": "gymnasium.wrappers.RescaleAction", "init_args": {"min_action": [-1.0], "max_action": 1.0}},
+        {"class_path": "a.B", "init_args": {"weight": [0.5, 0.5], "shape": [8, 8]}},
     ]
