@@ -45,6 +45,20 @@ gymnasium.register(
     max_episode_steps=200,
 )
 
+for _id, _path in {
+    "CartPoleDevice-v1": "cartpole.CartPole",
+    "PendulumDevice-v1": "pendulum.Pendulum",
+    "AcrobotDevice-v1": "acrobot.Acrobot",
+    "MountainCarDevice-v0": "mountain_car.MountainCar",
+    "MountainCarContinuousDevice-v0": "mountain_car.MountainCarContinuous",
+}.items():
+    gymnasium.register(
+        _id,
+        entry_point="datamodules.envs.functional_torch_env:FunctionalTorchEnv",
+        vector_entry_point="datamodules.envs.functional_torch_env:FunctionalTorchVectorEnv",
+        kwargs={"tensor_env": f"datamodules.envs.classic_control.{_path}"},
+    )
+
 for _name in ("Breakout",):
     gymnasium.register(
         f"MinAtar{_name}-v1",

@@ -1,0 +1,1 @@
+"""Tests of the classic control tasks against Gymnasium's."""
