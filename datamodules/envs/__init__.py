@@ -59,12 +59,18 @@ for _id, _path in {
         kwargs={"tensor_env": f"datamodules.envs.classic_control.{_path}"},
     )
 
-for _name in ("Breakout",):
+for _name, _path in {
+    "Asterix": "asterix.Asterix",
+    "Breakout": "breakout.Breakout",
+    "Freeway": "freeway.Freeway",
+    "Seaquest": "seaquest.Seaquest",
+    "SpaceInvaders": "space_invaders.SpaceInvaders",
+}.items():
     gymnasium.register(
         f"MinAtar{_name}-v1",
         entry_point="datamodules.envs.functional_torch_env:FunctionalTorchEnv",
         vector_entry_point="datamodules.envs.functional_torch_env:FunctionalTorchVectorEnv",
-        kwargs={"tensor_env": f"datamodules.envs.minatar.{_name.lower()}.{_name}"},
+        kwargs={"tensor_env": f"datamodules.envs.minatar.{_path}"},
     )
 
 for _id, _system in {

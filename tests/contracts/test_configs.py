@@ -31,7 +31,7 @@ GAMMAS = {
     0.9: "ppo_pendulum",
     0.95: "sac_options_fourrooms",
     0.97: "dqn_snake",
-    0.98: "ppo_cartpole ppo_cartpole_large pqn_snake",
+    0.98: "ppo_cartpole ppo_cartpole_device ppo_cartpole_large pqn_snake",
     0.99: " ".join(
         (
             "dqn_acrobot dqn_cartpole dqn_lunarlander dqn_pong dqn_snake_classic",

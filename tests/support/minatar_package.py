@@ -29,12 +29,42 @@ class ReplayedDraws:
         return np.array(drawn) if size else drawn[0]
 
 
+def asterix_draws(game: Any, noise: list[float], starts: bool) -> list[float]:
+    """Return side and kind of an object, and its row if one is empty."""
+    if starts or game.spawn_timer:
+        return []
+    return noise if None in game.entities else noise[:2]
+
+
 def breakout_draws(game: Any, noise: list[float], starts: bool) -> list[float]:
-    """Return what Breakout draws: the side of the ball at a start."""
+    """Return the side of the ball at a start."""
     return noise if starts else []
 
 
-DRAWS: dict[str, Callable[[Any, list[float], bool], list[float]]] = {"breakout": breakout_draws}
+def freeway_draws(game: Any, noise: list[float], starts: bool) -> list[float]:
+    """Return eight speeds, then eight directions; a step uses them only if it ends a crossing."""
+    numbers = [int(np.float32(uniform) * np.float32(10)) for uniform in noise]
+    return [(number % 5 + 0.5) / 5 for number in numbers] + [0.25 if number < 5 else 0.75 for number in numbers]
+
+
+def seaquest_draws(game: Any, noise: list[float], starts: bool) -> list[float]:
+    """Return direction, kind and row of an enemy, and direction and row of a diver, where one is due."""
+    enemy, diver = (game.e_spawn_timer == 0, game.d_spawn_timer == 0) if not starts else (False, False)
+    return noise[:3] * enemy + noise[3:] * diver
+
+
+def space_invaders_draws(game: Any, noise: list[float], starts: bool) -> list[float]:
+    """Return nothing: the game draws no numbers."""
+    return []
+
+
+DRAWS: dict[str, Callable[[Any, list[float], bool], list[float]]] = {
+    "asterix": asterix_draws,
+    "breakout": breakout_draws,
+    "freeway": freeway_draws,
+    "seaquest": seaquest_draws,
+    "space_invaders": space_invaders_draws,
+}
 """By game: the numbers that the package draws in the next step or start, in its order, from our uniforms."""
 
 
@@ -61,10 +91,15 @@ class PackageGame:
 
     def step(self, action: int, noise: Tensor) -> tuple[float, bool]:
         """Step with an action's code and uniforms `[noise_size]`; return the reward and whether the game is over."""
-        self.draws.put([float(noise[0]), *DRAWS[self.name](self.game, noise[1:].tolist(), False)])
+        drawn = DRAWS[self.name](self.game, noise[1:].tolist(), False)
+        self.draws.put([float(noise[0]), *drawn])
         reward, over = self.whole.act(action)
-        assert not self.draws.queue, "the package drew fewer numbers"
+        assert len(self.draws.queue) in (0, len(drawn) if self.name == "freeway" else 0), "it drew fewer numbers"
         return float(reward), bool(over)
+
+    def go_on(self) -> None:
+        """Play on where the game is over, as if it were not."""
+        self.game.terminal = False
 
     def observation(self) -> Tensor:
         """Return the planes, uint8 `[channels, 10, 10]`."""

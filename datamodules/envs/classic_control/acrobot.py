@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from datamodules.core.types import State
-from datamodules.envs.classic_control.base import ClassicControlEnv
+from datamodules.envs.classic_control.base import ClassicControlEnv, Motion
 from datamodules.envs.classic_control.rendering import ASPECT, Segment
 
 GRAVITY = 9.8
@@ -30,6 +30,7 @@ class Acrobot(ClassicControlEnv):
     the form of Sutton and Barto's book; one Runge-Kutta step of 0.2 s as in Gymnasium.
     """
 
+    variables = ("upper_angle", "lower_angle", "upper_velocity", "lower_velocity")
     start_low, start_high = (-0.1,) * 4, (0.1,) * 4
     obs_high = (1.0, 1.0, 1.0, 1.0, *FASTEST)
     obs_low = tuple(-bound for bound in obs_high)
@@ -38,28 +39,29 @@ class Acrobot(ClassicControlEnv):
     def __init__(self, time_limit: int | None = 500) -> None:
         super().__init__(time_limit)
 
-    def move(self, physics: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def move(self, motion: Motion, action: Tensor) -> tuple[Motion, Tensor, Tensor]:
         """Integrate the equations of motion over one step of the fourth-order Runge-Kutta method."""
-        torque = action.to(physics.dtype) - 1
-        first = derivative(physics, torque)
-        second = derivative(torch.add(physics, first, alpha=SECONDS / 2), torque)
-        third = derivative(torch.add(physics, second, alpha=SECONDS / 2), torque)
-        fourth = derivative(torch.add(physics, third, alpha=SECONDS), torque)
-        physics = torch.add(physics, first + 2 * (second + third) + fourth, alpha=SECONDS / 6)
-        upper, lower, *speeds = physics.unbind(1)
-        upper, lower = (torch.remainder(angle + math.pi, 2 * math.pi) - math.pi for angle in (upper, lower))
-        speeds = [speed.clamp(-most, most) for speed, most in zip(speeds, FASTEST, strict=True)]
+        torque = action.float() - 1
+        first = derivative(motion, torque)
+        second = derivative(shifted(motion, first, SECONDS / 2), torque)
+        third = derivative(shifted(motion, second, SECONDS / 2), torque)
+        fourth = derivative(shifted(motion, third, SECONDS), torque)
+        rates = tuple(a + 2 * (b + c) + d for a, b, c, d in zip(first, second, third, fourth, strict=True))
+        *angles, upper_speed, lower_speed = shifted(motion, rates, SECONDS / 6)
+        upper, lower = (torch.remainder(angle + math.pi, 2 * math.pi) - math.pi for angle in angles)
+        upper_speed = upper_speed.clamp(-FASTEST[0], FASTEST[0])
+        lower_speed = lower_speed.clamp(-FASTEST[1], FASTEST[1])
         reached = -torch.cos(upper) - torch.cos(lower + upper) > 1
-        return torch.stack((upper, lower, *speeds), 1), reached.to(physics.dtype) - 1, reached
+        return (upper, lower, upper_speed, lower_speed), reached.float() - 1, reached
 
     def observation(self, state: State) -> Tensor:
         """Return cosine and sine of both angles, and the velocities, `[B, 6]`."""
-        upper, lower, *speeds = state["physics"].unbind(1)
+        upper, lower, *speeds = self.motion(state)
         return torch.stack((torch.cos(upper), torch.sin(upper), torch.cos(lower), torch.sin(lower), *speeds), 1)
 
-    def scene(self, physics: list[float]) -> list[Segment]:
+    def scene(self, motion: list[float]) -> list[Segment]:
         """Return the line to reach and the two links."""
-        x, y, upper, lower = ASPECT / 2, 0.5, physics[0], physics[0] + physics[1]
+        x, y, upper, lower = ASPECT / 2, 0.5, motion[0], motion[0] + motion[1]
         joint = x + 0.2 * math.sin(upper), y - 0.2 * math.cos(upper)
         end = joint[0] + 0.2 * math.sin(lower), joint[1] - 0.2 * math.cos(lower)
         return [
@@ -69,9 +71,14 @@ class Acrobot(ClassicControlEnv):
         ]
 
 
-def derivative(physics: Tensor, torque: Tensor) -> Tensor:
-    """Return the time derivative `[B, 4]` of angles and velocities `[B, 4]` under a torque `[B]` at the joint."""
-    upper, lower, upper_speed, lower_speed = physics.unbind(1)
+def shifted(motion: Motion, rates: Motion, seconds: float) -> Motion:
+    """Return the variables after moving at constant rates."""
+    return tuple(torch.add(value, rate, alpha=seconds) for value, rate in zip(motion, rates, strict=True))
+
+
+def derivative(motion: Motion, torque: Tensor) -> Motion:
+    """Return the time derivatives of angles and velocities `[B]` under a torque `[B]` at the joint."""
+    upper, lower, upper_speed, lower_speed = motion
     cosine, sine = torch.cos(lower), torch.sin(lower)
     whole = 2 * CENTRE**2 + 1 + 2 * CENTRE * cosine + 2
     coupling = CENTRE**2 + CENTRE * cosine + 1
@@ -82,4 +89,4 @@ def derivative(physics: Tensor, torque: Tensor) -> Tensor:
     push = torque + share * upper_pull - CENTRE * sine * upper_speed.square() - lower_pull
     lower_turned = push / (CENTRE**2 + 1 - coupling * share)
     upper_turned = -(coupling * lower_turned + upper_pull) / whole
-    return torch.stack((upper_speed, lower_speed, upper_turned, lower_turned), 1)
+    return upper_speed, lower_speed, upper_turned, lower_turned

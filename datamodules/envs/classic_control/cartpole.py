@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from datamodules.envs.classic_control.base import ClassicControlEnv
+from datamodules.envs.classic_control.base import ClassicControlEnv, Motion
 from datamodules.envs.classic_control.rendering import ASPECT, Segment
 
 GRAVITY = 9.8
@@ -31,6 +31,7 @@ class CartPole(ClassicControlEnv):
     Euler steps of 0.02 s as in Gymnasium.
     """
 
+    variables = ("position", "velocity", "angle", "angular_velocity")
     start_low, start_high = (-0.05,) * 4, (0.05,) * 4
     obs_high = (2 * LARGEST_X, math.inf, 2 * LARGEST_ANGLE, math.inf)
     obs_low = tuple(-bound for bound in obs_high)
@@ -39,22 +40,23 @@ class CartPole(ClassicControlEnv):
     def __init__(self, time_limit: int | None = 500) -> None:
         super().__init__(time_limit)
 
-    def move(self, physics: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def move(self, motion: Motion, action: Tensor) -> tuple[Motion, Tensor, Tensor]:
         """Integrate the equations of motion over one step."""
-        _, velocity, angle, turning = physics.unbind(1)
+        position, velocity, angle, turning = motion
         cosine, sine = torch.cos(angle), torch.sin(angle)
         push = torch.add(action * (2 * FORCE / TOTAL_MASS), -FORCE / TOTAL_MASS)
         pushed = torch.addcmul(push, turning * turning, sine, value=POLE_MASS * HALF_LENGTH / TOTAL_MASS)
         inertia = HALF_LENGTH * (4 / 3 - POLE_MASS / TOTAL_MASS * (cosine * cosine))
         turned = torch.addcmul(GRAVITY * sine, cosine, pushed, value=-1) / inertia
         speeded = torch.addcmul(pushed, turned, cosine, value=-POLE_MASS * HALF_LENGTH / TOTAL_MASS)
-        physics = torch.add(physics, torch.stack((velocity, speeded, turning, turned), 1), alpha=SECONDS)
-        terminated = (physics[:, 0].abs() > LARGEST_X) | (physics[:, 2].abs() > LARGEST_ANGLE)
-        return physics, torch.ones_like(cosine), terminated
+        rates = (velocity, speeded, turning, turned)
+        after = tuple(torch.add(value, rate, alpha=SECONDS) for value, rate in zip(motion, rates, strict=True))
+        terminated = (after[0].abs() > LARGEST_X) | (after[2].abs() > LARGEST_ANGLE)
+        return after, torch.ones_like(position), terminated
 
-    def scene(self, physics: list[float]) -> list[Segment]:
+    def scene(self, motion: list[float]) -> list[Segment]:
         """Return the track, the cart and the pole."""
-        x, angle = ASPECT / 2 * (1 + physics[0] / LARGEST_X), physics[2]
+        x, angle = ASPECT / 2 * (1 + motion[0] / LARGEST_X), motion[2]
         return [
             Segment(0.0, 0.2, ASPECT, 0.2, 0.01, "="),
             Segment(x - 0.08, 0.23, x + 0.08, 0.23, 0.08, "#"),

@@ -6,7 +6,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from datamodules.envs.classic_control.base import ClassicControlEnv
+from datamodules.envs.classic_control.base import ClassicControlEnv, Motion
 from datamodules.envs.classic_control.rendering import ASPECT, Segment
 
 LEFT_END, RIGHT_END = -1.2, 0.6
@@ -25,6 +25,7 @@ class MountainCar(ClassicControlEnv):
     Source: Moore 1990, "Efficient memory-based learning for robot control".
     """
 
+    variables = ("position", "velocity")
     start_low, start_high = (-0.6, 0.0), (-0.4, 0.0)
     obs_low, obs_high = (LEFT_END, -LARGEST_SPEED), (RIGHT_END, LARGEST_SPEED)
     actions = 3
@@ -34,26 +35,26 @@ class MountainCar(ClassicControlEnv):
     def __init__(self, time_limit: int | None = 200) -> None:
         super().__init__(time_limit)
 
-    def move(self, physics: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def move(self, motion: Motion, action: Tensor) -> tuple[Motion, Tensor, Tensor]:
         """Accelerate and move the car."""
-        physics, reached = self.drive(physics, action - 1)
-        return physics, torch.full_like(physics[:, 0], -1.0), reached
+        after, reached = self.drive(motion, action - 1)
+        return after, torch.full_like(after[0], -1.0), reached
 
-    def drive(self, physics: Tensor, push: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the physics after a step with pushes `[B]` in [-1, 1], and whether the car reached the goal."""
-        position, velocity = physics.unbind(1)
+    def drive(self, motion: Motion, push: Tensor) -> tuple[Motion, Tensor]:
+        """Return the variables after a step with pushes `[B]` in [-1, 1], and whether the car reached the goal."""
+        position, velocity = motion
         velocity = velocity + self.power * push - GRAVITY * torch.cos(3 * position)
         velocity = velocity.clamp(-LARGEST_SPEED, LARGEST_SPEED)
         position = position + velocity
         velocity = torch.where((position <= LEFT_END) & (velocity < 0), 0.0, velocity)
         position = position.clamp(LEFT_END, RIGHT_END)
-        return torch.stack((position, velocity), 1), (position >= self.goal) & (velocity >= 0)
+        return (position, velocity), (position >= self.goal) & (velocity >= 0)
 
-    def scene(self, physics: list[float]) -> list[Segment]:
+    def scene(self, motion: list[float]) -> list[Segment]:
         """Return the slope, the flag and the car."""
         ends = [LEFT_END + (RIGHT_END - LEFT_END) * part / 40 for part in range(41)]
         slope = [Segment(*place(left), *place(right), 0.01, "=") for left, right in pairwise(ends)]
-        (x, y), (flag, foot) = place(physics[0]), place(self.goal)
+        (x, y), (flag, foot) = place(motion[0]), place(self.goal)
         return [
             *slope,
             Segment(flag, foot, flag, foot + 0.15, 0.01, ">"),
@@ -81,11 +82,11 @@ class MountainCarContinuous(MountainCar):
     def __init__(self, time_limit: int | None = 999) -> None:
         super().__init__(time_limit)
 
-    def move(self, physics: Tensor, action: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def move(self, motion: Motion, action: Tensor) -> tuple[Motion, Tensor, Tensor]:
         """Accelerate and move the car."""
         push = action[:, 0]
-        physics, reached = self.drive(physics, push.clamp(-1, 1))
-        return physics, 100.0 * reached - 0.1 * push.square(), reached
+        after, reached = self.drive(motion, push.clamp(-1, 1))
+        return after, 100.0 * reached - 0.1 * push.square(), reached
 
 
 def place(position: float) -> tuple[float, float]:

@@ -24,6 +24,12 @@ TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
 every_env = pytest.mark.parametrize("name", TWINS)
 
 
+def as_state(env, motion, steps: int) -> dict:
+    """Our state of one row with the variables of Gymnasium's."""
+    variables = torch.tensor(np.array(motion), dtype=torch.float32)[:, None]
+    return dict(zip(env.variables, variables, strict=True)) | {"steps": torch.tensor([steps])}
+
+
 def step_both(name: str, steps: int, seed: int = 0) -> Iterator[tuple[tuple, tuple]]:
     """Step ours and Gymnasium's from the same state with the same action: observation, reward and flags of both."""
     ours, theirs = resolve_env(name).tensor_env(), gymnasium.make(TWINS[name])
@@ -31,12 +37,10 @@ def step_both(name: str, steps: int, seed: int = 0) -> Iterator[tuple[tuple, tup
     theirs.reset(seed=seed)
     count = 0
     for _ in range(steps):
-        physics = torch.tensor(np.array(theirs.unwrapped.state), dtype=torch.float32)[None]
+        motion = as_state(ours, theirs.unwrapped.state, count)
         action = theirs.action_space.sample()
         tensor = torch.as_tensor(action)[None]
-        after, *outcome = ours.transition(
-            {"physics": physics, "steps": torch.tensor([count])}, tensor, torch.empty(1, 0)
-        )
+        after, *outcome = ours.transition(motion, tensor, torch.empty(1, 0))
         obs, reward, terminated, truncated, _ = theirs.step(action)
         yield (ours.observation(after)[0], *(part[0] for part in outcome)), (obs, reward, terminated, truncated)
         count += 1
@@ -48,7 +52,7 @@ def step_both(name: str, steps: int, seed: int = 0) -> Iterator[tuple[tuple, tup
 @every_env
 def test_every_step_equals_gymnasiums(name):
     ends = 0
-    for ours, theirs in step_both(name, 3000):
+    for ours, theirs in step_both(name, 1500):
         for mine, other in zip(ours[:2], theirs[:2], strict=True):
             torch.testing.assert_close(mine, torch.as_tensor(other, dtype=torch.float32), **TOLERANCE)
         assert [bool(flag) for flag in ours[2:]] == list(theirs[2:])
@@ -69,7 +73,7 @@ def test_spaces_and_time_limit_are_gymnasiums(name):
 def test_episodes_start_where_gymnasiums_do(name):
     ours, theirs = resolve_env(name).tensor_env(), gymnasium.make(TWINS[name])
 
-    drawn = ours.initial(torch.rand(2000, ours.noise_size))["physics"]
+    drawn = torch.stack(ours.motion(ours.initial(torch.rand(2000, ours.noise_size))), 1)
     theirs.reset(seed=0)
     reached = []
     for _ in range(2000):
@@ -99,16 +103,16 @@ def test_the_time_limit_is_a_setting(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "physics", "goals"),
+    ("name", "motion", "goal_reward"),
     [("AcrobotDevice-v1", [3.0, 0.1, 0.5, 0.0], 0.0), ("MountainCarDevice-v0", [0.49, 0.05], -1.0),
      ("MountainCarContinuousDevice-v0", [0.44, 0.05], 99.9)],
 )  # fmt: skip
-def test_reaching_the_goal_terminates(name, physics, goals):
+def test_reaching_the_goal_terminates(name, motion, goal_reward):
     env = resolve_env(name).tensor_env()
     action = torch.ones(1, 1) if env.spaces["action_type"] == "continuous" else torch.tensor([1])
-    state = {"physics": torch.tensor([physics]), "steps": torch.tensor([0])}
+    state = as_state(env, motion, 0)
 
     _, reward, terminated, truncated = env.transition(state, action, torch.empty(1, 0))
 
     assert terminated.item() and not truncated.item()
-    assert reward.item() == pytest.approx(goals)
+    assert reward.item() == pytest.approx(goal_reward)
