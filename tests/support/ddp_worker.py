@@ -61,9 +61,9 @@ def data_of(folder: Path) -> RolloutDataModule:
         parts = {"env": "tests.support.parts_env.TensorReach", "env_kwargs": {}} if "parts" in sys.argv else {}
         return snake_data(total_env_steps=2560, policy_lag=int("stale" in sys.argv), **parts)
     kwargs = {"how": "raise", "file": str(folder / "failed")}
-    settings: dict[str, Any] = {"backend": "async", "on_env_error": "restart", "num_envs": 4, "rollout_length": 16}
+    settings: dict[str, Any] = {"backend": "async", "on_env_error": "restart", "num_envs": 2, "rollout_length": 16}
     return RolloutDataModule(
-        "tests.support.ddp_worker.FailsOnRankOne", env_kwargs=kwargs, total_env_steps=1280, **settings
+        "tests.support.ddp_worker.FailsOnRankOne", env_kwargs=kwargs, total_env_steps=192, **settings
     )
 
 
