@@ -288,11 +288,15 @@ class GymnasiumVectorAdapter:
         return numbers
 
     def _mask(self, infos: dict[str, Any]) -> Array:
-        """Return the action masks of the rows, all True if there is none."""
+        """Return the action masks of the rows, True where there is none.
+
+        Gymnasium's vector environments put zeros in rows without a mask, and say in `_action_mask` which have one.
+        """
         if "action_mask" not in infos:
             return np.ones_like(self._buffers.arrays.action_mask)
         require_shape(infos["action_mask"], self._buffers.arrays.action_mask.shape, "action_mask")
-        return infos["action_mask"]
+        there = infos.get("_action_mask")
+        return infos["action_mask"] if there is None else infos["action_mask"] | ~np.asarray(there, bool)[:, None]
 
     def _to_device(self, step: VectorStep) -> VectorStep:
         """Copy a step to the device; on a CPU return it in the same memory."""

@@ -69,6 +69,23 @@ def sometimes_masked(envs: VectorEnv, steps: int = 10) -> None:
         obs, *_, masks = envs.step(torch.zeros(envs.num_envs, dtype=torch.int64))
 
 
+class Echo(Counting):
+    """Shows the action it was given one step ago; it keeps the object that it was given."""
+
+    def __init__(self, action_space: gym.Space):
+        super().__init__(action_space=action_space)
+        self.observation_space = Box(-np.inf, np.inf, (int(np.prod(action_space.shape)),), np.float64)
+        self.kept = np.zeros(action_space.shape)
+
+    def shown(self) -> np.ndarray:
+        return np.ravel(self.kept)
+
+    def step(self, action):
+        _, *outcome = super().step(action)
+        shown, self.kept = self.shown(), action
+        return shown, *outcome
+
+
 class Dying(Counting):
     """Its process ends in the second step."""
 

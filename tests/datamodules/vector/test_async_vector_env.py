@@ -19,8 +19,6 @@ from tests.support.counting_env import (
     Dying,
     Hanging,
     Raising,
-    SometimesMasking,
-    sometimes_masked,
     transitions,
 )
 
@@ -42,12 +40,6 @@ def test_async_and_sync_give_the_same_transitions():
     envs = workers(*makers)
     expected = transitions(GymnasiumVectorAdapter(SerialVectorEnv(makers), device=torch.device("cpu")), 12)
     assert transitions(envs, 12) == expected
-    envs.close()
-
-
-def test_a_mask_that_comes_only_sometimes_holds_for_its_own_row_and_step():
-    envs = workers(*[partial(SometimesMasking, length) for length in (3, 4)])
-    sometimes_masked(envs)
     envs.close()
 
 

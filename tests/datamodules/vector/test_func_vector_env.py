@@ -33,14 +33,6 @@ def test_only_ended_rows_are_reset():
     assert step.obs[1, 1] != draws[1]
 
 
-@pytest.mark.parametrize("end", ["truncated", "both"])
-def test_truncated_rows_keep_their_true_last_observation(end):
-    envs = device_env(length=2, end=end)
-    envs.reset()
-    assert envs.step(NOTHING).final_obs is None
-    assert envs.step(NOTHING).final_obs[:, 0].tolist() == [2, 2, 2]
-
-
 def test_episode_values_come_from_before_the_reset_and_masks_from_after():
     envs = device_env(length=3)
     envs.reset()
@@ -75,13 +67,6 @@ def test_noise_drawn_ahead_gives_the_same_episodes():
     one.reset(3), two.reset(3)
     for noise in one.noise(6):
         assert torch.equal(one.step(NOTHING, noise).obs, two.step(NOTHING).obs)
-
-
-def test_reset_with_a_seed_repeats():
-    envs = device_env()
-    first, other, again = envs.reset(4)[0], envs.reset()[0], envs.reset(4)[0]
-    assert torch.equal(first, again)
-    assert not torch.equal(first, other)
 
 
 def test_continuous_actions_are_clipped():

@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from datamodules.vector.gymnasium_adapter import GymnasiumVectorAdapter
 from datamodules.vector.sync_vector_env import SerialVectorEnv
 from tests.support.autoreset_contract import stepped
-from tests.support.counting_env import Counting, Masking, SometimesMasking, copied, sometimes_masked, transitions
+from tests.support.counting_env import Counting, SometimesMasking, copied, sometimes_masked, transitions
 
 CPU = torch.device("cpu")
 MODES = list(AutoresetMode)
@@ -91,27 +91,10 @@ def test_an_environment_that_reuses_its_array_keeps_its_last_observation(mode):
     assert expected == reused
 
 
-def test_both_flags_reach_the_step():
-    envs = adapter(length=1, end="both")
-    envs.reset(0)
-    step = envs.step(torch.zeros(2, dtype=torch.int64))
-    assert step.terminated.all()
-    assert step.truncated.all()
-
-
 def test_missing_autoreset_metadata_means_next_step():
     vector = SyncVectorEnv([partial(Counting, length=1)])
     del vector.metadata["autoreset_mode"]
     assert GymnasiumVectorAdapter(vector, device=CPU).mode is AutoresetMode.NEXT_STEP
-
-
-def test_reset_with_a_seed_repeats_the_episodes_and_later_resets_do_not():
-    envs = adapter(length=3)
-    first, second = (transitions(envs, 9, seed=7) for _ in range(2))
-    other = envs.reset()[0].clone()
-    assert first == second
-    assert first[0][0] != first[1][0]
-    assert other[0, 2] not in {row[0][0][2] for row in first}
 
 
 def test_the_first_reset_is_seeded_without_being_asked():
@@ -174,22 +157,6 @@ def test_mixed_and_ragged_infos_never_stop_training():
     assert envs.step(torch.zeros(8, dtype=torch.int64)).info == {}
 
 
-@pytest.mark.parametrize("mode", MODES)
-def test_action_masks_belong_to_the_observation(mode):
-    envs = adapter(mode, env=Masking, length=3)
-    obs, masks = envs.reset(0)
-    for _ in range(10):
-        assert masks["action_mask"].dtype == torch.bool
-        assert masks["action_mask"][:, 0].tolist() == (obs[:, 1] % 2 == 0).tolist()
-        obs, *_, masks = envs.step(torch.zeros(2, dtype=torch.int64))
-
-
-@pytest.mark.parametrize("mode", MODES)
-def test_a_mask_that_comes_only_sometimes_holds_for_its_own_row_and_step(mode):
-    makers = [partial(SometimesMasking, length) for length in (3, 4)]
-    sometimes_masked(GymnasiumVectorAdapter(SerialVectorEnv(makers, mode), device=CPU))
-
-
 class Whole(gym.vector.VectorEnv):
     """A vector environment that cannot reset rows alone."""
 
@@ -214,20 +181,6 @@ def test_masks_after_a_cut_are_those_of_the_episode_that_begins(mode):
     adapted.limit(3)
     sometimes_masked(adapted)
     assert adapted.step(ACTION).obs[:, 1].tolist() == [2, 2]
-
-
-def test_types_are_the_ones_that_networks_want():
-    envs = adapter()
-    envs.reset(0)
-    step = envs.step(torch.zeros(2, dtype=torch.int64))
-    assert step.obs.dtype == step.reward.dtype == torch.float32
-    assert step.terminated.dtype == step.truncated.dtype == step.valid.dtype == torch.bool
-
-
-def test_discrete_observations_become_one_hot():
-    envs = GymnasiumVectorAdapter(SerialVectorEnv([partial(gym.make, "FrozenLake-v1")] * 2), device=CPU)
-    obs, _ = envs.reset(0)
-    assert obs.tolist() == torch.eye(16)[[0, 0]].tolist()
 
 
 def test_cartpole_s_own_vector_environment_agrees_on_what_is_valid():

@@ -14,7 +14,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
+from gymnasium.spaces import Box, Discrete
 
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.signals import STOP_SIGNALS
@@ -28,9 +28,7 @@ from tests.support.counting_env import (
     Hanging,
     Masking,
     Raising,
-    SometimesMasking,
     copied,
-    sometimes_masked,
     transitions,
 )
 from tests.support.image_env import Images
@@ -39,23 +37,6 @@ from tests.support.small_runs import cartpole_data, small_ppo, trainer
 CPU = torch.device("cpu")
 NOTHING = torch.zeros(2, dtype=torch.int64)
 CARTPOLE = partial(gym.make, gym.spec("CartPole-v1"), disable_env_checker=True)
-
-
-class Echo(Counting):
-    """Shows the action it was given one step ago; it keeps the object that it was given."""
-
-    def __init__(self, action_space: gym.Space):
-        super().__init__(action_space=action_space)
-        self.observation_space = Box(-np.inf, np.inf, (int(np.prod(action_space.shape)),), np.float64)
-        self.kept = np.zeros(action_space.shape)
-
-    def shown(self) -> np.ndarray:
-        return np.ravel(self.kept)
-
-    def step(self, action):
-        _, *outcome = super().step(action)
-        shown, self.kept = self.shown(), action
-        return shown, *outcome
 
 
 class Stuck(Counting):
@@ -139,45 +120,6 @@ def test_a_single_environment_has_an_empty_half():
     with closing(pool(partial(Counting, length=2))) as envs:
         assert (envs.num_workers, envs.groups) == (1, (slice(0, 1), slice(1, 1)))
         assert transitions(envs, 6) == transitions(sync(partial(Counting, length=2)), 6)
-
-
-def test_a_mask_that_comes_only_sometimes_holds_for_its_own_row_and_step():
-    with closing(pool(*[partial(SometimesMasking, length) for length in (3, 4)])) as envs:
-        sometimes_masked(envs)
-
-
-def test_action_masks_belong_to_the_observation():
-    with closing(pool(*[partial(Masking, length=3)] * 3)) as envs:
-        obs, masks = envs.reset(0)
-        for _ in range(10):
-            assert masks["action_mask"].dtype == torch.bool
-            assert masks["action_mask"][:, 0].tolist() == (obs[:, 1] % 2 == 0).tolist()
-            obs, *_, masks = envs.step(torch.zeros(3, dtype=torch.int64))
-
-
-@pytest.mark.parametrize(
-    ("space", "action", "expected"),
-    [
-        (Discrete(3, start=2), torch.tensor([0, 1]), [[2], [3]]),
-        (MultiDiscrete([2, 3], start=[1, 5]), torch.tensor([[1, 2], [0, 0]]), [[2, 7], [1, 5]]),
-        (MultiBinary(2), torch.tensor([[1, 0], [0, 1]]), [[1, 0], [0, 1]]),
-        (Box(-1, 2, (1, 2), np.float64), torch.tensor([[-3.0, 3.0], [0.25, 1]]), [[-1, 2], [0.25, 1]]),
-    ],
-)
-def test_actions_reach_the_environment_in_its_own_space_and_are_its_to_keep(space, action, expected):
-    with closing(pool(*[partial(Echo, space)] * 2)) as envs:
-        envs.reset(0)
-        envs.step(action)
-        assert envs.step(torch.zeros_like(action)).obs.tolist() == expected
-
-
-def test_discrete_observations_become_one_hot_and_numbers_what_networks_want():
-    with closing(pool(*[partial(gym.make, "FrozenLake-v1")] * 2)) as envs:
-        assert envs.reset(0)[0].tolist() == torch.eye(16)[[0, 0]].tolist()
-        step = envs.step(NOTHING)
-    assert step.obs.dtype == step.reward.dtype == torch.float32
-    assert step.terminated.dtype == step.truncated.dtype == step.valid.dtype == torch.bool
-    assert step.valid.all()
 
 
 def test_a_worker_that_dies_is_named_with_its_exit_code():
