@@ -81,7 +81,7 @@ def make_vector_env(
         backend: device (on-device tensors), sync (this process), async (one process per environment), vector (the id's
             vector entry point), pool (several environments in each of a few processes), envpool (EnvPool's environment
             of the same id, in C++ threads), or auto: device if available, else vector from `MIN_ENVS_FOR_VECTOR`
-            environments on, else sync; never envpool, whose environments differ slightly from Gymnasium's.
+            environments on if it has the same spaces, else sync; never envpool, whose environments differ slightly.
         env_kwargs: keyword arguments of the environment.
         wrappers: wrappers of each Gymnasium environment, the first one innermost; auto then chooses sync.
         device: device of the tensors and of on-device environments.
@@ -105,7 +105,7 @@ def make_vector_env(
             return GymnasiumVectorAdapter(pool, device=device, seed=seed, name=env, make_one=make_one)
     source = resolve_env(env)
     timeout = ENV_TIMEOUT if timeout is None else timeout
-    backend = _choose_backend(source, backend, num_envs, wrappers)
+    backend = _choose_backend(source, backend, num_envs, wrappers, kwargs)
     with _translate_errors(env, backend, kwargs):
         if backend == "device":
             assert source.tensor_env is not None
@@ -161,7 +161,7 @@ def env_backends(env: str, num_envs: int) -> list[str]:
     source, found = resolve_env(env), []
     for backend in ("auto", *BACKENDS[1:-1]):
         with suppress(ConfigurationError):
-            found.append(_choose_backend(source, backend, num_envs, ()))
+            found.append(_choose_backend(source, backend, num_envs, (), {}))
     return list(dict.fromkeys(found))
 
 
@@ -174,8 +174,8 @@ def probe_spaces(
 ) -> SpaceSpec:
     """Return the spaces of an environment, from one copy on the host that is closed again; CUDA is not initialized.
 
-    A Gymnasium environment is reset and stepped once, whatever the backend: see `probe_env`. For the backend envpool
-    the spaces, which may differ, are read from EnvPool's specification.
+    A Gymnasium environment is reset and stepped once, whatever the backend: see `probe_env`. For the backends envpool
+    and vector the spaces, which may differ, are those of EnvPool and of the vector entry point.
 
     Args:
         drop_unsupported_obs: drop parts of observations that are no numbers, such as texts, with a warning.
@@ -193,13 +193,17 @@ def probe_spaces(
         if source.tensor_env is not None and not wrappers:
             return _shown(source.tensor_env(**kwargs), env)
         if wrappers:
-            _choose_backend(source, backend, MIN_ENVS_FOR_VECTOR, wrappers)
+            _choose_backend(source, backend, MIN_ENVS_FOR_VECTOR, wrappers, kwargs)
         assert source.spec is not None
         one = make_wrapped_env(source.spec, wrappers, kwargs)
     with closing(one), exits_refused(env):
         if isinstance(one, SplitObservation):
             _report_dropped(one.split.dropped, env, drop_unsupported_obs)
-        return probe_env(one, env)
+        spaces = probe_env(one, env)
+    if backend != "vector" or source.spec.vector_entry_point is None:
+        return spaces
+    with _translate_errors(env, backend, kwargs), closing(_make_vector_of_one(source.spec, kwargs)) as many:
+        return to_space_spec(many.single_observation_space, many.single_action_space, name=env)
 
 
 def _report_dropped(dropped: dict[str, str], env: str, allowed: bool) -> None:
@@ -285,7 +289,9 @@ def _checked(env_kwargs: dict[str, Any] | None) -> dict[str, Any]:
     return kwargs
 
 
-def _choose_backend(source: ResolvedEnv, backend: str, num_envs: int, wrappers: Sequence[EnvWrapper]) -> str:
+def _choose_backend(
+    source: ResolvedEnv, backend: str, num_envs: int, wrappers: Sequence[EnvWrapper], kwargs: dict[str, Any]
+) -> str:
     if backend not in BACKENDS:
         raise ConfigurationError(f"There is no backend {backend!r}: choose one of {', '.join(BACKENDS)}.")
     spec = source.spec
@@ -294,7 +300,8 @@ def _choose_backend(source: ResolvedEnv, backend: str, num_envs: int, wrappers: 
         if source.tensor_env is not None:
             backend = "device"
         elif entry_point is not None and num_envs >= MIN_ENVS_FOR_VECTOR and not wrappers:
-            return "vector"
+            assert spec is not None
+            return "vector" if _vector_has_same_spaces(spec, kwargs) else "sync"
         else:
             return "sync"
     if backend == "device" and source.tensor_env is None:
@@ -310,6 +317,21 @@ def _choose_backend(source: ResolvedEnv, backend: str, num_envs: int, wrappers: 
     if backend == "vector" and entry_point is None:
         raise ConfigurationError(f"{source.name} has no vector entry point: choose backend auto, sync or async.")
     return backend
+
+
+def _vector_has_same_spaces(spec: EnvSpec, kwargs: dict[str, Any]) -> bool:
+    """Return whether a vector entry point steps the environment itself, not one with preprocessing such as Atari's."""
+    try:
+        with closing(_make_vector_of_one(spec, kwargs)) as many:
+            found = many.single_observation_space, many.single_action_space
+    except TypeError:  # it does not take the arguments
+        return False
+    with closing(gym.make(spec, disable_env_checker=True, **kwargs)) as one:
+        return found == (one.observation_space, one.action_space)
+
+
+def _make_vector_of_one(spec: EnvSpec, kwargs: dict[str, Any]) -> gym.vector.VectorEnv:
+    return gym.make_vec(spec, 1, vectorization_mode="vector_entry_point", **kwargs)
 
 
 def _refuse_wrappers(wrappers: Sequence[EnvWrapper], name: str, why: str, is_single: bool = True) -> None:

@@ -62,7 +62,10 @@ class OnlyRight(Counting):
         ({"step": (ZEROS, np.nan, False, False, {})}, r"gives nan as reward: .* a finite number"),
         ({"step": (ZEROS, np.inf, False, False, {})}, r"gives inf as reward: .* a finite number"),
         ({"step": (ZEROS, np.ones(1), False, False, {})}, r"gives array\(\[1.\]\) as reward: .* and no array"),
-        ({"step": (ZEROS, np.ones(2), False, False, {})}, r"gives 2 rewards at once, .*: name a wrapper in data.wrappers"),
+        (
+            {"step": (ZEROS, np.ones(2), False, False, {})},
+            r"gives 2 rewards at once, .*: name a wrapper",
+        ),
         (
             {"step": (ZEROS, 1.0, np.array([True]), False, {})},
             r"gives array\(\[ True\]\) as terminated: .* True or False",

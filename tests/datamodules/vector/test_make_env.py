@@ -1,14 +1,18 @@
 import builtins
 import sys
+from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 import torch
+from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.vector.utils import batch_space
 
 from datamodules.core.errors import ConfigurationError
 from datamodules.vector.func_vector_env import TensorVectorEnv
-from datamodules.vector.make_env import MIN_ENVS_FOR_VECTOR, make_vector_env, probe_spaces
+from datamodules.vector.make_env import MIN_ENVS_FOR_VECTOR, env_backends, make_vector_env, probe_spaces
 from tests.support.counting_env import Counting, CountingTensors
 
 HERE = "tests.support.counting_env"
@@ -188,3 +192,36 @@ class Codes(CountingTensors):
 def test_the_bounds_of_bytes_on_the_device_are_those_of_their_space():
     assert probe_spaces(f"{__name__}.Codes")["obs_high"] == 8
     assert "obs_high" not in probe_spaces("Snake-v0", {"observation": "planes"})
+
+
+class PreprocessedVector(gym.vector.VectorEnv):
+    """A vector entry point that shows something else than its environment, as that of Atari's games does."""
+
+    metadata: dict[str, Any] = {"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP}  # noqa: RUF012
+
+    def __init__(self, num_envs: int):
+        self.num_envs = num_envs
+        self.single_observation_space, self.single_action_space = Box(0, 1, (7,), np.float32), Discrete(2)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+
+    def reset(self, **_: Any) -> tuple[Any, dict]:
+        return self.observation_space.sample(), {}
+
+
+gym.register(
+    "Preprocessed-v0",
+    entry_point="gymnasium.envs.classic_control.cartpole:CartPoleEnv",
+    vector_entry_point=PreprocessedVector,
+)
+
+
+def test_auto_takes_no_vector_entry_point_that_shows_something_else():
+    assert probe_spaces("Preprocessed-v0")["obs_shape"] == (4,)
+    assert make_vector_env("Preprocessed-v0", 16).spaces["obs_shape"] == (4,)
+    assert env_backends("Preprocessed-v0", 16) == ["sync", "async", "vector", "pool"]
+
+
+def test_the_backend_vector_shows_what_its_entry_point_shows():
+    spaces = probe_spaces("Preprocessed-v0", backend="vector")
+    assert spaces["obs_shape"] == make_vector_env("Preprocessed-v0", 2, backend="vector").spaces["obs_shape"] == (7,)
