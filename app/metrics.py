@@ -62,6 +62,16 @@ RESTARTS = Section(
     ),
 )
 
+AGENTS = Section(
+    "Several agents",
+    "In environments of several agents returns are means over them; `NAME` is an agent's name. See"
+    " [several agents](../guides/several_agents.md).",
+    (
+        ("rollout/agent_steps", "agent steps", "valid steps of all agents so far, all ranks"),
+        ("eval/NAME_return_mean eval/NAME_return_max", "reward", "return of one agent in the evaluation's episodes"),
+    ),
+)
+
 DQN = Section(
     "DQN and PQN",
     "Beside the tags of episodes, evaluation and time. PQN logs `train/td_loss`, `train/q_mean`, `train/epsilon` and"
@@ -176,4 +186,4 @@ GPU = Section(
     ),
 )
 
-SECTIONS = (PPO, STALENESS, RESTARTS, DQN, SAC, CURIOSITY, OPTIONS, DYNAMICS, TRADING, GPU)
+SECTIONS = (PPO, STALENESS, RESTARTS, AGENTS, DQN, SAC, CURIOSITY, OPTIONS, DYNAMICS, TRADING, GPU)

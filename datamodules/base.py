@@ -20,14 +20,17 @@ from datamodules.core.pytree import tree_map
 from datamodules.core.required_values import require_values
 from datamodules.core.seeding import derive_generator, derive_seed, global_seed
 from datamodules.core.types import SpaceSpec
+from datamodules.multi_agent.append_obs import AppendedPart
+from datamodules.multi_agent.settings import AgentSettings, OpponentFactory
 from datamodules.rendering.episode import RenderedStep, rendered_episode
 from datamodules.vector.make_env import make_vector_env, probe_spaces
+from datamodules.vector.resolve_env import has_fixed_num_envs
 from datamodules.worker_pool.vector_env import WorkerPoolVectorEnv
 from datamodules.wrappers.apply_wrappers import EnvWrapper, plain_wrappers, resolve_wrappers, wrapper_name
 
 Backend = Literal["auto", "device", "sync", "async", "vector", "pool", "envpool"]
 OnEnvError = Literal["stop", "restart"]
-WRAPPER_SETTINGS = ("wrappers", "train_wrappers")
+CLASS_SETTINGS = ("wrappers", "train_wrappers", "opponents")
 
 
 class EnvDataModule(LightningDataModule):
@@ -60,6 +63,10 @@ class EnvDataModule(LightningDataModule):
             steps.
         drop_unsupported_obs: drop parts of observations that are no numbers, such as texts, with a warning; false
             refuses such environments.
+        append_obs: parts to append to every observation: agent_id (one-hot), last_action and last_reward.
+        policy_group: group of every agent of an environment: 0 learns, and the n-th of `opponents` plays group n, whose
+            rows are not learned from. null: all agents learn.
+        opponents: policies that do not learn, such as `modules.CheckpointPolicy`.
 
     Attributes:
         off_policy: whether batches come from a replay buffer.
@@ -93,6 +100,9 @@ class EnvDataModule(LightningDataModule):
         env_timeout: float | None = None,
         on_env_error: OnEnvError = "stop",
         drop_unsupported_obs: bool = True,
+        append_obs: list[AppendedPart] | None = None,
+        policy_group: list[int] | None = None,
+        opponents: list[OpponentFactory] | None = None,
     ):
         require_values("data", EnvDataModule, locals())
         super().__init__()
@@ -108,7 +118,8 @@ class EnvDataModule(LightningDataModule):
         require_processes(env_timeout, on_env_error, backend)
         self.wrappers = resolve_wrappers(wrappers, "wrappers")
         self.train_wrappers = (*self.wrappers, *resolve_wrappers(train_wrappers, "train_wrappers"))
-        self.spaces = self._probe_spaces()
+        self.agents = AgentSettings(append_obs, policy_group, opponents, self._probe_spaces(), env)
+        self.spaces = self.agents.spaces
         self.collector: RolloutCollector | None = None
         self._restored: dict[str, Any] | None = None
         self._final: dict[str, Any] | None = None
@@ -138,10 +149,10 @@ class EnvDataModule(LightningDataModule):
         return "; ".join(names)
 
     def _save_settings(self) -> None:
-        """Save the arguments of the `__init__` that calls it and of its subclasses, with wrappers as plain data."""
+        """Save the arguments of the `__init__` that calls it and of its subclasses, with classes as plain data."""
         self.save_hyperparameters(frame=cast(FrameType, cast(FrameType, inspect.currentframe()).f_back))
         for hparams in (vars(self)["_hparams"], vars(self)["_hparams_initial"]):
-            for name in WRAPPER_SETTINGS:
+            for name in CLASS_SETTINGS:
                 if hparams.get(name):
                     hparams[name] = plain_wrappers(hparams[name])
 
@@ -163,7 +174,7 @@ class EnvDataModule(LightningDataModule):
     def env_steps_taken(self) -> int:
         """Return the environment steps of this run so far, including those before a resume, summed over ranks."""
         module: Any = self.trainer.lightning_module if self.trainer is not None else None
-        return 0 if module is None else (module.env_steps - module.earlier_env_steps) // self.spaces["num_agents"]
+        return 0 if module is None else module.env_steps - module.earlier_env_steps
 
     @property
     def progress(self) -> float:
@@ -221,7 +232,8 @@ class EnvDataModule(LightningDataModule):
         device, ranks = self.trainer.strategy.root_device, self.trainer.num_devices
         where: dict[str, Any] = {"device": device, "ranks": ranks, "timeout": self.env_timeout}
         where["restart"] = self.on_env_error == "restart"
-        return make_vector_env(self.env, rows, backend=self.backend, env_kwargs=env_kwargs, wrappers=wrappers, **where)
+        where |= {"env_kwargs": env_kwargs, "wrappers": wrappers}
+        return self.agents.wrap(make_vector_env(self.env, rows, backend=self.backend, **where))
 
     def check_finite(self) -> None:
         """Raise NonFiniteError if the environments returned NaN or an infinity in the last rollout."""
@@ -278,7 +290,7 @@ class EnvDataModule(LightningDataModule):
     def _episodes(self, record: bool) -> EvaluationDataset:
         assert self.trainer is not None
         episodes = -(-self.eval_episodes // self.world_size)
-        rows = min(self.num_envs, episodes)
+        rows = self.num_envs if has_fixed_num_envs(self.env) else min(self.num_envs, episodes)
         seed = derive_seed(global_seed(), self.trainer.global_rank, "eval")
         if self._eval_envs is None:
             self._eval_envs = self._make_envs(rows, self.eval_env_kwargs, self.wrappers)

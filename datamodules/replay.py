@@ -274,7 +274,7 @@ class ReplayDataset(IterationDataset):
             if data.trainer is not None and data.world_size > 1:
                 own = torch.tensor(steps, device=self.device)
                 steps = int(data.trainer.strategy.reduce(own, reduce_op="sum"))
-            self._started = steps >= data.learning_starts * data.spaces["num_agents"]
+            self._started = steps >= data.learning_starts
         return self._started
 
     def update_priorities(self, indices: Tensor, error: Tensor) -> None:

@@ -116,11 +116,7 @@ class SequenceDataModule(EnvDataModule):
                 f"data.num_updates is {num_updates} and data.num_recent {num_recent}: they must not be negative, and"
                 f" num_recent must not exceed data.batch_size {batch_size}."
             )
-        if self.spaces["action_type"] != "continuous":
-            raise ConfigurationError(
-                f"{env} takes {self.spaces['action_type']} actions; exploring dynamics needs continuous ones: choose"
-                " another environment, or modules.PPO with datamodules.RolloutDataModule."
-            )
+        self._require_spaces()
         self.train_freq, self.num_updates = train_freq, num_updates
         self.batch_size, self.num_recent = batch_size, num_recent
         self.num_val_sequences, self.val_sequence_length = num_val_sequences, val_sequence_length
@@ -128,6 +124,19 @@ class SequenceDataModule(EnvDataModule):
         self.ring = SequenceBuffer(capacity, sequence_length)
         self.generator: torch.Generator | None = None
         self._held_out: ValidationData | None = None
+
+    def _require_spaces(self) -> None:
+        """Raise ConfigurationError for several agents, and for actions that are not continuous."""
+        agents, kind = self.spaces["num_agents"], self.spaces["action_type"]
+        if agents > 1:
+            raise ConfigurationError(
+                f"{self.env} has {agents} agents; exploring dynamics needs environments of one agent."
+            )
+        if kind != "continuous":
+            raise ConfigurationError(
+                f"{self.env} takes {kind} actions; exploring dynamics needs continuous ones: choose another"
+                " environment, or modules.PPO with datamodules.RolloutDataModule."
+            )
 
     def train_dataloader(self) -> SequenceDataset:
         """Return the dataset that steps environments with the module's policy."""

@@ -18,6 +18,8 @@ EXPORTS = {
     "SACOptions": "modules.sac_options.sac_options",
     "ActiveDynamics": "modules.active_dynamics.active_dynamics",
     "OptionController": "modules.sac_options.controller",
+    "CheckpointPolicy": "modules.opponents.checkpoint_policy",
+    "UniformPolicy": "modules.opponents.uniform_policy",
     "Curiosity": "modules.sac.curiosity",
     "FullyObservedModel": "modules.active_dynamics.observed_model",
     "LatentModel": "modules.active_dynamics.latent_model",
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from modules.active_dynamics.observed_model import FullyObservedModel as FullyObservedModel
     from modules.dqn.dqn import DQN as DQN
     from modules.dqn.pqn import PQN as PQN
+    from modules.opponents.checkpoint_policy import CheckpointPolicy as CheckpointPolicy
+    from modules.opponents.uniform_policy import UniformPolicy as UniformPolicy
     from modules.ppo.ppo import PPO as PPO
     from modules.sac.curiosity import Curiosity as Curiosity
     from modules.sac.sac import SAC as SAC

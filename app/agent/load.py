@@ -1,15 +1,12 @@
 """load: make an agent from a checkpoint alone."""
 
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 from app.agent.agent import Agent
 from app.runs.checkpoints import load_checkpoint
 from app.runs.find_checkpoint import checkpoint_in
 from datamodules.core.errors import ConfigurationError
-from modules.base.algorithm import Algorithm
-from modules.base.hparams import check_importable
+from modules.base.hparams import algorithm_class, check_importable
 
 
 def load(path: str | Path, trusted: tuple[str, ...] = (), seed: int | None = None) -> Agent:
@@ -33,22 +30,3 @@ def load(path: str | Path, trusted: tuple[str, ...] = (), seed: int | None = Non
     check_importable(hparams, trusted)
     module = algorithm_class(hparams, checkpoint).load_from_checkpoint(checkpoint, trusted=trusted, map_location="cpu")
     return Agent(module, checkpoint, seed)
-
-
-def algorithm_class(hparams: dict[str, Any], checkpoint: Path) -> type[Algorithm]:
-    """Return the class of the algorithm that wrote a checkpoint.
-
-    Raises:
-        ConfigurationError: if it cannot be imported, or is no algorithm.
-    """
-    path = str(hparams.get("_class_path", ""))
-    module, _, name = path.rpartition(".")
-    try:
-        found = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigurationError(
-            f"{checkpoint} was written by `{path}`, which cannot be imported ({error}): start where that file is."
-        ) from error
-    if not (isinstance(found, type) and issubclass(found, Algorithm)):
-        raise ConfigurationError(f"{checkpoint} was written by `{path}`, which is no algorithm of Leyden.")
-    return found

@@ -14,7 +14,8 @@ from app.envs.listing import describe_spaces
 from app.envs.speed import RandomEpisodes, measure_speed, play_randomly
 from datamodules.core.errors import ConfigurationError
 from datamodules.envs.functional_torch_env import FunctionalTorchEnv
-from datamodules.vector.make_env import ResolvedEnv, env_backends, probe_spaces, resolve_env
+from datamodules.vector.make_env import env_backends, probe_spaces
+from datamodules.vector.resolve_env import ResolvedEnv, resolve_env
 
 Say = Callable[[str], None]
 
@@ -73,7 +74,7 @@ def gymnasium_complaints(source: ResolvedEnv, env: str, kwargs: dict[str, Any]) 
             if source.spec is not None:
                 one = gym.make(source.spec, disable_env_checker=True, **kwargs)
                 check_env(one.unwrapped)
-            elif source.tensor_env is not None:
+            elif source.tensor_env is not None and source.tensor_env(**kwargs).spaces["num_agents"] == 1:
                 one = FunctionalTorchEnv(env, **kwargs)
                 check_env(one, skip_render_check=True)
             else:

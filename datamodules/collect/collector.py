@@ -12,7 +12,7 @@ from datamodules.collect.policy_runner import PolicyRunner
 from datamodules.collect.rollout_buffer import BufferSlot, CollectorState, RolloutBuffer
 from datamodules.core.phase import Phase
 from datamodules.core.protocols import Policy, StatelessVectorEnv, VectorEnv
-from datamodules.core.pytree import copy_tree_, tree_map
+from datamodules.core.pytree import copy_tree_, join_parts, name_parts, tree_map
 from datamodules.core.seeding import restore_generator
 from datamodules.core.types import PolicyInput, PolicyOutput, Rollout, State, insert_masks
 from datamodules.env_interface.env_errors import OWN_CODE, exits_refused
@@ -58,7 +58,7 @@ class RolloutCollector:
         """Reset every environment and the policy state."""
         obs, masks = self.envs.reset(seed)
         reset = torch.ones(self.rows, dtype=torch.bool, device=self.envs.device)
-        return_ = torch.zeros(self.rows, dtype=torch.float64, device=self.envs.device)
+        return_ = torch.zeros(self.envs.num_envs, dtype=torch.float64, device=self.envs.device)
         policy_state = self.policy.initial_state(self.rows)
         env_state = self.stateless_envs.state if self.stateless_envs else {}
         self.state = CollectorState(obs, masks, policy_state, env_state, reset, return_, return_.to(torch.int64))
@@ -97,7 +97,8 @@ class RolloutCollector:
         for start in range(0, self.rollout_length, self.chunk_size):
             state = self.run_chunk(state, steps[start : start + self.chunk_size], self.buffer.final_states)
         if self.stateless_envs and self.buffer.final_obs is not None:
-            final_obs = self.stateless_envs.observation(self.buffer.final_states)
+            kept, one_agent = self.buffer.final_states, self.buffer.num_agents == 1
+            final_obs = self.stateless_envs.observation(kept) if one_agent else join_parts("obs", kept)
             copy_tree_(tree_map(lambda part: part[0], self.buffer.final_obs), final_obs)
         return self.buffer.finalize(state)
 
@@ -117,7 +118,7 @@ class RolloutCollector:
         output, policy_state = self.call_policy(state, noise, slot, policy)
         if self.stateless_envs:
             env_state, step, last = self.stateless_envs.stateless_step(state.env_state, output.action, env_noise)
-            self.buffer.store_final_state(t, step, last, final_states)
+            self.buffer.store_final_state(t, step, partial(self.final_state, last), final_states)
         else:
             assert slot.step is not None
             env_state, step = state.env_state, slot.step(output.action)
@@ -125,6 +126,11 @@ class RolloutCollector:
         masks, reset = self.buffer.store_step(step, slot)
         obs = step.obs if self.stateless_envs else slot.obs
         return CollectorState(obs, masks, policy_state, env_state, reset, state.return_, state.length)
+
+    def final_state(self, last: State) -> State:
+        """Return what is stored of a state before resets: all of it, or the observations that its agents have."""
+        assert self.stateless_envs is not None
+        return last if self.buffer.num_agents == 1 else name_parts("obs", self.stateless_envs.observation(last))
 
     def call_policy(
         self, state: CollectorState, noise: Tensor, slot: BufferSlot, policy: Callable[..., tuple[PolicyOutput, State]]

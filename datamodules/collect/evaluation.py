@@ -1,6 +1,6 @@
 """Play complete episodes for validate, test and predict."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, cast
 
 import torch
@@ -8,6 +8,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
+from datamodules.collect.agent_rows import EnvSteps, agent_mean, any_agent, merge_agents, per_agent
 from datamodules.collect.finite_check import EvaluationFiniteCheck
 from datamodules.core.phase import Phase
 from datamodules.core.protocols import Policy, StatelessVectorEnv, VectorEnv
@@ -15,13 +16,17 @@ from datamodules.core.pytree import name_parts, tree_map
 from datamodules.core.types import EpisodeBatch, Obs, PolicyInput, State, VectorStep, insert_masks, select_masks
 from datamodules.env_interface.env_errors import OWN_CODE, exits_refused
 
+MAX_AGENT_RETURNS = 16
+"""Most agents whose returns are reported one by one."""
+
 
 class EvaluationState(NamedTuple):
-    """State carried from one step to the next; leaves are `[B, ...]`, episode results `[B, episodes_per_row]`.
+    """State carried from one step to the next; leaves are `[B, ...]`, results `[num_envs, episodes_per_env]`.
 
     obs, masks, episode_start: policy input.   policy_state, env_state: of the policy and of on-device envs.
-    return_, length, values: of the first `episodes_per_row` episodes of every row.   finished: number of finished ones.
-    truncate_at_max_steps: number of episodes truncated by the step limit.
+    return_, length, values: of the first `episodes_per_env` episodes of every environment.
+    agent_returns: of every agent by name, if there are several; `return_` is their mean.
+    finished: number of finished episodes.   truncate_at_max_steps: number of episodes truncated by the step limit.
     """
 
     obs: Obs
@@ -32,6 +37,7 @@ class EvaluationState(NamedTuple):
     return_: Tensor
     length: Tensor
     values: State
+    agent_returns: State
     finished: Tensor
     truncate_at_max_steps: Tensor
 
@@ -39,13 +45,15 @@ class EvaluationState(NamedTuple):
 class EvaluationDataset(IterableDataset):
     """Dataset that plays a fixed number of complete episodes and yields them as one batch.
 
-    Every row plays the same number of episodes, fixed beforehand: taking the episodes that finish first would favour
-    short ones. Every evaluation uses the same seed, so that evaluating a checkpoint twice gives the same result.
+    Every environment plays the same number of episodes, fixed beforehand: taking the episodes that finish first would
+    favour short ones. Every evaluation uses the same seed, so that evaluating a checkpoint twice gives the same result.
+    With several agents, the return of an episode is the mean of its agents' returns; each agent's return is reported
+    too, of up to `MAX_AGENT_RETURNS` agents.
 
     Args:
         envs: vector environment with B rows.
         policy: selects the actions.
-        episodes: minimum number of episodes; rounded up to a multiple of B.
+        episodes: minimum number of episodes; rounded up to a multiple of the environments.
         seed: seed of the environments and of a sampling policy.
         greedy: use the mode of the policy instead of a sample.
         record: record the trajectories.
@@ -75,8 +83,9 @@ class EvaluationDataset(IterableDataset):
     ):
         self.envs, self.policy, self.seed, self.greedy, self.record = envs, policy, seed, greedy, record
         self.stateless_envs = cast(StatelessVectorEnv, envs) if envs.is_stateless else None
-        self.rows = envs.num_envs * envs.spaces["num_agents"]
-        self.episodes_per_row = -(-episodes // self.rows)
+        self.num_agents = envs.spaces["num_agents"]
+        self.rows = envs.num_envs * self.num_agents
+        self.episodes_per_env = -(-episodes // envs.num_envs)
         self.max_steps, self.cut, self.name = max_steps, cut, name
         self.should_stop: Callable[[], bool] = lambda: False
         envs.return_all_final_obs = record
@@ -93,13 +102,13 @@ class EvaluationDataset(IterableDataset):
 
     @torch.no_grad()
     def run(self) -> EpisodeBatch:
-        """Play `episodes_per_row` episodes in every row; return none if interrupted. Finished rows still step.
+        """Play `episodes_per_env` episodes in every environment, finished or not; return none if interrupted.
 
         Raises: ConfigurationError for NaN and infinities from the environment; on a GPU some steps later.
         """
         finite = EvaluationFiniteCheck(
             self.name,
-            self.envs.spaces["num_agents"],
+            self.num_agents,
             finals=self.record,
             autoreset_steps=self.envs.has_autoreset_steps,
         )
@@ -124,8 +133,8 @@ class EvaluationDataset(IterableDataset):
             steps, given_up = steps + 1, self.should_stop()
         self._warn_of_cut(state)
         begun = (state.length.flatten() > 0) & (not given_up)
-        info = {key: value.flatten()[begun] for key, value in state.values.items()}
-        trajectories = recorder.episodes(self.episodes_per_row) if self.record and not given_up else []
+        info = {key: value.flatten()[begun] for key, value in (state.values | state.agent_returns).items()}
+        trajectories = recorder.episodes(self.episodes_per_env) if self.record and not given_up else []
         return EpisodeBatch(state.return_.flatten()[begun], state.length.flatten()[begun], info, trajectories)
 
     def step(
@@ -154,39 +163,52 @@ class EvaluationDataset(IterableDataset):
         return self._accumulate(state, step), output.action, step
 
     def _accumulate(self, state: EvaluationState, step: VectorStep) -> EvaluationState:
-        """Add a step to the current episode of every row that has not finished all its episodes."""
-        state = self._dropped(state, step) if self.envs.has_autoreset_steps else state
-        counted = (state.finished < self.episodes_per_row) & step.valid
-        index = state.finished.clamp(max=self.episodes_per_row - 1).unsqueeze(1)
+        """Add a step to the current episode of every environment that has not finished all its episodes."""
+        merged = merge_agents(step.reward, step.terminated | step.truncated, step.valid, self.num_agents)
+        state = self._dropped(state, merged) if self.envs.has_autoreset_steps else state
+        counted = (state.finished < self.episodes_per_env) & merged.valid
+        index = state.finished.clamp(max=self.episodes_per_env - 1).unsqueeze(1)
         values = {}
         for key, total in state.values.items():
-            value = step.info[key].to(torch.float64).unsqueeze(1)
+            value = agent_mean(step.info[key], self.num_agents).to(torch.float64).unsqueeze(1)
             values[key] = total.scatter(1, index, torch.where(counted.unsqueeze(1), value, total.gather(1, index)))
         length = state.length.scatter_add(1, index, counted.to(torch.int64).unsqueeze(1))
         at_limit = length.gather(1, index).squeeze(1) >= self.max_steps
+        truncated = any_agent(step.truncated & ~step.terminated, self.num_agents)
         return state._replace(
-            truncate_at_max_steps=state.truncate_at_max_steps
-            + (counted & step.truncated & ~step.terminated & at_limit),
-            return_=state.return_.scatter_add(1, index, (step.reward * counted).to(torch.float64).unsqueeze(1)),
+            truncate_at_max_steps=state.truncate_at_max_steps + (counted & truncated & at_limit),
+            return_=state.return_.scatter_add(1, index, (merged.reward * counted).to(torch.float64).unsqueeze(1)),
             length=length,
             values=values,
-            finished=state.finished + (counted & (step.terminated | step.truncated)),
+            agent_returns=self._with_agent_rewards(state.agent_returns, step.reward, counted, index),
+            finished=state.finished + (counted & merged.ended),
         )
 
-    def _dropped(self, state: EvaluationState, step: VectorStep) -> EvaluationState:
-        """Discard the current episode of rows whose environment failed; there is none before an autoreset step."""
-        slots = torch.arange(self.episodes_per_row, device=step.valid.device)
-        broken = (state.finished.unsqueeze(1) == slots) & ~step.valid.unsqueeze(1)
-        values = {key: total.masked_fill(broken, 0) for key, total in state.values.items()}
+    def _with_agent_rewards(self, returns: State, reward: Tensor, counted: Tensor, index: Tensor) -> State:
+        """Return the agents' returns with the rewards of a step."""
+        rewards = per_agent(reward, self.num_agents).unbind(-1)
+        return {
+            key: total.scatter_add(1, index, (own * counted).to(torch.float64).unsqueeze(1))
+            for (key, total), own in zip(returns.items(), rewards, strict=False)
+        }
+
+    def _dropped(self, state: EvaluationState, merged: EnvSteps) -> EvaluationState:
+        """Discard the current episode of environments that failed; there is none before an autoreset step."""
+        slots = torch.arange(self.episodes_per_env, device=merged.valid.device)
+        broken = (state.finished.unsqueeze(1) == slots) & ~merged.valid.unsqueeze(1)
+        values, agent_returns = (
+            {key: total.masked_fill(broken, 0) for key, total in totals.items()}
+            for totals in (state.values, state.agent_returns)
+        )
         return_, length = (total.masked_fill(broken, 0) for total in (state.return_, state.length))
-        return state._replace(return_=return_, length=length, values=values)
+        return state._replace(return_=return_, length=length, values=values, agent_returns=agent_returns)
 
     def _start(self) -> EvaluationState:
         obs, masks = self.envs.reset(self.seed)
         device = self.envs.device
         reset, zeros = (
             torch.ones(self.rows, dtype=torch.bool, device=device),
-            torch.zeros(self.rows, self.episodes_per_row),
+            torch.zeros(self.envs.num_envs, self.episodes_per_env),
         )
         return_ = zeros.to(device, torch.float64)
         return EvaluationState(
@@ -198,18 +220,25 @@ class EvaluationDataset(IterableDataset):
             return_=return_,
             length=zeros.to(device, torch.int64),
             values={key: return_.clone() for key in self.envs.episode_stat_keys},
-            finished=torch.zeros(self.rows, dtype=torch.int64, device=device),
-            truncate_at_max_steps=torch.zeros(self.rows, dtype=torch.int64, device=device),
+            agent_returns={f"{name}_return": return_.clone() for name in self._agent_names()},
+            finished=torch.zeros(self.envs.num_envs, dtype=torch.int64, device=device),
+            truncate_at_max_steps=torch.zeros(self.envs.num_envs, dtype=torch.int64, device=device),
         )
+
+    def _agent_names(self) -> Sequence[str]:
+        """Return the names of the agents whose returns are reported."""
+        if not 1 < self.num_agents <= MAX_AGENT_RETURNS:
+            return ()
+        return getattr(self.envs, "agent_names", ()) or [f"agent_{number}" for number in range(self.num_agents)]
 
     def _is_done(self, state: EvaluationState, steps: int) -> bool:
         if self.envs.device.type != "cpu" and steps % self.check_interval:
             return False
-        return bool((state.finished >= self.episodes_per_row).all())
+        return bool((state.finished >= self.episodes_per_env).all())
 
     def _warn_of_cut(self, state: EvaluationState) -> None:
         """Warn of episodes truncated at `max_steps`, unless this is intended or the environment's own limit."""
-        cut, total = int(state.truncate_at_max_steps.sum()), self.rows * self.episodes_per_row
+        cut, total = int(state.truncate_at_max_steps.sum()), self.envs.num_envs * self.episodes_per_env
         if cut and not self.cut and self.envs.min_truncation_step != self.max_steps:
             rank_zero_warn(
                 f"{cut} of {total} evaluation episodes were truncated after {self.max_steps} steps."

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from datamodules.collect.agent_rows import agent_mean, any_agent, merge_agents
 from datamodules.core.protocols import VectorEnv
 from datamodules.core.pytree import copy_tree_, join_parts, name_parts, tree_leaves, tree_map
 from datamodules.core.types import MetricVector, Obs, PolicyOutput, Rollout, State, VectorStep, select_masks
@@ -15,7 +16,8 @@ class CollectorState(NamedTuple):
     """State carried from one step to the next; every leaf is `[B, ...]`.
 
     obs, masks: policy input.   policy_state: state of a recurrent policy.   env_state: of on-device environments.
-    episode_start: rows at an episode start.   return_, length: of running episodes, up to the current rollout.
+    episode_start: rows at an episode start.   return_, length: of the environments' running episodes, up to the
+        current rollout, `[num_envs]`.
     """
 
     obs: Obs
@@ -57,13 +59,16 @@ class RolloutBuffer:
     Attributes:
         storage: columns `[T, B, ...]`; `obs`, or `obs/PART`, is `[T+1, B, *obs]`, and `state/NAME` the policy state
             before step 0.
-        final_states: last states of truncated rows of on-device environments, one slot per row.
+        final_states: last states of truncated rows of on-device environments, one slot per row; with several agents,
+            which share a state, their observations.
         final_obs, final_step: see `Rollout`.
     """
 
     def __init__(self, envs: VectorEnv, rollout_length: int):
         self.device, self.rollout_length = envs.device, rollout_length
-        self.num_rows = envs.num_envs * envs.spaces["num_agents"]
+        self.num_envs, self.num_agents = envs.num_envs, envs.spaces["num_agents"]
+        self.num_rows = self.num_envs * self.num_agents
+        self.can_break = envs.has_autoreset_steps and not envs.is_stateless
         self.has_autoreset_steps, self.episode_stat_keys = envs.has_autoreset_steps, envs.episode_stat_keys
         self.storage: dict[str, Tensor] = {}
         self.steps = torch.arange(rollout_length, device=self.device).unbind()
@@ -84,7 +89,8 @@ class RolloutBuffer:
         columns |= add_prefix("extras/", output.extras | state.masks)
         if state.env_state:
             columns |= add_prefix("episode/", {key: info[key] for key in self.episode_stat_keys})
-            self.final_states = {name: leaf.clone() for name, leaf in state.env_state.items()}
+            kept = state.env_state if self.num_agents == 1 else name_parts("obs", state.obs)
+            self.final_states = {name: leaf.clone() for name, leaf in kept.items()}
             self.final_obs = tree_map(lambda part: torch.zeros_like(part).unsqueeze(0), state.obs)
         self.storage = {name: allocate_column(self.rollout_length, value) for name, value in columns.items()}
         self.storage |= {"state/" + name: torch.empty_like(leaf) for name, leaf in state.policy_state.items()}
@@ -138,13 +144,17 @@ class RolloutBuffer:
         reset = step.terminated | step.truncated
         return select_masks(step.info), reset | ~step.valid if self.has_autoreset_steps else reset
 
-    def store_final_state(self, t: Tensor, step: VectorStep, last: State, slots: State) -> None:
-        """Store the states of truncated rows; one slot per row: rollouts are at most `min_truncation_step` long."""
+    def store_final_state(self, t: Tensor, step: VectorStep, last: Callable[[], State], slots: State) -> None:
+        """Store the states of truncated rows; one slot per row: rollouts are at most `min_truncation_step` long.
+
+        Args:
+            last: returns the states before resets, or what is kept of them (see `final_states`).
+        """
         truncated = step.truncated & ~step.terminated
         eager = self.device.type == "cpu" and not torch.compiler.is_compiling()
         if eager and not truncated.any():
             return
-        for name, leaf in last.items():
+        for name, leaf in last().items():
             keep = truncated.view(-1, *[1] * (leaf.dim() - 1))
             slots[name].copy_(torch.where(keep, leaf, slots[name]))
         self.final_step[0].copy_(torch.where(truncated, t, self.final_step[0]))
@@ -178,9 +188,10 @@ class RolloutBuffer:
         over, valid = storage["terminated"] | storage["truncated"], storage["valid"]
         torch.logical_or(over[:-1], ~valid[:-1], out=storage["episode_start"][1:])
         ended = over & valid
-        if self.has_autoreset_steps and (broken := ~valid & ~storage["episode_start"]).any():
+        if self.can_break and (broken := ~valid & ~storage["episode_start"]).any():
             return self._finish_broken(state, ended, broken)
-        reward, length = storage["reward"].cumsum(0, dtype=torch.float64), valid.cumsum(0)
+        reward, ended, valid = merge_agents(storage["reward"], ended, valid, self.num_agents)
+        reward, length = reward.cumsum(0, dtype=torch.float64), valid.cumsum(0)
         if self.device.type == "cpu" and not ended.any():
             running = state._replace(return_=state.return_ + reward[-1], length=state.length + length[-1])
             return running, state.return_.new_zeros(3 + len(self.episode_stat_keys))
@@ -191,7 +202,7 @@ class RolloutBuffer:
             ended.sum(),
             ((state.return_ + reward_last) * (last > 0)).sum(),
             ((state.length + length_last) * (last > 0)).sum(),
-            *((storage["episode/" + key] * ended).sum() for key in self.episode_stat_keys),
+            *((agent_mean(storage["episode/" + key], self.num_agents) * ended).sum() for key in self.episode_stat_keys),
         ]
         return_ = reward[-1] + torch.where(last > 0, -reward_last, state.return_)
         length = length[-1] + torch.where(last > 0, -length_last, state.length)
@@ -203,12 +214,14 @@ class RolloutBuffer:
         The step before a failure is truncated: its value is bootstrapped from its own next observation.
         """
         storage, return_, length = self.storage, state.return_, state.length
+        reward, ended, valid = merge_agents(storage["reward"], ended, storage["valid"], self.num_agents)
+        broken_envs = any_agent(broken, self.num_agents)
         totals = return_.new_zeros(3 + len(self.episode_stat_keys))
         for t in range(self.rollout_length):
-            return_, length = return_ + storage["reward"][t], length + storage["valid"][t]
-            values = [storage["episode/" + key][t] for key in self.episode_stat_keys]
+            return_, length = return_ + reward[t], length + valid[t]
+            values = [agent_mean(storage["episode/" + key][t], self.num_agents) for key in self.episode_stat_keys]
             totals += torch.stack([(ended[t] * each).sum().double() for each in (ended[t], return_, length, *values)])
-            over = ended[t] | broken[t]
+            over = ended[t] | broken_envs[t]
             return_, length = return_.masked_fill(over, 0), length.masked_fill(over, 0)
             if t and broken[t].any():
                 last = tree_map(lambda part, t=t: part[t], self.obs)
@@ -229,8 +242,15 @@ class RolloutBuffer:
             extras=strip_prefix("extras/", storage),
             episodes=MetricVector(("count", "return", "length", *self.episode_stat_keys), episodes),
             has_autoreset_steps=self.has_autoreset_steps,
-            env_steps=int(storage["valid"].sum()) if self.has_autoreset_steps else self.rollout_length * self.num_rows,
+            env_steps=self._env_steps(),
+            agent_steps=None if self.num_agents == 1 else storage["valid"].sum(),
         )
+
+    def _env_steps(self) -> int:
+        """Return the valid steps of the rollout, counted once for all agents of an environment."""
+        if not self.can_break:
+            return self.rollout_length * self.num_envs
+        return int(any_agent(self.storage["valid"], self.num_agents).sum())
 
     def _no_final_obs(self) -> Obs:
         """Return one slot of zeros for every row."""

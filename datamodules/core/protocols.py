@@ -40,6 +40,7 @@ class VectorEnv(Protocol):
 
     episode_stat_keys: names of the scalars in `VectorStep.info` reported at the end of an episode.
     min_truncation_step: fewest steps after which an episode can be truncated; None when unknown.
+    num_envs: number of environments; rows are `num_envs` times `spaces["num_agents"]`.
     has_autoreset_steps: whether a step can have `valid` False.
     is_stateless: whether it is a `StatelessVectorEnv`.
     return_all_final_obs: set it to also get `VectorStep.final_obs` for terminated rows, which recordings need and
@@ -64,7 +65,7 @@ class VectorEnv(Protocol):
         ...
 
     def noise(self, steps: int) -> Tensor | None:
-        """Draw random numbers for `steps` vector steps, `[steps, B, noise_size]`; None if it draws its own."""
+        """Draw random numbers for `steps` vector steps, `[steps, num_envs, noise_size]`; None if it draws its own."""
         ...
 
     def step(self, action: Tensor, noise: Tensor | None = None) -> VectorStep:
@@ -87,7 +88,7 @@ class VectorEnv(Protocol):
 class StatelessVectorEnv(VectorEnv, Protocol):
     """Protocol of a vector environment whose step is also a pure function, which can be compiled and captured.
 
-    state: state of all rows after the last `reset` or `step`.
+    state: state of all environments after the last `reset` or `step`.
     """
 
     state: State
@@ -110,7 +111,10 @@ class TorchFuncEnv(Protocol):
 
     No method modifies its arguments, copies a value to the host or has data-dependent shapes.
 
-    noise_size: uniforms in [0, 1) that a row uses each step; `initial` and `transition` share them.
+    With several agents, states have one row per environment: see
+    `datamodules.multi_agent.tensor_vector_env.MultiAgentTensorVectorEnv`.
+
+    noise_size: uniforms in [0, 1) that an environment uses each step; `initial` and `transition` share them.
     episode_stat_keys: names in `info` reported at the end of an episode.
     min_truncation_step: fewest steps after which an episode can be truncated; None if it never is.
     """

@@ -41,6 +41,10 @@ class SequenceIteration(NamedTuple):
     episodes: MetricVector
 
     @property
+    def agent_steps(self) -> None:
+        """Return None: there is one agent."""
+
+    @property
     def is_ready(self) -> bool:
         """Return True: missing data are masked."""
         return True

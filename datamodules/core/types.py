@@ -58,7 +58,8 @@ class SpaceSpec(TypedDict):
 
     `action_sizes` holds the number of choices of each categorical or binary part (empty when continuous);
     `action_low` and `action_high` hold the flat bounds of a continuous action; `action_start` the first value of each
-    discrete part; `num_agents` the rows of one environment (1 unless multi-agent).
+    discrete part; `num_agents` the agents of one environment, each a row: row `e * num_agents + a` is agent a of
+    environment e.
     Networks divide observations by `obs_high` (`obs_bound`); without it, bytes are divided by 255 and other
     observations are not scaled.
     An observation of several parts has `obs_parts`, by name; `obs_shape` is then `()` and `obs_dtype` `dict`.
@@ -129,8 +130,10 @@ class Rollout(NamedTuple):
     final_obs, final_step: `[S, B, *obs]` and `[S, B]`: slots for the true last observations of truncated steps;
         `final_step` is the step t each belongs to, -1 in unused slots.
     state: policy state before t=0.   extras: `{name: [T, B, ...]}`, the policy outputs' extras and masks.
-    episodes: totals over the episodes that ended in this rollout: `count`, `return`, `length` and the environment's
-        `episode_stat_keys`, float64.   env_steps: number of valid steps, a Python int.
+    episodes: totals over the environments' episodes that ended in this rollout: `count`, `return`, `length` and the
+        `episode_stat_keys`, float64; with several agents means over them, 0 for those that did not act.
+    env_steps: number of valid steps, counted once for all agents of an environment, a Python int.
+    agent_steps: number of valid steps of all agents, 0-d; None with one agent.
     has_autoreset_steps: whether rollouts of these environments can have invalid steps.
     """
 
@@ -148,6 +151,7 @@ class Rollout(NamedTuple):
     episodes: MetricVector
     env_steps: int
     has_autoreset_steps: bool
+    agent_steps: Tensor | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -209,12 +213,18 @@ class OffPolicyIteration(NamedTuple):
         """Return the number of new valid steps."""
         return self.rollout.env_steps
 
+    @property
+    def agent_steps(self) -> Tensor | None:
+        """Return the number of new valid steps of all agents; None with one agent."""
+        return self.rollout.agent_steps
+
 
 class EpisodeBatch(NamedTuple):
     """Complete episodes, one row each: undiscounted `episode_return` `[N]`, `length` `[N]`, statistics `{name: [N]}`.
 
-    `trajectories` holds, when recorded, one dictionary per episode: obs `[L+1, ...]`, action `[L, ...]`, reward `[L]`,
-    terminated and truncated `[L]`. Parts of observations are `obs/NAME`.
+    With several agents, returns and statistics are means over them, and `info` also has the return of every agent.
+    `trajectories` holds, when recorded, one dictionary per episode of an agent: obs `[L+1, ...]`, action `[L, ...]`,
+    reward `[L]`, terminated and truncated `[L]`. Parts of observations are `obs/NAME`.
     """
 
     episode_return: Tensor

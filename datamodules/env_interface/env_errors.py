@@ -15,7 +15,8 @@ from datamodules.core.signals import SignalExit
 
 ADAPTER_MODULES = re.compile(
     r"(datamodules\.(env_interface\.(env_errors|obs_parts|spaces)|vector\.(async|restarting|sync)_vector_env"
-    r"|vector\.gymnasium_adapter|worker_pool\.worker|wrappers\.\w+)|gymnasium\.(core|vector|wrappers)|functools|numpy)(\.|$)"
+    r"|vector\.gymnasium_adapter|multi_agent\.(parallel_vector_env|vector_adapter)|worker_pool\.worker|wrappers\.\w+)"
+    r"|gymnasium\.(core|vector|wrappers)|functools|numpy)(\.|$)"
 )
 """Pattern of the modules that process an environment's return values."""
 

@@ -113,7 +113,7 @@ class SplitVectorObservation(gym.vector.VectorWrapper):
         """Step the environments."""
         obs, reward, terminated, truncated, infos = self.env.step(actions)
         if "final_obs" in infos:
-            last = np.full(self.num_envs, None, dtype=object)
+            last = np.full(len(infos["final_obs"]), None, dtype=object)
             for row, each in enumerate(infos["final_obs"]):
                 last[row] = None if each is None else select_parts(self.split, each)
             infos = {**infos, "final_obs": last}

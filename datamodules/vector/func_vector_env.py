@@ -58,8 +58,8 @@ class TensorVectorEnv:
         self.max_steps = steps
 
     def noise(self, steps: int) -> Tensor:
-        """Draw uniforms in [0, 1) for `steps` vector steps, `[steps, B, noise_size]`."""
-        shape = (steps, self.rows, self.env.noise_size)
+        """Draw uniforms in [0, 1) for `steps` vector steps, `[steps, num_envs, noise_size]`."""
+        shape = (steps, self.num_envs, self.env.noise_size)
         return torch.rand(shape, generator=self.generator, device=self.device)
 
     def step(self, action: Tensor, noise: Tensor | None = None) -> VectorStep:
@@ -138,10 +138,10 @@ class TensorVectorEnv:
         Raises: ConfigurationError if it was saved with another number of rows or on another type of device.
         """
         leaves = {key: leaf.to(self.device, copy=True) for key, leaf in state["state"].items()}
-        rows = {leaf.shape[0] for leaf in leaves.values()}
-        if rows and rows != {self.rows}:
+        saved = {leaf.shape[0] for leaf in leaves.values()}
+        if saved and saved != {self.num_envs}:
             raise ConfigurationError(
-                f"The saved environments have {max(rows)} rows and these {self.rows}: keep data.num_envs."
+                f"The saved environments have {max(saved)} rows and these {self.num_envs}: keep data.num_envs."
             )
         shapes = {key: leaf.shape[1:] for key, leaf in self.env.initial(self.noise(1)[0]).items()}
         if shapes != {key: leaf.shape[1:] for key, leaf in leaves.items()}:

@@ -19,7 +19,7 @@ from datamodules.env_interface.restart_counter import RestartCounter
 from datamodules.env_interface.spaces import Array, make_action_encoder, make_obs_decoder, to_space_spec, zero_obs
 
 
-class _HostArrays(NamedTuple):
+class HostArrays(NamedTuple):
     """Arrays of one step's results, allocated once and shared with tensors; observations may have parts by name."""
 
     obs: Any
@@ -38,7 +38,7 @@ class StepBuffers(NamedTuple):
     episode_start: rows whose observation is the first of an episode, or is followed by it after an autoreset step.
     """
 
-    arrays: _HostArrays
+    arrays: HostArrays
     step: VectorStep
     without_final: VectorStep
     episode_start: Tensor
@@ -78,7 +78,8 @@ class GymnasiumVectorAdapter:
     ):
         envs = split_vector_observation(envs, name)
         self.envs, self.device, self.num_envs, self.name = envs, device, envs.num_envs, name
-        self.spaces: SpaceSpec = to_space_spec(envs.single_observation_space, envs.single_action_space, name=name)
+        spaces = to_space_spec(envs.single_observation_space, envs.single_action_space, name=name)
+        self.spaces: SpaceSpec = {**spaces, "num_agents": getattr(envs, "num_agents", 1)}
         self.mode = AutoresetMode(envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
         self.restarts: RestartCounter | None = getattr(envs, "restarts", None)
         self.has_autoreset_steps = self.mode is AutoresetMode.NEXT_STEP or self.restarts is not None
@@ -89,7 +90,8 @@ class GymnasiumVectorAdapter:
         self._elapsed = np.zeros(self.num_envs, dtype=np.int64)
         self._spare: dict[int, gym.vector.VectorEnv] = {}
         self._masked = False
-        self._ended, self._any_ended = np.zeros(self.num_envs, dtype=np.bool_), False
+        rows = self.num_envs * self.spaces["num_agents"]
+        self._ended, self._any_ended = np.zeros(rows, dtype=np.bool_), False
         self._buffers = _place(self._allocated(), masked=False)
         self._obs_shape = obs_shape(self._buffers.arrays.obs)
 
@@ -209,14 +211,14 @@ class GymnasiumVectorAdapter:
             self._restart(own, cut)
         return step
 
-    def _cut(self, own: _HostArrays) -> Array:
+    def _cut(self, own: HostArrays) -> Array:
         """Truncate the rows whose episode has reached the limit; return which, `[B]`."""
         self._elapsed += own.valid
         cut = (self._elapsed >= self._max_steps) & own.valid & ~own.terminated & ~own.truncated
         np.logical_or(own.truncated, cut, out=own.truncated)
         return cut
 
-    def _restart(self, own: _HostArrays, cut: Array) -> None:
+    def _restart(self, own: HostArrays, cut: Array) -> None:
         """Reset the truncated rows in the same step, whatever the autoreset mode; no autoreset step follows."""
         if isinstance(self.envs.unwrapped, SyncVectorEnv | AsyncVectorEnv):
             obs, infos = self.envs.reset(options={"reset_mask": cut.copy()})
@@ -229,7 +231,7 @@ class GymnasiumVectorAdapter:
         self._ended[cut] = False
         self._any_ended = bool(self._ended.any())
 
-    def _restart_spare(self, own: _HostArrays, row: int) -> None:
+    def _restart_spare(self, own: HostArrays, row: int) -> None:
         """Start an episode of a row in a separate vector environment, which replaces the row from then on."""
         seed = None
         if row not in self._spare:
@@ -244,7 +246,7 @@ class GymnasiumVectorAdapter:
         if self._masked:
             own.action_mask[row] = infos["action_mask"][0] if "action_mask" in infos else True
 
-    def _step_spare(self, actions: Array, own: _HostArrays, infos: dict[str, Any]) -> None:
+    def _step_spare(self, actions: Array, own: HostArrays, infos: dict[str, Any]) -> None:
         """Step the rows that have a separate vector environment, and overwrite their results."""
         for row, env in self._spare.items():
             obs, reward, terminated, truncated, info = env.step(actions[row : row + 1])
@@ -256,7 +258,7 @@ class GymnasiumVectorAdapter:
             if "final_obs" in info:
                 infos.setdefault("final_obs", np.full(self.num_envs, None, dtype=object))[row] = info["final_obs"][0]
 
-    def _clear_autoreset_steps(self, own: _HostArrays) -> None:
+    def _clear_autoreset_steps(self, own: HostArrays) -> None:
         """Mark autoreset steps: not valid, zero reward, neither terminated nor truncated."""
         autoreset_step = self._ended
         np.logical_not(autoreset_step, out=own.valid)
@@ -265,7 +267,7 @@ class GymnasiumVectorAdapter:
             own.terminated[autoreset_step] = False
             own.truncated[autoreset_step] = False
 
-    def _store_final_obs(self, own: _HostArrays, infos: dict[str, Any], lost: np.ndarray) -> None:
+    def _store_final_obs(self, own: HostArrays, infos: dict[str, Any], lost: np.ndarray) -> None:
         """Store the requested last observations, and reset ended rows if the autoreset mode is disabled."""
         ended = self._ended
         assign_rows(own.final_obs, ..., own.obs)
@@ -304,9 +306,9 @@ class GymnasiumVectorAdapter:
             return step
         return tree_map(lambda part: part.to(self.device), step)
 
-    def _allocated(self) -> _HostArrays:
-        rows, spaces = self.num_envs, self.spaces
-        return _HostArrays(
+    def _allocated(self) -> HostArrays:
+        rows, spaces = len(self._ended), self.spaces
+        return HostArrays(
             obs=zero_obs(spaces, rows),
             reward=np.zeros(rows, dtype=np.float32),
             terminated=np.zeros(rows, dtype=np.bool_),
@@ -324,7 +326,7 @@ class GymnasiumVectorAdapter:
         return seeds.tolist() if each else int(seeds[0])
 
 
-def _place(arrays: _HostArrays, masked: bool) -> StepBuffers:
+def _place(arrays: HostArrays, masked: bool) -> StepBuffers:
     *parts, mask = (map_parts(torch.from_numpy, array) for array in arrays)
     obs, reward, terminated, truncated, final_obs, valid, episode_start = parts
     step = VectorStep(obs, reward, terminated, truncated, final_obs, valid, {"action_mask": mask} if masked else {})

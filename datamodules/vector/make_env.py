@@ -1,12 +1,11 @@
 """make_vector_env: create a vector environment with tensors from any environment's name."""
 
 import functools
-import importlib
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from traceback import walk_tb
-from typing import Any, NamedTuple
+from typing import Any
 
 import gymnasium as gym
 import torch
@@ -14,8 +13,7 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.spaces import Box
 from lightning.pytorch.utilities import rank_zero_warn
 
-import datamodules.envs  # noqa: F401  (registers Leyden's own ids)
-from datamodules.core.errors import ConfigurationError, suggest_names
+from datamodules.core.errors import ConfigurationError
 from datamodules.core.protocols import TorchFuncEnv, VectorEnv
 from datamodules.core.types import SpaceSpec
 from datamodules.env_interface.env_checker import probe_env
@@ -24,13 +22,15 @@ from datamodules.env_interface.obs_parts import SplitObservation
 from datamodules.env_interface.processes import ENV_TIMEOUT
 from datamodules.env_interface.spaces import obs_bound, to_space_spec, without_constants
 from datamodules.envs.functional_torch_env import RENDER_MODES, FunctionalTorchEnv, observation_space
+from datamodules.multi_agent.tensor_vector_env import MultiAgentTensorVectorEnv
 from datamodules.vector.async_vector_env import SubprocVectorEnv
 from datamodules.vector.envpool_adapter import EnvPoolVectorEnv
 from datamodules.vector.func_vector_env import TensorVectorEnv
 from datamodules.vector.gymnasium_adapter import GymnasiumVectorAdapter
-from datamodules.vector.known_packages import advice_on_package, register_atari
+from datamodules.vector.resolve_env import ResolvedEnv, resolve_env
 from datamodules.vector.restarting_vector_env import RestartingVectorEnv
 from datamodules.vector.sync_vector_env import SerialVectorEnv
+from datamodules.vector.whole_env import make_whole_vector_env, probe_whole
 from datamodules.worker_pool.vector_env import WorkerPoolVectorEnv
 from datamodules.wrappers.apply_wrappers import EnvWrapper, make_wrapped_env, wrapper_name
 
@@ -50,14 +50,6 @@ with 64, 4600 and 100 with 512. At equal cost sync is better: it has no autorese
 """
 
 
-class ResolvedEnv(NamedTuple):
-    """Resolved environment name: on-device functions (created by `tensor_env`), a Gymnasium environment, or both."""
-
-    name: str
-    tensor_env: Callable[..., TorchFuncEnv] | None
-    spec: EnvSpec | None
-
-
 def make_vector_env(
     env: str,
     num_envs: int,
@@ -75,8 +67,9 @@ def make_vector_env(
     """Create a vector environment of several copies of an environment.
 
     Args:
-        env: a Gymnasium id (`CartPole-v1`, `module:Id`) or the dotted path of a class (`my_module.MyEnv`), which is a
-            TorchFuncEnv or a gymnasium.Env.
+        env: a Gymnasium id (`CartPole-v1`, `module:Id`), the dotted path of a class (`my_module.MyEnv`), which is a
+            TorchFuncEnv, a gymnasium.Env, a gymnasium.vector.VectorEnv or a PettingZoo ParallelEnv, or that of a
+            PettingZoo module (`mpe2.simple_spread_v3`).
         num_envs: number of environments.
         backend: device (on-device tensors), sync (this process), async (one process per environment), vector (the id's
             vector entry point), pool (several environments in each of a few processes), envpool (EnvPool's environment
@@ -109,8 +102,12 @@ def make_vector_env(
     with _translate_errors(env, backend, kwargs):
         if backend == "device":
             assert source.tensor_env is not None
-            return TensorVectorEnv(source.tensor_env(**kwargs), num_envs, device=device, seed=seed)
-        assert source.spec is not None
+            tensor_env = source.tensor_env(**kwargs)
+            several = tensor_env.spaces["num_agents"] > 1
+            kind = MultiAgentTensorVectorEnv if several else TensorVectorEnv
+            return kind(tensor_env, num_envs, device=device, seed=seed)
+        if source.spec is None:
+            return make_whole_vector_env(source, num_envs, kwargs, device, seed)
         if backend == "pool":
             makers = _makers(source.spec, num_envs, wrappers, kwargs)
             where: dict[str, Any] = {"num_workers": num_workers, "ranks": ranks, "device": device}
@@ -126,9 +123,11 @@ def make_env(
 ) -> gym.Env[Any, Any]:
     """Create one Gymnasium environment; `rendered` sets render_mode `rgb_array` if it has it and no other is set.
 
-    Raises: ConfigurationError as `make_vector_env` does, and for on-device environments of several agents.
+    Raises: ConfigurationError as `make_vector_env` does, and for environments that are stepped as a whole.
     """
     kwargs, source = _checked(env_kwargs), resolve_env(env)
+    if source.is_whole:
+        raise ConfigurationError(f"{env} cannot be played as one Gymnasium environment: it {source.what_it_is}.")
     with _translate_errors(env, "sync", kwargs):
         if source.spec is None:
             mode = {"render_mode": "rgb_array"} if rendered and _render_modes(source) else {}
@@ -192,9 +191,10 @@ def probe_spaces(
     with _translate_errors(env, "auto", kwargs):
         if source.tensor_env is not None and not wrappers:
             return _shown(source.tensor_env(**kwargs), env)
-        if wrappers:
+        if wrappers or source.is_whole:
             _choose_backend(source, backend, MIN_ENVS_FOR_VECTOR, wrappers, kwargs)
-        assert source.spec is not None
+        if source.spec is None:
+            return probe_whole(source, kwargs)
         one = make_wrapped_env(source.spec, wrappers, kwargs)
     with closing(one), exits_refused(env):
         if isinstance(one, SplitObservation):
@@ -230,58 +230,6 @@ def _shown(tensor_env: TorchFuncEnv, name: str) -> SpaceSpec:
     return spaces if bound is None else {**spaces, "obs_high": bound}
 
 
-def resolve_env(env: str) -> ResolvedEnv:
-    """Resolve an environment name, importing its module; the command line has checked trust before.
-
-    Raises: ConfigurationError for an unknown id, with similar ones, and for modules that may not or cannot be
-        imported.
-    """
-    module, _, name = env.rpartition(":")
-    if module:
-        _imported(module, env)
-    register_atari(name)
-    if name in gym.registry:
-        return _registered(gym.registry[name])
-    path, _, attribute = env.rpartition(".")
-    if not module and path and all(part.isidentifier() for part in env.split(".")):
-        return _class(getattr(_imported(path, env), attribute, None), env)
-    like = suggest_names(name, gym.registry)
-    advice = f"did you mean {like}?" if like else "give a Gymnasium id or the dotted path of a class."
-    if not module:
-        advice = advice_on_package(name) or advice
-    raise ConfigurationError(f"There is no environment {env!r}: {advice}")
-
-
-def _registered(spec: EnvSpec) -> ResolvedEnv:
-    kwargs = dict(spec.kwargs)
-    path = kwargs.pop("tensor_env", None)
-    if path is None:
-        return ResolvedEnv(spec.id, None, spec)
-    module, _, name = path.rpartition(".")
-    tensor_env = getattr(importlib.import_module(module), name)
-    return ResolvedEnv(spec.id, functools.partial(tensor_env, **kwargs), spec)
-
-
-def _class(found: Any, env: str) -> ResolvedEnv:
-    if isinstance(found, type) and issubclass(found, gym.Env):
-        return ResolvedEnv(
-            env, None, EnvSpec(id=found.__name__, entry_point=functools.partial(found), order_enforce=False)
-        )
-    if all(callable(getattr(found, name, None)) for name in ("initial", "transition", "observation", "info")):
-        return ResolvedEnv(env, found, None)
-    raise ConfigurationError(
-        f"{env} is not an environment: name a class that is a gymnasium.Env or has the methods of a TorchFuncEnv."
-    )
-
-
-def _imported(module: str, env: str) -> Any:
-    try:
-        with exits_refused(module):
-            return importlib.import_module(module)
-    except ImportError as error:
-        raise ConfigurationError(f"{env} needs the module {module}, which cannot be imported: {error}.") from error
-
-
 def _checked(env_kwargs: dict[str, Any] | None) -> dict[str, Any]:
     kwargs = dict(env_kwargs or {})
     if "tensor_env" in kwargs:
@@ -294,6 +242,8 @@ def _choose_backend(
 ) -> str:
     if backend not in BACKENDS:
         raise ConfigurationError(f"There is no backend {backend!r}: choose one of {', '.join(BACKENDS)}.")
+    if source.is_whole:
+        return _choose_whole(source, backend, wrappers)
     spec = source.spec
     entry_point = None if spec is None or spec.additional_wrappers else spec.vector_entry_point
     if backend == "auto":
@@ -332,6 +282,15 @@ def _vector_has_same_spaces(spec: EnvSpec, kwargs: dict[str, Any]) -> bool:
 
 def _make_vector_of_one(spec: EnvSpec, kwargs: dict[str, Any]) -> gym.vector.VectorEnv:
     return gym.make_vec(spec, 1, vectorization_mode="vector_entry_point", **kwargs)
+
+
+def _choose_whole(source: ResolvedEnv, backend: str, wrappers: Sequence[EnvWrapper]) -> str:
+    """Return the backend of an environment that is stepped as a whole, of which each has one."""
+    only = "sync" if source.parallel_env is not None else "vector"
+    _refuse_wrappers(wrappers, source.name, f"it {source.what_it_is}", False)
+    if backend not in ("auto", only):
+        raise ConfigurationError(f"{source.name} {source.what_it_is}: choose backend auto or {only}, not {backend}.")
+    return only
 
 
 def _refuse_wrappers(wrappers: Sequence[EnvWrapper], name: str, why: str, is_single: bool = True) -> None:

@@ -40,7 +40,7 @@ from modules.base.policy_copy import copy_policy
 from modules.base.trainer_checks import check_trainer
 from modules.functional.schedules import Schedule, schedule_value
 from modules.networks.multi_input import Module, set_scales_
-from modules.optim.distributed import all_gather_object, host_all_reduce_sum, world_size
+from modules.optim.distributed import all_gather_object, all_reduce_sum, host_all_reduce_sum, world_size
 from modules.optim.optimizer_group import OptimizerGroup, check_same_optimizers, layout_of
 
 Collected = Rollout | OffPolicyIteration
@@ -61,7 +61,8 @@ class Algorithm(LightningModule):
         action_types: supported action spaces.
         off_policy: whether it learns from a replay buffer.
         supports_policy_lag: whether `prepare` corrects rollouts of an older policy.
-        env_steps: valid environment steps, all ranks together.   updates: optimizer steps.
+        env_steps: valid environment steps, all ranks together, counted once for all agents of an environment.
+        agent_steps: valid steps of all agents, if there are several.   updates: optimizer steps.
         earlier_env_steps: `env_steps` at the start of this run, those of the checkpoint that it started from.
         last_logged: the last value of every tag.   last_log: values of the last training log.
         phases: timed, optionally compiled `prepare` and `update`, while fitting.
@@ -88,6 +89,7 @@ class Algorithm(LightningModule):
         self.automatic_optimization = False
         self.spaces, self.phases = spaces, {}
         self.env_steps, self.earlier_env_steps, self.updates = 0, 0, 0
+        self.agent_steps: int | Tensor = 0
         self.last_logged: dict[str, float] = {}
         self.last_log: dict[str, float] = {}
         self.training_log = MetricLogger()
@@ -192,6 +194,8 @@ class Algorithm(LightningModule):
         """Count the iteration; log every `log_every_n_steps`."""
         self.finish_log(wait=False)
         self.env_steps += host_all_reduce_sum(collected.env_steps)
+        if collected.agent_steps is not None:
+            self.agent_steps = all_reduce_sum(collected.agent_steps) + self.agent_steps
         self.training_log.update(collected.episodes, metrics)
         cast(list[Any], self.optimizers())[-1].step()
         set_length(self.trainer, self.data.iterations)
@@ -216,6 +220,8 @@ class Algorithm(LightningModule):
         """Log the means of metrics and training episodes since the last log; on a GPU once they have arrived."""
         rate = self.optim.groups[0]["lr"]
         values = {"train/learning_rate": rate, **self.extra_metrics(), **self.data.extra_metrics()}
+        if self.spaces["num_agents"] > 1:
+            values["rollout/agent_steps"] = self.agent_steps
         self.training_log.start_transfer(self.env_steps, values)
         if self.device.type == "cpu" or self.progress >= 1:
             self.finish_log()
@@ -369,8 +375,8 @@ class Algorithm(LightningModule):
         for name, kind in (("hyper_parameters", type(self)), ("datamodule_hyper_parameters", type(self.data))):
             checkpoint[name] = to_plain(checkpoint.get(name, {}), kind)
         checkpoint["spaces"] = self.spaces
-        names = ("env_steps", "earlier_env_steps", "updates")
-        checkpoint["counters"] = {name: getattr(self, name) for name in names}
+        names = ("env_steps", "earlier_env_steps", "agent_steps", "updates")
+        checkpoint["counters"] = {name: int(getattr(self, name)) for name in names}
         if self.phases:
             checkpoint["ranks"] = all_gather_object(self.rank_state_dict())
             checkpoint["optimizers"] = [layout_of(each) for each in self.raw_optimizers]

@@ -4,6 +4,8 @@ import functools
 import inspect
 import warnings
 from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
 from types import FrameType, FunctionType
 from typing import Any, cast, get_args, get_origin
 
@@ -81,6 +83,40 @@ def check_importable(hparams: Any, trusted: tuple[str, ...]) -> None:
             f"The checkpoint names {hparams}, which may not be imported: if that code is yours, load it with"
             f" trusted=({hparams.partition('.')[0]!r},)."
         )
+
+
+def load_algorithm(checkpoint: Path, trusted: tuple[str, ...] = ()) -> Any:
+    """Load an algorithm with its weights on the CPU, in eval mode; nothing in the file is executed.
+
+    Args:
+        checkpoint: path of the file.   trusted: further packages that it may import.
+
+    Raises: ConfigurationError if it is missing or damaged, or names code that is not trusted or no algorithm.
+    """
+    if not checkpoint.is_file():
+        raise ConfigurationError(f"There is no checkpoint {checkpoint}.")
+    check_checkpoint(checkpoint, trusted)
+    hparams = load_tensors(checkpoint, cure="load another checkpoint").get("hyper_parameters", {})
+    kind = algorithm_class(hparams, checkpoint)
+    return kind.load_from_checkpoint(checkpoint, trusted=trusted, map_location="cpu")
+
+
+def algorithm_class(hparams: dict[str, Any], checkpoint: Path) -> Any:
+    """Return the class of the algorithm that wrote a checkpoint.
+
+    Raises: ConfigurationError if it cannot be imported, or is no algorithm.
+    """
+    path = str(hparams.get("_class_path", ""))
+    module, _, name = path.rpartition(".")
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigurationError(
+            f"{checkpoint} was written by `{path}`, which cannot be imported ({error}): start where that file is."
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, LightningModule)):
+        raise ConfigurationError(f"{checkpoint} was written by `{path}`, which is no algorithm of Leyden.")
+    return found
 
 
 def _plain(value: Any, parameter: inspect.Parameter | None = None) -> Any:

@@ -24,7 +24,12 @@ SMALL |= {
     "learning_starts": 16,
 }
 """A run of two iterations; what a config does not set is left alone."""
-NEEDED = {"LunarLander": ("Box2D", "box2d"), "ALE/": ("ale_py", "atari"), "HalfCheetah": ("mujoco", "mujoco")}
+NEEDED = {
+    "LunarLander": ("Box2D", "box2d"),
+    "ALE/": ("ale_py", "atari"),
+    "HalfCheetah": ("mujoco", "mujoco"),
+    "mpe2": ("mpe2", "pettingzoo"),
+}
 """The package and the extra that an environment needs."""
 
 GAMMAS = {

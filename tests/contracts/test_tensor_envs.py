@@ -8,7 +8,7 @@ from torch import Tensor
 import datamodules.envs  # noqa: F401  (registers the ids)
 from datamodules.core.protocols import TorchFuncEnv
 from datamodules.core.types import State
-from datamodules.vector.make_env import resolve_env
+from datamodules.vector.resolve_env import resolve_env
 
 
 def tensor_envs() -> list[str]:

@@ -9,7 +9,8 @@ from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
 from datamodules.core.errors import ConfigurationError
 from datamodules.vector import known_packages
-from datamodules.vector.make_env import make_vector_env, probe_spaces, resolve_env
+from datamodules.vector.make_env import make_vector_env, probe_spaces
+from datamodules.vector.resolve_env import resolve_env
 from datamodules.wrappers import EpisodicLife
 
 ATARI = all(map(find_spec, ("ale_py", "cv2")))

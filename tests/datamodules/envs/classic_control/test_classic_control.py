@@ -7,7 +7,7 @@ import torch
 
 import datamodules.envs  # noqa: F401  (registers the ids)
 from datamodules.core.errors import ConfigurationError
-from datamodules.vector.make_env import resolve_env
+from datamodules.vector.resolve_env import resolve_env
 
 TWINS = {
     "CartPoleDevice-v1": "CartPole-v1",

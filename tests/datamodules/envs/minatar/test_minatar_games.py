@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from datamodules.core.errors import ConfigurationError
-from datamodules.vector.make_env import resolve_env
+from datamodules.vector.resolve_env import resolve_env
 from modules.networks import CNN
 
 ACTIONS = {"Asterix": 5, "Breakout": 3, "Freeway": 3, "Seaquest": 6, "SpaceInvaders": 4}

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from datamodules.core.types import State
-from datamodules.vector.make_env import resolve_env
+from datamodules.vector.resolve_env import resolve_env
 from tests.support.minatar_package import PackageGame
 
 IDS = {

@@ -1,0 +1,152 @@
+"""resolve_env: find what an environment's name stands for."""
+
+import functools
+import importlib
+import importlib.util
+import inspect
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
+
+import datamodules.envs  # noqa: F401  (registers Leyden's own ids)
+from datamodules.core.errors import ConfigurationError, suggest_names
+from datamodules.core.protocols import TorchFuncEnv
+from datamodules.env_interface.env_errors import exits_refused
+from datamodules.vector.known_packages import advice_on_package, register_atari
+
+EXTRA_OF = {"mpe2": "pettingzoo", "pettingzoo": "pettingzoo"}
+"""Extra of the project that installs a module of environments."""
+
+KINDS = (
+    "name a class that is a gymnasium.Env, a gymnasium.vector.VectorEnv or a PettingZoo ParallelEnv, or has the methods"
+    " of a TorchFuncEnv, or a PettingZoo module with parallel_env"
+)
+
+
+class ResolvedEnv(NamedTuple):
+    """What an environment's name stands for; the makers that it has are not None.
+
+    tensor_env: on-device functions.   spec: a Gymnasium environment; on-device ones may have both.
+    vector_env: a Gymnasium vector environment that exists only as such.   parallel_env: a PettingZoo environment.
+    """
+
+    name: str
+    tensor_env: Callable[..., TorchFuncEnv] | None = None
+    spec: EnvSpec | None = None
+    vector_env: Callable[..., gym.vector.VectorEnv] | None = None
+    parallel_env: Callable[..., Any] | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        """Return whether it is stepped as a whole: a PettingZoo environment, or one that exists only as a vector."""
+        return self.parallel_env is not None or self.vector_env is not None
+
+    @property
+    def what_it_is(self) -> str:
+        """Return, for messages, what an environment that is stepped as a whole is."""
+        if self.parallel_env is not None:
+            return "is a PettingZoo environment, whose agents are stepped together in this process"
+        return "exists only as a vector environment"
+
+    @property
+    def has_fixed_num_envs(self) -> bool:
+        """Return whether it is a vector environment that is not told its number of environments."""
+        if self.vector_env is None:
+            return False
+        parameters = inspect.signature(self.vector_env).parameters.values()
+        return not any(each.name == "num_envs" or each.kind is each.VAR_KEYWORD for each in parameters)
+
+
+def resolve_env(env: str) -> ResolvedEnv:
+    """Resolve an environment name, importing its module; the command line has checked trust before.
+
+    Raises: ConfigurationError for an unknown id, with similar ones, and for modules that may not or cannot be
+        imported.
+    """
+    module, _, name = env.rpartition(":")
+    if module:
+        _imported(module, env)
+    register_atari(name)
+    if name in gym.registry:
+        return _registered(gym.registry[name])
+    path, _, attribute = env.rpartition(".")
+    if not module and path and all(part.isidentifier() for part in env.split(".")):
+        return _object(_attribute(_imported(path, env), attribute), env)
+    like = suggest_names(name, gym.registry)
+    advice = f"did you mean {like}?" if like else "give a Gymnasium id or the dotted path of a class."
+    if not module:
+        advice = advice_on_package(name) or advice
+    package, _, rest = env.partition("/")
+    if package in EXTRA_OF:
+        advice = f"a PettingZoo environment is named by its module, {package}.{rest.replace('/', '.')}."
+    raise ConfigurationError(f"There is no environment {env!r}: {advice}")
+
+
+def has_fixed_num_envs(env: str) -> bool:
+    """Return whether an environment is a vector environment that is not told its number of environments."""
+    return resolve_env(env).has_fixed_num_envs
+
+
+def _registered(spec: EnvSpec) -> ResolvedEnv:
+    if spec.entry_point is None:
+        make = functools.partial(gym.make_vec, spec, vectorization_mode="vector_entry_point")
+        return ResolvedEnv(spec.id, vector_env=make)
+    kwargs = dict(spec.kwargs)
+    path = kwargs.pop("tensor_env", None)
+    if path is None:
+        return ResolvedEnv(spec.id, spec=spec)
+    module, _, name = path.rpartition(".")
+    tensor_env = getattr(importlib.import_module(module), name)
+    return ResolvedEnv(spec.id, functools.partial(tensor_env, **kwargs), spec)
+
+
+def _object(found: Any, env: str) -> ResolvedEnv:
+    if isinstance(found, ModuleType):
+        return _pettingzoo_module(found, env)
+    if isinstance(found, type) and issubclass(found, gym.Env):
+        spec = EnvSpec(id=found.__name__, entry_point=functools.partial(found), order_enforce=False)
+        return ResolvedEnv(env, spec=spec)
+    if isinstance(found, type) and issubclass(found, gym.vector.VectorEnv):
+        return ResolvedEnv(env, vector_env=found)
+    if all(callable(getattr(found, name, None)) for name in ("initial", "transition", "observation", "info")):
+        return ResolvedEnv(env, tensor_env=found)
+    methods = ("reset", "step", "observation_space", "action_space")
+    if getattr(found, "__name__", "") == "parallel_env" or all(
+        callable(getattr(found, each, None)) for each in methods
+    ):
+        return ResolvedEnv(env, parallel_env=found)
+    raise ConfigurationError(f"{env} is not an environment: {KINDS}.")
+
+
+def _pettingzoo_module(module: ModuleType, env: str) -> ResolvedEnv:
+    if hasattr(module, "parallel_env"):
+        return ResolvedEnv(env, parallel_env=module.parallel_env)
+    if hasattr(module, "raw_env"):
+        raise ConfigurationError(
+            f"{env} has no parallel_env: its agents act one after the other, and only environments whose agents act at"
+            " the same time are supported. Turn it into one with pettingzoo.utils.conversions.aec_to_parallel."
+        )
+    raise ConfigurationError(f"{env} is not an environment: {KINDS}.")
+
+
+def _attribute(module: Any, name: str) -> Any:
+    """Return an attribute of a module, or its submodule of this name."""
+    path = f"{module.__name__}.{name}"
+    if hasattr(module, "__path__") and not hasattr(module, name) and importlib.util.find_spec(path) is not None:
+        return _imported(path, path)
+    return getattr(module, name, None)
+
+
+def _imported(module: str, env: str) -> Any:
+    try:
+        with exits_refused(module):
+            return importlib.import_module(module)
+    except ImportError as error:
+        extra = EXTRA_OF.get(module.partition(".")[0])
+        cure = f": pip install -e '.[{extra}]' in the project's folder" if extra else ""
+        raise ConfigurationError(
+            f"{env} needs the module {module}, which cannot be imported: {error}{cure}."
+        ) from error
