@@ -26,6 +26,7 @@ from app.metrics import SECTIONS, Section
 from app.monitor.main import make_parser as monitor_parser
 from app.play.main import make_parser as play_parser
 from app.plot.main import make_parser as plot_parser
+from app.verify.main import make_parser as verify_parser
 from datamodules.core.exports import class_path
 from modules.base.algorithm import Algorithm
 
@@ -52,6 +53,7 @@ PARSERS = {
     "play": play_parser,
     "envs": envs_parser,
     "export": export_parser,
+    "verify": verify_parser,
     "benchmark": benchmark_parser,
     "diagnose": diagnose_parser,
     "compare": compare_parser,

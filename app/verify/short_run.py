@@ -1,0 +1,91 @@
+"""ShortRun: a run of a few iterations of a config in a process of its own."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+
+from app.cli.import_policy import TRUST_VARIABLE
+from app.subprocess_env import child_environ
+from datamodules.core.errors import ConfigurationError
+
+TIMEOUT = 900.0
+"""Seconds after which a run is ended."""
+
+REPORT = "app.verify.weights_report.WeightsReport"
+
+
+class Outcome(NamedTuple):
+    """Result of a run.
+
+    folder: of the run.   report: what `WeightsReport` wrote; None if the run failed.   error: its last line.
+    """
+
+    folder: Path
+    report: dict[str, Any] | None
+    error: str
+
+    @property
+    def checkpoint(self) -> Path:
+        """Return the last checkpoint."""
+        return self.folder / "checkpoints" / "last.ckpt"
+
+
+def short_run(folder: Path, words: Sequence[str], iterations: int, *more: str) -> Outcome:
+    """Train a number of iterations of a config into a new folder.
+
+    Args:
+        folder: folder of the run.
+        words: words of the command line that select the config and override its settings.
+        more: further words, which win.
+    """
+    report = folder / "weights.json"
+    folder.mkdir(parents=True)
+    callback = json.dumps({"class_path": REPORT, "init_args": {"path": str(report)}})
+    own = [f"--trainer.default_root_dir={folder}", "--trainer.logger=false", f"--trainer.max_steps={iterations}"]
+    code, said = program("fit", ["--trainer.accelerator=cpu", *words, *own, f"--trainer.callbacks+={callback}", *more])
+    if code == 0 and report.is_file():
+        return Outcome(folder, json.loads(report.read_text()), "")
+    return Outcome(folder, None, last_line(said) or f"exit code {code}")
+
+
+def settings(words: Sequence[str]) -> dict[str, Any]:
+    """Return the settings of a config with its overrides.
+
+    Raises:
+        ConfigurationError: if the command line is invalid.
+    """
+    code, said = program("fit", [*words, "--print_config"], stderr=False)
+    if code != 0:
+        raise ConfigurationError(last_line(program("fit", [*words, "--print_config"])[1]).removeprefix("error: "))
+    found: dict[str, Any] = yaml.safe_load(said)
+    return found
+
+
+def program(verb: str, words: Sequence[str], stderr: bool = True) -> tuple[int, str]:
+    """Run a verb and return its exit code and its output."""
+    environ = child_environ()
+    environ[TRUST_VARIABLE] = ",".join(filter(None, [environ.get(TRUST_VARIABLE, ""), REPORT.rpartition(".")[0]]))
+    where = subprocess.STDOUT if stderr else subprocess.DEVNULL
+    try:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "app", verb, *words],
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=where,
+            text=True,
+            timeout=TIMEOUT,
+        )
+    except subprocess.TimeoutExpired:
+        return 1, f"It took longer than {TIMEOUT:.0f} seconds."
+    return done.returncode, done.stdout
+
+
+def last_line(said: str) -> str:
+    """Return the last line of an output that is not empty."""
+    return next((line.strip() for line in reversed(said.splitlines()) if line.strip()), "")
