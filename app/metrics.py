@@ -43,7 +43,7 @@ PPO = Section(
     ),
 )  # fmt: skip
 
-STALENESS = Section(
+POLICY_LAG = Section(
     "Collecting with an older policy",
     "With `--data.policy_lag 1`. Collecting then runs in parallel with the update: the other shares add up to 1 without"
     " `time/collect_share`, and waiting for it is part of `time/other_share`.",
@@ -186,4 +186,4 @@ GPU = Section(
     ),
 )
 
-SECTIONS = (PPO, STALENESS, RESTARTS, AGENTS, DQN, SAC, CURIOSITY, OPTIONS, DYNAMICS, TRADING, GPU)
+SECTIONS = (PPO, POLICY_LAG, RESTARTS, AGENTS, DQN, SAC, CURIOSITY, OPTIONS, DYNAMICS, TRADING, GPU)

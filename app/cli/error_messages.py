@@ -138,6 +138,11 @@ def _unknown_key(
             f"`{written}` ({place}) belongs to {one}: name {others} (class_path {' or '.join(found)}), or leave it out."
         )
     head, _, _ = key.rpartition(".")
+    synonyms = SYNONYMS.get(written.rpartition(".")[2], "").split()
+    if written.replace(".init_args", "").count(".") > 1 and (
+        same := next((name for name in valid if name.rpartition(".")[2] in synonyms), None)
+    ):
+        return f"`{written}` ({place}) is not a setting: did you mean `{same}`?"
     siblings = [name for name in valid if head and name.startswith(f"{head}.")] or (valid if parents else [])
     if written.rpartition(".")[2] in SYNONYMS or not get_close_matches(key, siblings, n=1):
         meant = suggested(written, _configured(argv), _settings(outermost))
@@ -148,18 +153,23 @@ def _unknown_key(
 
 
 def dropped_settings(settings: Any, argv: Sequence[str]) -> Iterator[str]:
-    """Yield one sentence for every setting of a config file that the class chosen later does not have.
+    """Yield one sentence for every class chosen later that lacks settings of a config file.
 
     Args:
         settings: of the verb, parsed.
         argv: the verb and what follows it.
     """
+    dropped: dict[tuple[str, str, str], list[str]] = {}
     for entry in _entries(argv):
         *above, key, name = ("", *entry.parts)
         made = functools.reduce(lambda owner, part: getattr(owner, part, None), above[1:], settings)
         path, given = getattr(made, "class_path", None), getattr(made, "init_args", None)
         if entry.place != COMMAND_LINE and key == "init_args" and path and name not in (vars(given) if given else ()):
-            yield f"`{'.'.join(entry.parts)}` ({entry.place}) is dropped: {path} has no such setting."
+            file = entry.place.rpartition(", line ")[0]
+            owner = ".".join(part for part in above[1:] if part != "init_args")
+            dropped.setdefault((owner, file, path), []).append(name)
+    for (owner, file, path), names in dropped.items():
+        yield f"`{owner}` is {path}: of its settings in {file}, {', '.join(reversed(names))} are dropped."
 
 
 def _settings(options: dict[str, Any]) -> list[str]:

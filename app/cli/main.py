@@ -184,7 +184,8 @@ class LeydenCLI(LightningCLI):
             return
         data = settings.data.get("init_args") or {}
         environment = environment_of(Namespace(data).as_dict()) if "env" in data else None
-        self.ckpt_path = find_checkpoint(expand_path(settings.ckpt_path), self.experiment, environment)
+        wanted, algorithm = expand_path(settings.ckpt_path), settings.model.class_path
+        self.ckpt_path = find_checkpoint(wanted, self.experiment, environment, algorithm)
         sys.argv += ["--ckpt_path", str(self.ckpt_path)]  # for ranks that start from this command line: the same file
         self.checkpoint = load_checkpoint(self.ckpt_path)
         require_same_algorithm(self.ckpt_path, self.checkpoint, settings.model.class_path)

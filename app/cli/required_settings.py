@@ -1,5 +1,6 @@
-"""Refuse `null` for settings that require a value, in every nested class; the parser itself accepts null."""
+"""Refuse `null` where a value is required, and classes where the argument has no type; the parser accepts both."""
 
+import inspect
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from jsonargparse import Namespace
 from lightning.pytorch import Trainer
 
+from app.cli.class_paths import short_names
 from app.cli.error_messages import wrong_value
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.required_values import null_arguments
@@ -21,8 +23,14 @@ def check_required(settings: Namespace) -> None:
     Args:
         settings: parsed settings of one verb, whose classes have been imported.
 
-    Raises: ConfigurationError for such a setting.
+    Raises: ConfigurationError for such a setting, and for a class given for an argument without a type.
     """
+    for keys, path in untyped_classes(settings):
+        place, argument = ".".join(key for key in keys if key != "init_args"), keys[-1]
+        raise ConfigurationError(
+            f"`{place}` is {path}, but the argument `{argument}` has no type that says it takes a class: annotate it"
+            f" in `__init__`, such as `{argument}: Callable[..., nn.Module] = MLP`."
+        )
     for keys, hint in null_settings(settings):
         if keys != LINKED:
             written = [key for key in keys if key != "init_args"]
@@ -45,6 +53,24 @@ def null_settings(settings: Any, keys: tuple[str, ...] = ()) -> Iterator[tuple[t
         yield from (((*keys, "init_args", name), hint) for name, hint in null_arguments(made, given))
     for key, value in known.items():
         yield from null_settings(value, (*keys, key))
+
+
+def untyped_classes(settings: Any, keys: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Yield keys and class of every setting that is a class although its argument has no type."""
+    if not isinstance(settings, Namespace | Mapping):
+        return
+    known = settings if isinstance(settings, Mapping) else vars(settings)
+    if made := named(known.get("class_path")):
+        arguments = known.get("init_args") or {}
+        given = arguments if isinstance(arguments, Mapping) else vars(arguments)
+        for name, parameter in inspect.signature(made).parameters.items():
+            value = given.get(name)
+            path = value.get("class_path") if isinstance(value, Namespace | Mapping) else value
+            typed = parameter.annotation is not parameter.empty
+            if not typed and isinstance(path, str) and (path in short_names() or named(path) is not None):
+                yield (*keys, "init_args", name), path
+    for key, value in known.items():
+        yield from untyped_classes(value, (*keys, key))
 
 
 def named(path: Any) -> Any:

@@ -29,8 +29,39 @@ SYNONYMS = {
     "vf_coef": "value_loss_coef",
     "clip_coef": "clip_range",
     "buffer_size": "capacity",
+    "lam": "gae_lambda q_lambda",
+    "passes": "update_epochs",
+    "minibatches": "num_minibatches",
+    "clip": "clip_range",
+    "clip_schedule": "clip_range_schedule",
+    "value_clip": "value_clip_range",
+    "value_weight": "value_loss_coef",
+    "entropy_weight": "entropy_coef",
+    "shared": "share_torso",
+    "double": "double_q",
+    "epsilon": "epsilon_end",
+    "epsilon_steps": "epsilon_decay_steps",
+    "alpha": "init_temperature",
+    "tune_alpha": "learn_temperature",
+    "target_entropy_share": "target_entropy_ratio",
+    "options": "num_options",
+    "scripted": "scripted_options",
+    "prior": "prior_variance",
+    "refit_every": "posterior_refit_interval",
+    "horizon": "rollout_length train_freq",
+    "staleness": "policy_lag",
+    "chunk": "sequence_length",
+    "recent": "num_recent",
+    "held_out": "num_val_sequences",
+    "held_out_steps": "val_sequence_length",
+    "updates": "num_updates",
+    "hide": "mask_prob",
+    "hide_mean": "mask_with_mean",
+    "detach_later": "detach_multi_step",
+    "decay": "kl_decay",
+    "multi_weight": "off_option_weight",
 }
-"""Names of settings in other libraries, each with the name used here."""
+"""Names of settings in other libraries and in earlier versions, each with the names used in this one."""
 
 
 def owners(written: str) -> list[str]:
@@ -58,7 +89,7 @@ def suggested(written: str, configured: Mapping[str, str], others: Iterable[str]
     for key in ("data", "model"):
         kinds = [kind for kind in family((key,)) if is_named(kind, configured.get(key, ""))] or family((key,))
         known += [[key, each] for kind in kinds for each in sorted(arguments(kind))]
-    words = [name, SYNONYMS.get(name, name)]
+    words = [name, *SYNONYMS.get(name, "").split()]
     words += get_close_matches(name, {each[-1] for each in known}, n=1, cutoff=0.75)
     found = (each for word in words for each in sorted(known, key=lambda each: each[:-1] != place) if each[-1] == word)
     return next((".".join(each) for each in found), None)

@@ -34,6 +34,9 @@ MIN_VALUES: dict[str, tuple[int, str]] = {
 }
 """Minimum of integer settings, and what to do instead."""
 
+MODEL = re.compile(r"--model(=|$)")
+"""The option that names the algorithm."""
+
 WRITTEN = "# lightning.pytorch=="
 """Beginning of a config that the program has written, which is complete."""
 
@@ -42,9 +45,11 @@ DURATION = re.compile(r"\s*\d+:\d+:\d+:\d+\s*")
 
 
 def run_name(argv: Sequence[str]) -> str | None:
-    """Return the default name of a run, that of its first config without `.yaml`; None without a config."""
-    stems = [path.stem for path in config_paths(argv)][:1]
-    return re.sub(r"[^A-Za-z0-9._-]", "_", stems[0])[:64] if stems else None
+    """Return the default name of a run: that of its first config, else of its algorithm; None if it has neither."""
+    pairs = zip(argv, [*argv[1:], ""], strict=True)
+    models = [value if word == "--model" else word.partition("=")[2] for word, value in pairs if MODEL.match(word)]
+    names = [path.stem for path in config_paths(argv)] + [model.rpartition(".")[2] for model in models]
+    return re.sub(r"[^A-Za-z0-9._-]", "_", names[0])[:64] if names else None
 
 
 def as_list(callbacks: Any) -> list[Any]:

@@ -49,6 +49,11 @@ def main() -> None:
     options = parsed(sys.argv[2:])
     found, above = list(entries(options)), (options.folder, *options.folder.parents)
     missing = [folder for folder in above if not folder.exists()]
+    due = sum(finished(entry) is None for entry in found)
+    print(
+        f"{due} of {len(found)} runs to do, {options.jobs} at a time, in {printable_line(str(options.folder))}.",
+        flush=True,
+    )
     threads = max(1, (os.cpu_count() or 1) // options.jobs)
     with ThreadPoolExecutor(options.jobs) as pool:
         failures = [failure for failure in pool.map(lambda entry: finish(entry, threads), found) if failure]
@@ -79,12 +84,14 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--with", action="append", default=[], dest="same", metavar="KEY=VALUE", help=(
         "a setting that is the same in all runs; repeatable"
     ))  # fmt: skip
-    parser.add_argument("--seeds", type=int, default=5, help="runs of each setting, with seeds 1, 2, ...")
+    parser.add_argument("--seeds", type=int, default=5, help="runs of each setting, with seeds 1, 2, ... (5)")
     parser.add_argument("--metric", default="eval/return_mean", help="tag of the metric (eval/return_mean)")
-    parser.add_argument("--threshold", type=float, help="the value to reach, if any")
-    parser.add_argument("--mode", choices=("max", "min"), default="max", help="whether more or less is better")
-    parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
-    parser.add_argument("--folder", type=Path, default=Path("runs/compare"), help="folder of runs and results")
+    parser.add_argument("--threshold", type=float, help="the value to reach (none)")
+    parser.add_argument("--mode", choices=("max", "min"), default="max", help="whether more or less is better (max)")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at the same time (1)")
+    parser.add_argument(
+        "--folder", type=Path, default=Path("runs/compare"), help="folder of runs and results (runs/compare)"
+    )
     return parser
 
 

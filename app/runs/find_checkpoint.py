@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lightning.pytorch.utilities import rank_zero_warn
+from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 
+from app.cli.class_paths import canonical_path
 from app.runs.checkpoints import Experiment, load_checkpoint
 from callbacks.run_control.checkpoint_index import IndexEntry, entry_of, read_index, verify_index
 from datamodules.core.errors import ConfigurationError
@@ -19,7 +20,7 @@ VALUE_IN_NAME = re.compile(r"-?\d+(?:\.\d+)?(?=(?:-v\d+)?\.ckpt$)")
 NUMBER_AT_END = re.compile(r"(\d+)$")
 
 
-def find_checkpoint(wanted: str, experiment: Experiment, environment: Any = None) -> Path:
+def find_checkpoint(wanted: str, experiment: Experiment, environment: Any = None, algorithm: str | None = None) -> Path:
     """Return the file of `--ckpt_path`: `last` or `best` of the newest run that has one, or a path.
 
     The newest run is that of the highest version number; versions with other names come after `version_N`. Damaged
@@ -28,6 +29,7 @@ def find_checkpoint(wanted: str, experiment: Experiment, environment: Any = None
     Args:
         environment: environment that `best` must have been trained in
             (`callbacks.run_control.checkpoint_index.environment_of`); None: any.
+        algorithm: class path of the algorithm that must have written `last` or `best`; None: any.
 
     Raises:
         ConfigurationError: if there is none, or if it is not a local file.
@@ -36,7 +38,7 @@ def find_checkpoint(wanted: str, experiment: Experiment, environment: Any = None
         for run in sorted(experiment.runs(), key=_order, reverse=True):
             folder = run / "checkpoints"
             for path in _lasts(folder) if wanted == "last" else _bests(folder, environment):
-                if _usable(path):
+                if _usable(path) and _is_written_by(path, algorithm):
                     return path
         where = f"of this environment in {experiment.folder}" if wanted == "best" and environment else ""
         where = where or f"in {experiment.folder}"
@@ -134,6 +136,15 @@ def _entry(path: Path) -> IndexEntry | None:
     except ConfigurationError as error:
         rank_zero_warn(f"Passed over: {error}")
         return None
+
+
+def _is_written_by(path: Path, algorithm: str | None) -> bool:
+    """Return whether a checkpoint was written by an algorithm, as far as it says; say which one if not."""
+    wrote = None if algorithm is None else load_checkpoint(path).get("hyper_parameters", {}).get("_class_path")
+    if algorithm is None or wrote is None or canonical_path(wrote) == canonical_path(algorithm):
+        return True
+    rank_zero_info(f"Passed over: {path} was written by {wrote}, not by {algorithm}.")
+    return False
 
 
 def _usable(path: Path) -> bool:

@@ -262,14 +262,14 @@ class TrajectoryRecorder:
         columns |= {"terminated": step.terminated, "truncated": step.truncated}
         self.steps.append({name: value.cpu().clone() for name, value in columns.items()})
 
-    def episodes(self, quota: int) -> list[dict[str, Tensor]]:
-        """Return the trajectories of the first `quota` episodes of every row."""
+    def episodes(self, episodes_per_row: int) -> list[dict[str, Tensor]]:
+        """Return the trajectories of the first `episodes_per_row` episodes of every row."""
         stacked = {name: torch.stack([step[name] for step in self.steps]) for name in self.steps[0]}
         found = []
         for row in range(stacked["reward"].shape[1]):
             kept = _whole(*(stacked[name][:, row] for name in ("valid", "terminated", "truncated")))
             columns = {name: value[:, row][kept] for name, value in stacked.items()}
-            ends = (columns["terminated"] | columns["truncated"]).nonzero()[:quota, 0] + 1
+            ends = (columns["terminated"] | columns["truncated"]).nonzero()[:episodes_per_row, 0] + 1
             starts = torch.cat([torch.zeros(1, dtype=torch.int64), ends[:-1]])[: len(ends)]
             found += [_episode(columns, int(start), int(end)) for start, end in zip(starts, ends, strict=True)]
         return found

@@ -27,11 +27,11 @@ class FiniteCheck:
 
     Args:
         name: name of the environment in messages.
-        agents: rows per environment.
+        num_agents: rows per environment.
     """
 
-    def __init__(self, name: str, agents: int):
-        self.name, self.agents, self.steps = name, agents, 0
+    def __init__(self, name: str, num_agents: int):
+        self.name, self.num_agents, self.steps = name, num_agents, 0
         self._rollout: Rollout | None = None
         self._copied: tuple[Tensor, torch.cuda.Event] | None = None
 
@@ -67,15 +67,15 @@ class FiniteCheck:
         self._judge(self._rollout, float(total))
 
     def _judge(self, rollout: Rollout, total: float) -> None:
-        horizon = len(rollout.reward)
+        steps = len(rollout.reward)
         found = None if math.isfinite(total) else _find(rollout)
-        self.steps += horizon
+        self.steps += steps
         if found is None:
             return
-        step = self.steps - horizon + found.step
+        step = self.steps - steps + found.step
         when = f"in step {step} since the start of this run" if step else "from its first reset"
         raise NonFiniteError(
-            _sentence(self.name, found.what, found.row // self.agents, when)
+            _sentence(self.name, found.what, found.row // self.num_agents, when)
             + " The checkpoints written before are intact; correct the environment, then resume with --ckpt_path last."
         )
 
@@ -86,13 +86,13 @@ class EvaluationFiniteCheck:
     The sums of a step's rows stay on the device until `require`, so that a GPU does not synchronize at every step.
 
     Args:
-        name: name of the environment in messages.   agents: rows per environment.
+        name: name of the environment in messages.   num_agents: rows per environment.
         finals: whether `final_obs` holds the last observations of all ended rows, which are checked too.
         autoreset_steps: whether the steps that are not valid return the first observation of an episode.
     """
 
-    def __init__(self, name: str, agents: int, *, finals: bool, autoreset_steps: bool):
-        self.name, self.agents, self.finals, self.autoreset_steps = name, agents, finals, autoreset_steps
+    def __init__(self, name: str, num_agents: int, *, finals: bool, autoreset_steps: bool):
+        self.name, self.num_agents, self.finals, self.autoreset_steps = name, num_agents, finals, autoreset_steps
         self.steps = 0
         self._sums: list[tuple[int, Tensor, Tensor]] = []  # step, sums of actions, sums of values
 
@@ -129,7 +129,7 @@ class EvaluationFiniteCheck:
         if not bad.any():
             return
         index, row = bad.nonzero()[0].tolist()
-        (number, actions, _), environment = sums[index], row // self.agents
+        (number, actions, _), environment = sums[index], row // self.num_agents
         if not actions[row].isfinite():
             raise ConfigurationError(
                 f"The policy chose an action that is not finite in environment {environment} of {self.name}, in step"

@@ -170,9 +170,9 @@ class ActiveDynamics(Algorithm):
         if stage == "fit":
             check_dynamics(self.model, self.data)
 
-    def prepare(self, experience: Any) -> tuple[RegressionBatch | None, SequenceBatch]:
+    def prepare(self, collected: Any) -> tuple[RegressionBatch | None, SequenceBatch]:
         """Return features and targets of the regression (newest steps, or all at a refit), and the minibatches."""
-        steps = cast(SequenceIteration, experience)
+        steps = cast(SequenceIteration, collected)
         if not len(steps.minibatches.contiguous):
             return self.regression(cast(SequenceBatch, steps.new_sequences)), steps.minibatches
         if steps.all_stored is None or self.updates // self.data.num_updates % self.posterior_refit_interval:

@@ -1,10 +1,13 @@
 """Checks of an algorithm's settings, spaces and data, each with a one-sentence error."""
 
 import importlib
+import inspect
 import math
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
+from lightning.pytorch import LightningModule
 
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.types import ActionType, SpaceSpec
@@ -99,6 +102,7 @@ def check_action_space(algorithm: Any, spaces: SpaceSpec) -> None:
 
     Raises: ConfigurationError otherwise.
     """
+    check_overrides(algorithm)
     kind = spaces["action_type"]
     if kind not in algorithm.action_types:
         others = [path for path, other in algorithms().items() if kind in other.action_types]
@@ -111,6 +115,38 @@ def check_action_space(algorithm: Any, spaces: SpaceSpec) -> None:
         raise ConfigurationError(
             f"Part {constant[0]} of the action cannot vary: leave it out of action_low and action_high."
         )
+
+
+def check_overrides(algorithm: type) -> None:
+    """Check that no method of an algorithm replaces one of Lightning's or torch's that is called with other arguments.
+
+    Raises: ConfigurationError for such a method, `train(self, batch)` for example.
+    """
+    for name, base in inspect.getmembers(LightningModule, inspect.isfunction):
+        own = getattr(algorithm, name)
+        needed, taken = _positional(base), _positional(own) if inspect.isfunction(own) else None
+        if name.startswith("_") or own is base or taken is None or math.isinf(needed.most):
+            continue
+        if taken.required > needed.required or taken.most < needed.most:
+            arguments = ", ".join(inspect.signature(base).parameters)
+            raise ConfigurationError(
+                f"{algorithm.__name__} has a method `{name}`, which takes the place of one of Lightning or torch that"
+                f" is called with other arguments ({arguments}): rename it, for example to `{name}_minibatch`."
+            )
+
+
+class _Positional(NamedTuple):
+    """Numbers of positional arguments of a function: those without default, and all."""
+
+    required: int
+    most: float
+
+
+def _positional(function: Callable[..., Any]) -> _Positional:
+    parameters = inspect.signature(function).parameters.values()
+    placed = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    unlimited = any(each.kind is each.VAR_POSITIONAL for each in parameters)
+    return _Positional(sum(each.default is each.empty for each in placed), math.inf if unlimited else len(placed))
 
 
 def check_recurrent(network: object, shared: bool) -> None:

@@ -175,10 +175,10 @@ class DQN(Algorithm):
         value = self.online.head.mean(numbers)
         return (value if mask is None else value.masked_fill(~mask, MASKED_LOGIT)).argmax(-1)
 
-    def prepare(self, experience: OffPolicyIteration) -> DQNBatch:
+    def prepare(self, collected: OffPolicyIteration) -> DQNBatch:
         """Compute n-step returns, discounts and, if the target network is constant during the updates, its outputs."""
-        assert experience.transitions is not None
-        found = experience.transitions
+        assert collected.transitions is not None
+        found = collected.transitions
         return_, discount = truncated_n_step_return(found.reward, found.num_steps, found.terminated, gamma=self.gamma)
         following = None
         if self.tau is None:

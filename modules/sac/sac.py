@@ -195,10 +195,10 @@ class SAC(Algorithm):
         features = extract_features(self.network, obs)
         return self.head(features) if self.continuous else self.head(features, mask)
 
-    def prepare(self, experience: OffPolicyIteration) -> SACBatch:
+    def prepare(self, collected: OffPolicyIteration) -> SACBatch:
         """Compute n-step returns, and scale actions and observations for the networks."""
-        assert experience.transitions is not None
-        batch = sac_batch(experience.transitions, self.gamma)
+        assert collected.transitions is not None
+        batch = sac_batch(collected.transitions, self.gamma)
         action = (
             ((batch.action - self.action_center) / self.action_scale).clamp(-1, 1) if self.continuous else batch.action
         )
@@ -303,14 +303,14 @@ class SAC(Algorithm):
         """Return the initial learning rates, in the order of `build_optimizers`."""
         return [self.learning_rate, *[self.critic_learning_rate] * (1 + self.learn_temperature), *self.curiosity.rates]
 
-    def update_normalizers(self, experience: OffPolicyIteration) -> None:
+    def update_normalizers(self, collected: OffPolicyIteration) -> None:
         """Merge the new steps into the running statistics; update the priorities with the critics' errors."""
         if self.obs_normalizer is not None:
             self.obs_normalizer.update_(
-                tree_map(lambda part: part[:-1], experience.rollout.obs), experience.rollout.valid
+                tree_map(lambda part: part[:-1], collected.rollout.obs), collected.rollout.valid
             )
-        if experience.transitions is not None:
-            experience.replay.update_priorities(experience.transitions.indices, self.errors)
+        if collected.transitions is not None:
+            collected.replay.update_priorities(collected.transitions.indices, self.errors)
 
     def configure_phases(self) -> dict[str, Phase[Any]]:
         """Return the phases `prepare` and `update`, the latter all updates of an iteration."""

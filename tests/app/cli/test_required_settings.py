@@ -4,6 +4,7 @@ import inspect
 import shlex
 from collections.abc import Iterator
 from importlib import import_module
+from pathlib import Path
 from pkgutil import walk_packages
 from typing import Annotated, Any
 
@@ -122,3 +123,16 @@ def test_null_on_the_command_line_is_refused_in_one_sentence(run: Run, words: st
 def test_null_is_refused_in_python_too(name: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"^data\.{name} is null, but it must be a whole number\.$"):
         RolloutDataModule(**{"env": "CartPole-v1", name: None})
+
+
+def test_a_class_for_an_argument_without_a_type_is_refused(run: Run, folder: Path) -> None:
+    (folder / "mine.py").write_text(
+        "from modules import PPO\nclass Mine(PPO):\n    def __init__(self, spaces, network=None):\n"
+        "        super().__init__(spaces)\n"
+    )
+    data = ("--data", "RolloutDataModule", "--data.env", "CartPole-v1")
+
+    outcome = run("fit", "--model", "mine.Mine", "--model.network", "MLP", *data, "--trust", "mine")
+
+    assert outcome.code == 2
+    assert "`model.network` is MLP, but the argument `network` has no type" in outcome.err

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.setting_owners import FAMILIES, SYNONYMS, arguments, family, owners, suggested
+from app.cli.class_paths import exported_classes
+from app.cli.setting_owners import SYNONYMS, arguments, owners, suggested
 from tests.app.conftest import Run
 
 ELSEWHERE = [
@@ -61,6 +62,8 @@ MEANT = [
     ("modl.update_epochs", "--model.update_epochs"),
     ("max_epochs", "--trainer.max_epochs"),
     ("seed", "--seed_everything"),
+    ("model.lam", "--model.gae_lambda"),
+    ("data.horizon", "--data.rollout_length"),
 ]
 
 
@@ -90,9 +93,9 @@ def test_only_the_configured_class_is_searched() -> None:
 
 
 def test_synonyms_name_settings_that_exist() -> None:
-    known = {name for place in FAMILIES for kind in family(place) for name in arguments(kind)} | {"seed_everything"}
+    known = {name for kind in exported_classes() for name in arguments(kind)} | {"seed_everything"}
 
-    assert set(SYNONYMS.values()) <= known
+    assert {name for names in SYNONYMS.values() for name in names.split()} <= known
 
 
 def test_settings_that_a_class_given_later_does_not_have_are_named(run: Run, folder: Path) -> None:
@@ -101,13 +104,12 @@ def test_settings_that_a_class_given_later_does_not_have_are_named(run: Run, fol
         "  network: {class_path: MLP, init_args: {hidden: [8], layer_norm: true}}}}\n"
         "data: {class_path: RolloutDataModule, init_args: {env: CartPole-v1, policy_lag: 0}}\n"
     )
-    lacks = "has no such setting."
     words = ("fit", "--config", "mine.yaml", "--model", "PQN", "--model.network", "LSTM", "--model.network.hidden", "8")
 
-    with pytest.warns(UserWarning, match="is dropped") as caught:
+    with pytest.warns(UserWarning, match="are dropped") as caught:
         run(*words, "--trainer.max_steps", "0", "--trainer.logger", "false")
 
     assert [str(each.message) for each in caught if "dropped" in str(each.message)] == [
-        f"`model.init_args.clip_range` (mine.yaml, line 1) is dropped: modules.PQN {lacks}",
-        f"`model.init_args.network.init_args.layer_norm` (mine.yaml, line 2) is dropped: modules.networks.LSTM {lacks}",
+        "`model` is modules.PQN: of its settings in mine.yaml, clip_range are dropped.",
+        "`model.network` is modules.networks.LSTM: of its settings in mine.yaml, layer_norm are dropped.",
     ]

@@ -89,4 +89,5 @@ def test_a_run_is_named_after_its_first_config_in_letters_that_folders_allow(fol
     (folder / "my run.yaml").write_text(BARE)
 
     assert run_name(["fit", "--config", "my run.yaml", "--config", "small.yaml"]) == "my_run"
-    assert run_name(["fit", "--model", "PPO"]) is None
+    assert run_name(["fit", "--model", "mine.Reinforce", "--model.lr", "1"]) == "Reinforce"
+    assert run_name(["fit", "--data", "RolloutDataModule"]) is None

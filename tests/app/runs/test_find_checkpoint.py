@@ -96,3 +96,16 @@ def test_choosing_among_many_versions_loads_none(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(module, "load_checkpoint", loaded.append)
 
     assert found("best", tmp_path, "A") == best and not loaded
+
+
+@pytest.mark.parametrize(("wanted", "name"), [("last", "last.ckpt"), ("best", "best-1.ckpt")])
+def test_a_run_of_another_algorithm_is_passed_over(tmp_path: Path, wanted: str, name: str) -> None:
+    for number, algorithm in enumerate(("modules.PPO", "mine.Reinforce")):
+        path = saved(tmp_path / f"version_{number}", name)
+        content = torch.load(path, weights_only=True) | {"hyper_parameters": {"_class_path": algorithm}}
+        AtomicCheckpointIO().save_checkpoint(content, path)
+        path.with_name(f"{name}.json").unlink(missing_ok=True)
+
+    chosen = find_checkpoint(wanted, Experiment(tmp_path, None), None, "modules.ppo.ppo.PPO")
+
+    assert chosen.parts[-3] == "version_0"
