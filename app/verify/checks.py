@@ -17,7 +17,8 @@ from app.verify.short_run import Outcome
 from app.verify.weights_report import BY_HAND
 from datamodules.base import EnvDataModule
 from datamodules.core.errors import ConfigurationError
-from datamodules.vector.make_env import make_env, resolve_env
+from datamodules.vector.make_env import make_env
+from datamodules.vector.resolve_env import resolve_env
 
 Status = Literal["holds", "fails", "cannot"]
 
