@@ -3,13 +3,19 @@
 import os
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 
 from datamodules.base import EnvDataModule, check_positive
+from datamodules.buffers.her_replay import (
+    ComputeReward,
+    GoalSelectionStrategy,
+    HerReplayBuffer,
+    check_goal_settings,
+)
 from datamodules.buffers.n_step_replay import NStepReplayBuffer
 from datamodules.buffers.replay_files import read_replay, replay_name, superseded
 from datamodules.buffers.ring_buffer import RingBuffer, is_frame_stack, num_final_slots, required_bytes
@@ -22,6 +28,8 @@ from datamodules.core.phase import Phase
 from datamodules.core.required_values import require_values
 from datamodules.core.seeding import derive_generator, global_seed, restore_generator
 from datamodules.core.types import OffPolicyIteration, ReplayBatch, Rollout
+from datamodules.vector.make_env import resolve_env
+from datamodules.wrappers.apply_wrappers import make_wrapped_env
 
 
 class ReplayDataModule(EnvDataModule):
@@ -46,6 +54,10 @@ class ReplayDataModule(EnvDataModule):
         storage: device (that of the policy) | cpu | auto (the device unless it lacks memory) | disk (memory-mapped
             files, deleted at the end of the run; checkpoints hold the replay buffer as usual).
         storage_folder: folder of these files; null: the run's folder.
+        n_sampled_goal: hindsight experience replay of goal environments (Andrychowicz et al. 2017, arXiv:1707.01495):
+            sampled transitions with a goal achieved in their episode for each one with its own; 0 for none.
+        goal_selection_strategy: achieved goal that replaces theirs: future (of a later step) | final (of the newest
+            step) | episode (of any step).
         environment: other arguments of `EnvDataModule`.
 
     Raises: ConfigurationError for invalid values, and for environments that cannot be created.
@@ -69,6 +81,8 @@ class ReplayDataModule(EnvDataModule):
         frame_stack: int = 1,
         storage: Literal["auto", "cpu", "device", "disk"] = "auto",
         storage_folder: str | None = None,
+        n_sampled_goal: int = 0,
+        goal_selection_strategy: GoalSelectionStrategy = "future",
         **environment: Any,
     ):
         require_values("data", ReplayDataModule, locals())
@@ -82,6 +96,8 @@ class ReplayDataModule(EnvDataModule):
         self.n_step, self.frame_stack = n_step, frame_stack
         self.storage, self.storage_folder = storage, storage_folder
         self.priority_alpha, self.priority_beta = priority_alpha, priority_beta
+        self.n_sampled_goal, self.goal_selection_strategy = n_sampled_goal, goal_selection_strategy
+        self._goal_env: Any = None
         self.learning_starts = min(learning_starts, self.total_env_steps // 10)
         self._check_values()
         if self.learning_starts < learning_starts:
@@ -97,6 +113,7 @@ class ReplayDataModule(EnvDataModule):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigurationError(f"data.{name} is {getattr(self, name)}; it must lie in [0, 1].")
         check_storage_folder(self.storage, self.storage_folder)
+        check_goal_settings(self.spaces, self.env, self.n_step, self.n_sampled_goal, self.goal_selection_strategy)
         stack, rows = self.frame_stack, self.train_freq + self.n_step + self.frame_stack
         if self.rows < rows:
             least = rows * self.num_envs * self.spaces["num_agents"]
@@ -169,6 +186,29 @@ class ReplayDataModule(EnvDataModule):
         """List the replay files in a checkpoint folder that do not hold the state saved last."""
         assert self.trainer is not None
         return superseded(folder, self.trainer.global_rank, self.trainer.world_size, self.dataset.replay_id)
+
+    def compute_reward(self) -> ComputeReward:
+        """Return `compute_reward` of one more instance of the environment, in this process.
+
+        Raises: ConfigurationError if it has none.
+        """
+        if self._goal_env is None:
+            spec = resolve_env(self.env).spec
+            self._goal_env = None if spec is None else make_wrapped_env(spec, self.train_wrappers, self.env_kwargs)
+        try:
+            return cast(ComputeReward, self._goal_env.get_wrapper_attr("compute_reward"))
+        except AttributeError:
+            raise ConfigurationError(
+                f"data.n_sampled_goal is {self.n_sampled_goal}, but {self.env} has no compute_reward(achieved_goal,"
+                " desired_goal, info): write it, or set data.n_sampled_goal to 0."
+            ) from None
+
+    def teardown(self, stage: str) -> None:
+        """Close the environments."""
+        super().teardown(stage)
+        if self._goal_env is not None:
+            self._goal_env.close()
+            self._goal_env = None
 
     def disk_folder(self) -> Path | None:
         """Return the folder of the replay buffer's files; None if it is in memory."""
@@ -257,7 +297,7 @@ class ReplayDataset(IterationDataset):
             self.replay = self._make(rollout, masks)
         replay = self.replay
         self.store(rollout, masks)
-        replay.ring.commit_()
+        replay.commit_()
         self.replay_id[1] += data.train_freq
         self.env_steps += rollout.env_steps
         if not self._learning_starts() or min(self.replay_id[1], data.rows - 1) <= replay.min_size:
@@ -311,9 +351,14 @@ class ReplayDataset(IterationDataset):
         place["pinned"] = folder is None and (device.type, self.device.type) == ("cpu", "cuda")
         ring = RingBuffer(rollout, masks, data.rows, num_final_slots=finals, frame_stack=stack, **place)
         priorities = SumTree(data.rows * ring.num_rows, data.priority_alpha, device) if data.priority_alpha else None
-        replay = NStepReplayBuffer(
-            ring, data.n_step, self.device, has_autoreset_steps=rollout.has_autoreset_steps, priorities=priorities
-        )
+        settings: dict[str, Any] = {"has_autoreset_steps": rollout.has_autoreset_steps, "priorities": priorities}
+        if data.n_sampled_goal:
+            settings |= {"n_sampled_goal": data.n_sampled_goal, "compute_reward": data.compute_reward()}
+            settings["goal_selection_strategy"] = data.goal_selection_strategy
+            self.sample.capturable = False  # rewards are computed on the host
+            replay: NStepReplayBuffer = HerReplayBuffer(ring, self.device, **settings)
+        else:
+            replay = NStepReplayBuffer(ring, data.n_step, self.device, **settings)
         if self._saved is not None:
             replay.load_state_dict(self._saved)
             if self._cut:

@@ -70,6 +70,10 @@ class NStepReplayBuffer:
         weight = torch.where(self._begins(entry, complete), self.priorities.maximum, 0.0)
         self.priorities.set_(entry.flatten(), weight.flatten())
 
+    def commit_(self) -> None:
+        """Advance the position behind the rollout written last."""
+        self.ring.commit_()
+
     def sample(self, noise: Tensor) -> ReplayBatch:
         """Return minibatches `[U, N]` for given uniforms; a pure function of these and the stored data."""
         noise = noise.to(self.ring.device)

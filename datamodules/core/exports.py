@@ -24,6 +24,8 @@ ALLOWED = (
     "gymnasium.spaces",
     "gymnasium.wrappers",
     "ale_py",
+    "gymnasium_robotics",
+    "minigrid",
 )
 """Modules that a config may import, besides those that the user trusts."""
 

@@ -29,6 +29,8 @@ NEEDED = {
     "ALE/": ("ale_py", "atari"),
     "HalfCheetah": ("mujoco", "mujoco"),
     "mpe2": ("mpe2", "pettingzoo"),
+    "minigrid:": ("minigrid", "minigrid"),
+    "gymnasium_robotics:": ("gymnasium_robotics", "robotics"),
 }
 """The package and the extra that an environment needs."""
 
@@ -36,11 +38,11 @@ GAMMAS = {
     0.9: "ppo_pendulum",
     0.95: "sac_options_fourrooms",
     0.97: "dqn_snake",
-    0.98: "ppo_cartpole ppo_cartpole_device ppo_cartpole_large pqn_snake",
+    0.98: "ppo_cartpole ppo_cartpole_device ppo_cartpole_large pqn_snake sac_pointmaze_her",
     0.99: " ".join(
         (
             "dqn_acrobot dqn_cartpole dqn_lunarlander dqn_pong dqn_snake_classic",
-            "ppo_acrobot ppo_cartpole_memory ppo_fast ppo_snake pqn_minatar_breakout sac_cartpole",
+            "ppo_acrobot ppo_cartpole_memory ppo_fast ppo_minigrid_doorkey ppo_snake pqn_minatar_breakout sac_cartpole",
             "sac_halfcheetah sac_options_spy sac_options_synthetic sac_pendulum",
         )
     ),

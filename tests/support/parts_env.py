@@ -147,3 +147,39 @@ class TensorReach:
 
     def info(self, state: State) -> dict[str, Tensor]:
         return {}
+
+
+class GoalWithoutReward(gym.Env):
+    """Move on a line to a goal; the reward is 0 within 0.5 of it, else -1.
+
+    Args:
+        length: steps of an episode.
+    """
+
+    observation_space = gym.spaces.Dict(
+        {name: Box(-10, 10, (1,), np.float64) for name in ("observation", "achieved_goal", "desired_goal")}
+    )
+    action_space = Box(-1, 1, (1,), np.float32)
+
+    def __init__(self, length: int = 6):
+        self.length = length
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        self.place, self.goal, self.t = np.zeros(1), self.np_random.uniform(-3, 3, 1), 0
+        return self.shown(), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        self.place, self.t = self.place + action, self.t + 1
+        reward = -float(np.abs(self.place - self.goal)[0] > 0.5)
+        return self.shown(), reward, False, self.t >= self.length, {}
+
+    def shown(self) -> Any:
+        return {"observation": self.place, "achieved_goal": self.place, "desired_goal": self.goal}
+
+
+class GoalLine(GoalWithoutReward):
+    """The same with the reward of any goals."""
+
+    def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
+        return -(np.abs(achieved_goal - desired_goal)[..., 0] > 0.5).astype(np.float32)
