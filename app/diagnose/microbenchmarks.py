@@ -67,9 +67,14 @@ def time_policy_only(collector: RolloutCollector, seconds: float) -> Latency:
 def random_actions(spaces: SpaceSpec, shape: tuple[int, ...], device: torch.device) -> Tensor:
     """Draw uniform actions of leading dimensions `shape`, in the policy's format."""
     generator = torch.Generator(device).manual_seed(0)
-    if spaces["action_type"] == "continuous":
-        low, high = (torch.tensor(spaces[bound], device=device) for bound in ("action_low", "action_high"))
-        return low + (high - low) * torch.rand((*shape, len(low)), generator=generator, device=device)
-    sizes = spaces["action_sizes"]
-    parts = [torch.randint(size, shape, generator=generator, device=device) for size in sizes]
-    return parts[0] if spaces["action_type"] == "discrete" else torch.stack(parts, -1)
+    low, high = (torch.tensor(spaces[bound], device=device) for bound in ("action_low", "action_high"))
+    values = low + (high - low) * torch.rand((*shape, len(low)), generator=generator, device=device)
+    parts = [torch.randint(size, shape, generator=generator, device=device) for size in spaces["action_sizes"]]
+    match spaces["action_type"]:
+        case "continuous":
+            return values
+        case "discrete":
+            return parts[0]
+        case "hybrid":
+            return torch.cat([torch.stack(parts, -1).to(values.dtype), values], -1)
+    return torch.stack(parts, -1)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from datamodules.core.errors import ConfigurationError
 
-ActionType = Literal["discrete", "multidiscrete", "binary", "continuous"]
+ActionType = Literal["discrete", "multidiscrete", "binary", "continuous", "hybrid"]
 
 
 class NonFiniteError(ConfigurationError):
@@ -56,7 +56,8 @@ class BoxAction(TypedDict):
 class SpaceSpec(TypedDict):
     """Observation and action space as plain data that a `weights_only` checkpoint can hold.
 
-    `action_sizes` holds the number of choices of each categorical or binary part (empty when continuous);
+    `action_sizes` holds the number of choices of each categorical or binary part (empty when continuous); a hybrid
+    action has choices, then continuous parts, in one float tensor;
     `action_low` and `action_high` hold the flat bounds of a continuous action; `action_start` the first value of each
     discrete part; `num_agents` the agents of one environment, each a row: row `e * num_agents + a` is agent a of
     environment e.

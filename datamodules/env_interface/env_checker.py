@@ -140,6 +140,8 @@ def _action(space: gym.Space, spaces: SpaceSpec, info: dict[str, Any]) -> Any:
         sizes = spaces["action_sizes"]
         mask = np.asarray(info.get("action_mask", np.ones(sum(sizes))), dtype=np.bool_).ravel()
         policy = np.asarray([part.argmax() for part in np.split(mask, np.cumsum(sizes)[:-1])])
+        middle = (np.asarray(spaces["action_low"]) + np.asarray(spaces["action_high"])) / 2
+        policy = np.concatenate([policy, middle]) if spaces["action_type"] == "hybrid" else policy
     return make_action_encoder(space)(policy[None])[0]
 
 

@@ -10,6 +10,7 @@ from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.types import ActionType, BoxAction, ObsPart, SpaceSpec
+from datamodules.env_interface.action_parts import HybridSpace
 from datamodules.env_interface.obs_parts import decode_parts, split_space
 
 Array = np.ndarray
@@ -26,7 +27,8 @@ def to_space_spec(observation: gym.Space, action: gym.Space, *, name: str) -> Sp
     `obs_high` is the largest value of bytes, if below 255, and of images (`obs_bound`).
     Dict and Tuple observations have `obs_parts` (`datamodules.env_interface.obs_parts`): Discrete and MultiDiscrete
     parts stay int64 and count from 0, MultiBinary stays int8.
-    Actions: Box with finite bounds, Discrete, MultiDiscrete of one dimension, MultiBinary; actions are flat, and the
+    Actions: Box with finite bounds, Discrete, MultiDiscrete of one dimension, MultiBinary, and by
+    `datamodules.env_interface.action_parts` Dict and Tuple of these; actions are flat, and the
     parts of a Box whose bounds are equal are left out (`make_action_encoder` fills them in).
 
     Args:
@@ -109,6 +111,11 @@ def _observation(space: gym.Space, name: str) -> tuple[tuple[int, ...], str]:
 
 def _action(space: gym.Space, name: str) -> tuple[ActionType, list[int], list[float], list[float], list[int]]:
     match space:
+        case HybridSpace():
+            first = len(space.sizes)
+            low, high = (bound.astype(np.float64)[first:] for bound in (space.low, space.high))
+            free = free_parts(low, high, name=name)
+            return "hybrid", space.sizes, low[free].tolist(), high[free].tolist(), [0] * first
         case Discrete():
             return "discrete", [int(space.n)], [], [], [int(space.start)]
         case MultiDiscrete() if space.nvec.ndim == 1:
@@ -212,6 +219,10 @@ def make_action_encoder(space: gym.Space) -> Callable[[Array], Array]:
     never shares memory with an earlier step, so that an environment may keep it.
     """
     shape, dtype = space.shape or (), space.dtype
+    if isinstance(space, HybridSpace):
+        first = len(space.sizes)
+        write = _box_writer(Box(space.low[first:], space.high[first:]))
+        return lambda array: np.concatenate([array[:, :first], write(array[:, first:])], -1).astype(dtype, copy=False)
     if isinstance(space, Box):
         return _box_writer(space)
     start = np.asarray(getattr(space, "start", 0), dtype=np.int64)

@@ -17,6 +17,7 @@ from datamodules.core.errors import ConfigurationError
 from datamodules.core.protocols import TorchFuncEnv
 from datamodules.core.pytree import tree_map
 from datamodules.core.types import Obs, ObsPart, SpaceSpec
+from datamodules.env_interface.action_parts import HybridSpace
 
 RENDER_MODES = ("rgb_array", "ansi")
 METADATA: dict[str, Any] = {"render_modes": list(RENDER_MODES), "render_fps": 10}
@@ -203,11 +204,13 @@ def action_space(spaces: SpaceSpec) -> gymnasium.Space:
         case "continuous":
             low, high = (np.asarray(spaces[bound], np.float32) for bound in ("action_low", "action_high"))
             return gymnasium.spaces.Box(low, high)
+        case "hybrid":
+            return HybridSpace(sizes, spaces["action_low"], spaces["action_high"])
 
 
 def action_tensor(actions: np.ndarray, spaces: SpaceSpec) -> Tensor:
     """Convert actions `[B, ...]` of Gymnasium's space to the tensor that `transition` takes: discrete ones from 0."""
-    if spaces["action_type"] == "continuous":
+    if spaces["action_type"] in ("continuous", "hybrid"):
         return torch.as_tensor(actions, dtype=torch.float32)
     tensor = torch.as_tensor(actions, dtype=torch.int64)
     return (

@@ -11,6 +11,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.exports import class_path
+from datamodules.env_interface.action_parts import join_actions
 from datamodules.env_interface.obs_parts import split_observation
 
 EnvWrapper = Callable[[gym.Env], gym.Env]
@@ -39,7 +40,7 @@ CREATION_ERRORS = (TypeError, ValueError, AttributeError, AssertionError, Import
 
 
 def make_wrapped_env(spec: EnvSpec, wrappers: Sequence[EnvWrapper], kwargs: dict[str, Any]) -> gym.Env:
-    """Create a Gymnasium environment and apply wrappers, the first one innermost, then name its observations' parts.
+    """Create a Gymnasium environment and apply wrappers, the first one innermost; split observations, join actions.
 
     Raises: ConfigurationError for a wrapper that does not support the environment; the environment's own errors are
         unchanged.
@@ -47,7 +48,7 @@ def make_wrapped_env(spec: EnvSpec, wrappers: Sequence[EnvWrapper], kwargs: dict
     env = gym.make(spec, disable_env_checker=True, **kwargs)
     for wrapper in wrappers:
         env = _wrapped(env, wrapper, spec.id)
-    return split_observation(env, spec.id)
+    return split_observation(join_actions(env, spec.id), spec.id)
 
 
 def _wrapped(env: gym.Env, wrapper: EnvWrapper, name: str) -> gym.Env:

@@ -20,6 +20,7 @@ SPACE_NAMES: dict[ActionType, str] = {
     "multidiscrete": "MultiDiscrete",
     "binary": "MultiBinary",
     "continuous": "Box",
+    "hybrid": "Dict or Tuple of Box and Discrete parts",
 }
 """Gymnasium's space of each kind of action."""
 

@@ -167,6 +167,38 @@ def distribution_details(policy: object) -> dict[str, Tensor]:
     return {}
 
 
+class Hybrid:
+    """Independent categoricals and normals, from logits and means `[..., sum(sizes) + dims]`.
+
+    An action is `[..., len(sizes) + dims]` in floating point: the choices, then the continuous parts.
+    """
+
+    def __init__(self, parameters: Tensor, sizes: Sequence[int], log_std: Tensor) -> None:
+        self.parameters, self.sizes = parameters, list(sizes)
+        logits, mean = parameters.split([sum(sizes), len(log_std)], -1)
+        self.choices, self.continuous = MultiCategorical(logits, sizes), DiagonalGaussian(mean, log_std)
+
+    @property
+    def mode(self) -> Tensor:
+        """Return the most likely choices and the means."""
+        return torch.cat([self.choices.mode.to(self.parameters.dtype), self.continuous.mode], -1)
+
+    def sample(self, noise: Tensor) -> Tensor:
+        """Return a sample, from the noise of both, concatenated."""
+        gumbels, normals = noise.split([sum(self.sizes), noise.shape[-1] - sum(self.sizes)], -1)
+        chosen = self.choices.sample(gumbels).to(self.parameters.dtype)
+        return torch.cat([chosen, self.continuous.sample(normals)], -1)
+
+    def log_prob(self, action: Tensor) -> Tensor:
+        """Return the sum of the log-probabilities of the choices and the log-density of the others, `[...]`."""
+        chosen, values = action[..., : len(self.sizes)].long(), action[..., len(self.sizes) :]
+        return self.choices.log_prob(chosen) + self.continuous.log_prob(values)
+
+    def entropy(self) -> Tensor:
+        """Return the sum of the parts' entropies, `[...]`."""
+        return self.choices.entropy() + self.continuous.entropy()
+
+
 def _log_softmax(logits: Tensor) -> Tensor:
     """Return log-softmax over the last dimension; large inputs are transposed, which is four times faster on a CPU."""
     if logits.numel() <= 512:

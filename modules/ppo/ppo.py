@@ -52,7 +52,7 @@ class PPO(Algorithm):
     14. Continuous actions: state-independent log-std, initially 0; the unclipped action is stored.
     15. `normalize_obs` and `normalize_reward` (by the running standard deviation of the discounted return), both
         clipped at 10; statistics are saved in the checkpoint and constant within an iteration and in evaluation.
-    16. Multi-discrete and binary parts are independent: log-probabilities and entropies add up.
+    16. Multi-discrete, binary and hybrid parts are independent: log-probabilities and entropies add up.
     17. `target_kl` ends an iteration's epochs early, on all ranks together, at 1.5 times the target.
     18. A recurrent network is shared; minibatches are whole sequences, unrolled again with the resets inside.
     19. Masked actions have logits of -1e8.
@@ -88,6 +88,7 @@ class PPO(Algorithm):
     """
 
     supports_policy_lag = True
+    action_types = ("discrete", "multidiscrete", "binary", "continuous", "hybrid")
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """Small environments with observations of several parts: what must come out of every adapter is known in advance."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -183,3 +183,35 @@ class GoalLine(GoalWithoutReward):
 
     def compute_reward(self, achieved_goal: Any, desired_goal: Any, info: Any) -> Any:
         return -(np.abs(achieved_goal - desired_goal)[..., 0] > 0.5).astype(np.float32)
+
+
+class Hybrid(gym.Env):
+    """Pays for the right kind of move and for a force near 0.5; remembers its actions.
+
+    Args:
+        space: Dict (mixed), Tuple (mixed), boxes or choices.
+    """
+
+    observation_space = Box(0, 1, (1,), np.float32)
+    SPACES: ClassVar[dict[str, gym.Space]] = {
+        "dict": gym.spaces.Dict({"force": Box(-2, 2, (2,), np.float32), "kind": Discrete(3, start=1)}),
+        "tuple": gym.spaces.Tuple([Discrete(3, start=1), Box(-2, 2, (2,), np.float64)]),
+        "boxes": gym.spaces.Dict({"a": Box(-1, 1, (1,), np.float32), "b": Box(0, 4, (2, 1), np.float32)}),
+        "choices": gym.spaces.Dict({"a": Discrete(3, start=1), "b": MultiBinary(2)}),
+    }
+
+    def __init__(self, space: str = "dict"):
+        self.action_space, self.actions, self.t = self.SPACES[space], [], 0
+
+    def reset(self, *, seed: int | None = None, options: dict | None = None) -> tuple[Any, dict]:
+        super().reset(seed=seed)
+        self.t = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict]:
+        assert self.action_space.contains(action), action
+        self.actions.append(action)
+        self.t += 1
+        kind, force = (action["kind"], action["force"]) if isinstance(action, dict) and "kind" in action else (2, [0.5])
+        reward = float(kind == 2) - abs(float(np.ravel(force)[0]) - 0.5)
+        return np.zeros(1, np.float32), reward, False, self.t >= 10, {}

@@ -16,7 +16,14 @@ from torch import Tensor, nn
 
 from modules.functional.sampling import MASKED_LOGIT, gumbel
 from modules.networks.base import linear_fp32, orthogonal
-from modules.networks.distributions import Bernoulli, Categorical, DiagonalGaussian, Distribution, MultiCategorical
+from modules.networks.distributions import (
+    Bernoulli,
+    Categorical,
+    DiagonalGaussian,
+    Distribution,
+    Hybrid,
+    MultiCategorical,
+)
 
 
 class PolicyHead(nn.Module):
@@ -113,6 +120,33 @@ class DiagonalGaussianHead(PolicyHead):
         return torch.randn((*shape, self.linear.out_features), generator=generator, device=generator.device)
 
 
+class HybridHead(PolicyHead):
+    """Head of a hybrid action: choices of `sizes[i]`, then `dims` continuous parts; mask `[..., sum(sizes)]`.
+
+    `log_std` `[dims]` is a separate parameter, 0 at first.
+    """
+
+    def __init__(self, features: int, sizes: Sequence[int], dims: int) -> None:
+        super().__init__(features, sum(sizes) + dims)
+        self.sizes, self.choices = list(sizes), sum(sizes)
+        self.log_std = nn.Parameter(torch.zeros(dims))
+
+    def masked(self, parameters: Tensor, mask: Tensor | None) -> Tensor:
+        """Return parameters that give masked choices probability 0."""
+        if mask is None:
+            return parameters
+        return torch.cat([super().masked(parameters[..., : self.choices], mask), parameters[..., self.choices :]], -1)
+
+    def distribution(self, parameters: Tensor) -> Hybrid:
+        """Return the distribution with logits and means `[..., sum(sizes) + dims]`."""
+        return Hybrid(parameters, self.sizes, self.log_std.to(parameters.dtype))
+
+    def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+        """Draw Gumbel noise for the choices and normal noise for the others, `[*shape, sum(sizes) + dims]`."""
+        normal = torch.randn((*shape, len(self.log_std)), generator=generator, device=generator.device)
+        return torch.cat([gumbel((*shape, self.choices), generator), normal], -1)
+
+
 class ValueHead(nn.Module):
     """Linear head of the state value, `[...]` from features `[..., features]`; orthogonal with gain 1."""
 
@@ -130,7 +164,7 @@ def policy_head(features: int, action_type: str, action_sizes: Sequence[int], ac
 
     Args:
         features: number of input features.
-        action_type: `discrete`, `multidiscrete`, `binary` or `continuous`.
+        action_type: `discrete`, `multidiscrete`, `binary`, `continuous` or `hybrid`.
         action_sizes: number of choices of each part (2 for each binary part); unused when continuous.
         action_dims: number of continuous dimensions; unused otherwise.
 
@@ -146,4 +180,6 @@ def policy_head(features: int, action_type: str, action_sizes: Sequence[int], ac
             return BernoulliHead(features, len(action_sizes))
         case "continuous":
             return DiagonalGaussianHead(features, action_dims)
-    raise ValueError(f"action_type is {action_type!r}; use discrete, multidiscrete, binary or continuous.")
+        case "hybrid":
+            return HybridHead(features, action_sizes, action_dims)
+    raise ValueError(f"action_type is {action_type!r}; use discrete, multidiscrete, binary, continuous or hybrid.")
