@@ -28,7 +28,7 @@ from datamodules.core.phase import Phase
 from datamodules.core.required_values import require_values
 from datamodules.core.seeding import derive_generator, global_seed, restore_generator
 from datamodules.core.types import OffPolicyIteration, ReplayBatch, Rollout
-from datamodules.vector.make_env import resolve_env
+from datamodules.vector.resolve_env import resolve_env
 from datamodules.wrappers.apply_wrappers import make_wrapped_env
 
 
