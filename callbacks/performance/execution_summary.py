@@ -15,8 +15,9 @@ BACKENDS = {
     "AsyncVectorEnv": "async",
     "WorkerPoolVectorEnv": "pool",
     "EnvPoolVectorEnv": "envpool",
+    "ParallelVectorEnv": "sync",
 }
-"""Names of backends in a configuration, by the classes that step Gymnasium environments."""
+"""Names of backends in a configuration, by the classes that step the environments."""
 
 
 class ExecutionSummary(Callback):
@@ -56,7 +57,7 @@ def execution_summary(trainer: Any, pl_module: Any) -> dict[str, str]:
         return {"environments": "none, learning from stored data", **learning}
     wrappers = trainer.datamodule.describe_wrappers()
     return {
-        "environments": f"{collector.envs.num_envs} x {trainer.datamodule.env}, backend {backend(collector.envs)}",
+        "environments": environments(collector.envs, trainer.datamodule.env),
         **({"wrappers": wrappers} if wrappers else {}),
         **learning,
         "acting": acting(collector)
@@ -79,6 +80,14 @@ def form(phase: Phase[Any]) -> str:
         if asked and phase.execution_mode == "eager"
         else phase.execution_mode
     )
+
+
+def environments(envs: Any, name: str) -> str:
+    """Return number, name, agents if there are several, and backend of the environments."""
+    inner = getattr(envs, "unwrapped", envs)
+    agents, learning = inner.spaces["num_agents"], envs.spaces["num_agents"]
+    several = f" of {agents} agents" + f", {learning} of which learn" * (learning < agents) if agents > 1 else ""
+    return f"{envs.num_envs} x {name}{several}, backend {backend(inner)}"
 
 
 def backend(envs: Any) -> str:

@@ -1,3 +1,4 @@
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,7 +8,8 @@ from callbacks.performance.compile import Compile
 from callbacks.performance.execution_summary import ExecutionSummary, backend, form, pinned, rows_per_call
 from datamodules.core.phase import Phase
 from datamodules.vector.make_env import make_vector_env
-from tests.support.small_runs import Told
+from tests.support.ddp_agents_worker import agents_data
+from tests.support.small_runs import Told, fitted
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -78,3 +80,10 @@ def test_a_pool_is_named_and_its_halves_and_pinned_memory_are_told() -> None:
 
     assert (backend(pool), rows_per_call(collector)) == ("pool", 5)
     assert (pinned(pool, CUDA), pinned(pool, CPU)[:10]) == ("yes", "not needed")
+
+
+def test_agents_and_those_that_learn_are_named(tmp_path: Path) -> None:
+    told = Told()
+    fitted(tmp_path, agents_data(env="tests.support.parallel_env.Relay"), told, max_steps=1)
+    expected = "4 x tests.support.parallel_env.Relay of 3 agents, 2 of which learn, backend sync"
+    assert told.forms["environments"] == expected
