@@ -10,7 +10,7 @@ PARALLEL := -n auto --maxprocesses 8 --dist loadfile
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fit test check learn fault docs clean
+.PHONY: help setup fit unit test check coverage learn fault docs clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,9 @@ $(STAMP): pyproject.toml constraints.txt
 fit: setup ## train: make fit CONFIG=ppo_cartpole.yaml ARGS="--trainer.max_time 00:00:10:00"
 	$(BIN)/python -m app fit --config $(CONFIG) $(ARGS)
 
+unit: setup ## run the tests of functions and classes by themselves (about a minute)
+	$(BIN)/python -m pytest -m "unit and not slow and not fault" $(PARALLEL) $(ARGS)
+
 test: setup ## run every test but the learning ones and the fault harness
 	$(BIN)/python -m pytest -m "not slow and not fault" $(PARALLEL) $(ARGS)
 
@@ -38,6 +41,9 @@ check: setup ## what CI and pre-commit run: format, lint, types, imports, tests
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m pytest -m "not slow and not fault" $(PARALLEL)
+
+coverage: setup ## run every test of make test, and print the share of lines and branches that they reach
+	$(BIN)/python -m pytest -m "not slow and not fault" $(PARALLEL) --cov --cov-report=term $(ARGS)
 
 learn: setup ## run the learning tests: agents must reach their references (hours)
 	$(BIN)/python -m pytest -m slow --timeout 7200 $(ARGS)

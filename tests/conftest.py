@@ -1,10 +1,11 @@
-"""One thread, fixed seeds, Ctrl-C heard, and GPU tests only where a GPU is."""
+"""One thread, fixed seeds, Ctrl-C heard, GPU tests only where a GPU is, and a tier for every test by its folder."""
 
 import logging
 import os
 import random
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,36 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the processes that tests st
 torch.set_num_threads(1)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as what a shell runs in the background and all its children do
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+TESTS = Path(__file__).parent
+CONTRACTS = ("contracts",)
+UNITS = (
+    "architecture",
+    "datamodules/buffers",
+    "datamodules/core",
+    "datamodules/envs",
+    "datamodules/trading/prices",
+    "modules/exploration",
+    "modules/functional",
+    "modules/networks",
+)
+"""Folders of the tests that call functions and classes by themselves, without a run, a process or a file of it."""
+
+
+def tier_of(path: Path) -> str:
+    """The tier of a file of tests."""
+    folder = path.parent.relative_to(TESTS).as_posix() + "/"
+    for tier, folders in (("unit", UNITS), ("contracts", CONTRACTS)):
+        if folder.startswith(tuple(f"{each}/" for each in folders)):
+            return tier
+    return "integration"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give every test the marker of its tier."""
+    for item in items:
+        item.add_marker(tier_of(item.path))
 
 
 @pytest.fixture(autouse=True)
