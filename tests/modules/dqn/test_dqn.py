@@ -162,6 +162,15 @@ def test_targets_of_a_whole_iteration_are_those_of_its_minibatches(tmp_path: Pat
         assert_close(minibatch.target, each)
 
 
+def test_the_logged_error_leaves_out_windows_that_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, error = tabular([1, 5, 2], [10, 3, 7]), torch.tensor([[1.0, 9.0]])
+    monkeypatch.setattr(model, "train_minibatches", lambda _: (torch.ones(1), torch.ones(1, 2), error, torch.ones(1)))
+
+    measured, errors = model.run_updates(batch()._replace(weight=torch.tensor([[1.0, 0.0]])))
+
+    assert measured.tolist() == [1, 1, 1, 1] and torch.equal(errors, error)
+
+
 def test_importance_weights_scale_the_loss() -> None:
     model = tabular([1, 5, 2], [10, 3, 7])
     whole, half = (model.loss(batch()._replace(weight=torch.tensor([weight])))[0] for weight in (1.0, 0.5))

@@ -16,7 +16,7 @@ from torch.nn.utils import parametrizations
 from modules.networks.base import has_hooks, run_layers
 from modules.networks.heads.twin_critic import TwinMLP
 from modules.networks.mlp import MLP
-from modules.optim.optimizer_group import OptimizerGroup
+from modules.optim.optimizer_group import OptimizerGroup, run_hooks_
 from modules.ppo.ppo import PPO
 from modules.sac.sac import SAC
 from tests.oracles.sac import box_data
@@ -178,3 +178,13 @@ def test_hooks_on_a_parameter_see_its_gradient_and_may_change_it(groups: int) ->
 
     assert torch.equal(seen[0], torch.full((1, 2), 2.0)) and torch.equal(layer.weight, before)
     assert has_hooks(layer)
+
+
+@pytest.mark.parametrize(("new", "kept"), [(torch.full((1, 2), 3.0), 3.0), (None, 0.0)])
+def test_a_hook_may_put_another_gradient_in_place(new: torch.Tensor | None, kept: float) -> None:
+    layer, gradient = nn.Linear(2, 1), torch.ones(1, 2)
+    layer.weight.register_post_accumulate_grad_hook(lambda each: setattr(each, "grad", new))
+
+    run_hooks_([layer.weight], [gradient])
+
+    assert gradient.tolist() == [[kept, kept]]

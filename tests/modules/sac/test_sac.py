@@ -1,6 +1,7 @@
 """SAC: its targets, its losses, exploration, masks; every setting acts; it solves small problems."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
@@ -12,13 +13,13 @@ from torch.testing import assert_close
 
 from callbacks.run_control.checkpoint import RunCheckpoint
 from datamodules.core.errors import ConfigurationError
-from datamodules.core.types import OffPolicyIteration, PolicyInput, SpaceSpec
+from datamodules.core.types import OffPolicyIteration, PolicyInput, ReplayBatch, SpaceSpec
 from datamodules.replay import ReplayDataModule
 from modules.networks import GRU
 from modules.networks.heads.twin_critic import TwinMLP
 from modules.optim.optimizer_group import OptimizerGroup
 from modules.sac.batch import SACBatch
-from modules.sac.sac import SAC
+from modules.sac.sac import NO_CLIP, SAC
 from tests.oracles.sac import box_data, choice_data, fitted_sac
 from tests.support.rollout_fixtures import Writer
 from tests.support.small_runs import weights_hash
@@ -77,6 +78,41 @@ def test_entries_of_no_weight_change_nothing() -> None:
     losses = [model.critic_loss(each, noise, torch.tensor(0.2))[0] for each in (absurd, rows._replace(weight=weight))]
 
     assert losses[0] == losses[1]
+
+
+def test_the_actor_does_not_climb_in_entries_of_no_weight() -> None:
+    model, rows, noise, alpha = SAC(BOX), batch(BOX), torch.randn(6, 2), torch.tensor(0.2)
+    weight = torch.tensor([0.5, 1, 1, 0, 0, 0])
+    counted = [row[:3] for row in (rows.obs, noise)]
+
+    loss, _ = model.actor_loss(rows._replace(weight=weight), noise, alpha)
+
+    expected, _ = model.actor_loss(batch(BOX, 3)._replace(obs=counted[0]), counted[1], alpha)
+    assert_close(loss, expected / 2)  # half of the entries count, fully whatever their importance weight
+
+
+def test_stored_actions_on_the_bounds_are_scaled_to_at_most_one() -> None:
+    model, replay = SAC(BOX), ReplayBatch(
+        obs=torch.zeros(1, 2, 3), action=torch.tensor([[[2.0000002, -1e-6], [-2.5, 10.5]]]),
+        reward=torch.zeros(1, 2, 1), num_steps=torch.ones(1, 2, dtype=torch.int64),
+        terminated=torch.zeros(1, 2, dtype=torch.bool), next_obs=torch.zeros(1, 2, 3), extras={}, next_masks={},
+        loss_weight=torch.ones(1, 2), indices=torch.zeros(1, 2, dtype=torch.int64),
+    )  # fmt: skip
+
+    prepared = model.prepare(SimpleNamespace(transitions=replay))  # type: ignore[arg-type]
+
+    assert prepared.action.tolist() == [[[1, -1], [-1, 1]]]
+
+
+def test_the_temperatures_gradient_is_not_clipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, rows, bounds = SAC(BOX, max_grad_norm=0.5), batch(BOX), list[float]()
+    model.optim = OptimizerGroup(model.build_optimizers())
+    step = model.step
+    monkeypatch.setattr(model, "step", lambda *args: bounds.append(args[2]) or step(*args))
+
+    model.gradient_step(rows, torch.randn(6, 2), torch.randn(6, 2))
+
+    assert bounds == [0.5, 0.5, NO_CLIP]
 
 
 def test_the_actor_climbs_the_soft_value_and_the_critics_stay() -> None:
