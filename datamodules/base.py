@@ -23,8 +23,9 @@ from datamodules.core.types import SpaceSpec
 from datamodules.multi_agent.append_obs import AppendedPart
 from datamodules.multi_agent.settings import AgentSettings, OpponentFactory
 from datamodules.rendering.episode import RenderedStep, rendered_episode
+from datamodules.rendering.vector_episode import vector_episode
 from datamodules.vector.make_env import make_vector_env, probe_spaces
-from datamodules.vector.resolve_env import has_fixed_num_envs
+from datamodules.vector.resolve_env import has_fixed_num_envs, resolve_env
 from datamodules.worker_pool.vector_env import WorkerPoolVectorEnv
 from datamodules.wrappers.apply_wrappers import EnvWrapper, plain_wrappers, resolve_wrappers, wrapper_name
 
@@ -303,7 +304,8 @@ class EnvDataModule(LightningDataModule):
     ) -> Iterator[RenderedStep]:
         """Play one evaluation episode in this process on the CPU, and yield its states with images.
 
-        It is one of those that `predict` plays, in a single environment; no Trainer is needed.
+        It is one of those that `predict` plays, in one environment, without images if that has several agents or is
+        vectorised; no Trainer is needed.
 
         Args:
             policy: on the CPU, in eval mode.
@@ -312,9 +314,12 @@ class EnvDataModule(LightningDataModule):
             images: render every state; False plays without.
         """
         greedy = self.eval_greedy if greedy is None else greedy
-        how: dict[str, Any] = {"greedy": greedy, "max_steps": self.eval_max_steps, "wrappers": self.wrappers}
-        how["images"] = images
-        return rendered_episode(self.env, self.rendered_env_kwargs, policy, seed=seed, **how)
+        how: dict[str, Any] = {"seed": seed, "greedy": greedy, "max_steps": self.eval_max_steps}
+        env_kwargs = self.rendered_env_kwargs
+        if self.spaces["num_agents"] > 1 or resolve_env(self.env).is_whole:
+            envs = make_vector_env(self.env, 1, backend=self.backend, env_kwargs=env_kwargs, wrappers=self.wrappers)
+            return vector_episode(self.agents.wrap(envs), policy, **how)
+        return rendered_episode(self.env, env_kwargs, policy, wrappers=self.wrappers, images=images, **how)
 
     @property
     def rendered_env_kwargs(self) -> dict[str, Any]:

@@ -39,7 +39,11 @@ class Finding(NamedTuple):
 
 def contract(data: EnvDataModule) -> Finding:
     """Check the environment by Gymnasium's checker."""
-    errors, warned = gymnasium_complaints(resolve_env(data.env), data.env, data.env_kwargs)
+    source = resolve_env(data.env)
+    if _is_vectorised(data):
+        text = f"{data.env} is no single Gymnasium environment, which check_env takes: python -m app envs --check"
+        return Finding("contract", "cannot", f"{text} {data.env}")
+    errors, warned = gymnasium_complaints(source, data.env, data.env_kwargs)
     if errors:
         return Finding("contract", "fails", errors[0])
     text = f"{data.env} passes Gymnasium's check_env" + (f", with {len(warned)} warnings" if warned else "")
@@ -48,6 +52,10 @@ def contract(data: EnvDataModule) -> Finding:
 
 def determinism(data: EnvDataModule) -> Finding:
     """Check that two copies of the environment return the same after the same seed and actions."""
+    if data.spaces["num_agents"] > 1 or resolve_env(data.env).is_whole:
+        return Finding(
+            "determinism", "cannot", f"{data.env} cannot be stepped as one Gymnasium environment: see repeat"
+        )
     histories = [_history(data) for _ in range(2)]
     for step, (one, other) in enumerate(zip(*histories, strict=True)):
         if not _equal(one, other):
@@ -55,6 +63,11 @@ def determinism(data: EnvDataModule) -> Finding:
             cure = "draw all random numbers from self.np_random, and reset all state"
             return Finding("determinism", "fails", f"{text}: {cure}")
     return Finding("determinism", "holds", f"{ENV_STEPS} steps repeat exactly after one seed")
+
+
+def _is_vectorised(data: EnvDataModule) -> bool:
+    """Return whether the environment has several agents, or steps several rows itself."""
+    return data.spaces["num_agents"] > 1 or resolve_env(data.env).is_whole
 
 
 def _history(data: EnvDataModule) -> Iterator[Any]:

@@ -1,0 +1,29 @@
+"""An episode of several agents is played with a row for each of them."""
+
+import pytest
+import torch
+
+from app.export.comparison import compare, record
+from app.export.decision import Decision
+from app.verify.checks import contract, determinism
+from datamodules import RolloutDataModule
+from modules import PPO
+
+
+@pytest.mark.parametrize("env", ["tests.support.parallel_env.Relay", "tests.support.parallel_env.RelayTensors"])
+def test_every_agent_is_a_row_and_can_be_exported(env: str) -> None:
+    data = RolloutDataModule(env, num_envs=2, rollout_length=8)
+    model = PPO(data.spaces)
+    agents = data.spaces["num_agents"]
+
+    steps = [*data.rendered_episode(model, seed=1)]
+
+    assert agents > 1 and all(len(step.inputs.episode_start) == agents for step in steps)
+    assert steps[-1].output is None and steps[0].inputs.episode_start.all() and steps[0].action.shape[0] == agents
+    decision = Decision(model)
+    recorded = record(data, decision, 5)
+    decision.masked = recorded.inputs[0].action_mask is not None
+    assert compare(decision, decision, recorded).holds
+    assert determinism(data).status == "cannot"
+    assert contract(data).status == "cannot"
+    assert torch.is_tensor(steps[0].inputs.obs)
