@@ -1,5 +1,6 @@
 """The Collector: steps that are compiled as one leave none out."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,14 @@ import torch
 from lightning.pytorch import Callback
 from torch import Tensor
 
+from datamodules.collect.collector import RolloutCollector
+from datamodules.vector.func_vector_env import TensorVectorEnv
+from datamodules.vector.gymnasium_adapter import GymnasiumVectorAdapter
+from datamodules.vector.sync_vector_env import SerialVectorEnv
 from modules.ppo.ppo import PPO
+from tests.support.counting_env import Counting, CountingTensors
 from tests.support.small_runs import fitted, snake_data, trainer
+from tests.support.still_policy import Still
 
 
 class Seen(Callback):
@@ -81,3 +88,25 @@ def test_episodes_count_with_their_whole_return_and_length_wherever_rollouts_cut
 
     assert all((each["length"], each["return"]) == (7 * each["count"], 28 * each["count"]) for each in totals)
     assert sum(each["count"] for each in totals) == 2 * (8 * rollout_length // 7)
+
+
+@pytest.mark.parametrize("rollout_length", [1, 3, 7, 21])
+def test_episodes_of_rows_that_end_apart_count_whole(rollout_length: int) -> None:
+    rows = SerialVectorEnv([partial(Counting, length=3), partial(Counting, length=7)])
+    envs = GymnasiumVectorAdapter(rows, device=torch.device("cpu"))
+    collector = RolloutCollector(envs, Still(), rollout_length, torch.Generator(), "Counting")
+    collector.reset(0)
+
+    totals = sum(collector.collect().episodes.values.clone() for _ in range(21 // rollout_length))
+
+    assert isinstance(totals, Tensor) and totals.tolist() == [10, 7 * 6 + 3 * 28, 42]
+
+
+def test_values_of_an_episode_count_at_its_end_only() -> None:
+    envs = TensorVectorEnv(CountingTensors(length=3), 2, device=torch.device("cpu"), seed=0)
+    collector = RolloutCollector(envs, Still(), 3, torch.Generator(), "CountingTensors")
+    collector.reset(0)
+
+    count, *_, value = collector.collect().episodes.values.tolist()
+
+    assert (count, value) == (2, 6)

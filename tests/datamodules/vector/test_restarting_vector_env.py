@@ -19,7 +19,7 @@ from datamodules.collect.collector import RolloutCollector
 from datamodules.collect.evaluation import EvaluationDataset
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.pytree import tree_map
-from datamodules.core.types import PolicyInput, PolicyOutput, Rollout
+from datamodules.core.types import Rollout
 from datamodules.env_interface.restart_counter import RestartCounter
 from datamodules.vector.gymnasium_adapter import GymnasiumVectorAdapter
 from datamodules.vector.restarting_vector_env import RestartingVectorEnv
@@ -27,6 +27,7 @@ from datamodules.worker_pool.vector_env import WorkerPoolVectorEnv
 from tests.support import counting_env as counting
 from tests.support.counting_env import Breaking, Counting, Failing, copied
 from tests.support.small_runs import cartpole_data, fitted
+from tests.support.still_policy import Still
 
 CPU = torch.device("cpu")
 BACKENDS = ("async", "pool")
@@ -77,21 +78,6 @@ def test_a_step_that_fails_is_not_valid_and_brings_a_new_episode(backend: str, h
         [5, row] for row in (0, 1, 2) if not (shared and row == 1)
     ] + [[8, 3]]
     assert (envs.restarts.count, envs.restarts.steps) == (1, 36)
-
-
-class Still:
-    """Always does nothing."""
-
-    compilable = False
-
-    def initial_state(self, batch: int) -> dict[str, torch.Tensor]:
-        return {}
-
-    def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> torch.Tensor:
-        return torch.zeros(*shape)
-
-    def act(self, inputs: PolicyInput, noise: Any = None, greedy: bool = False) -> Any:
-        return PolicyOutput(torch.zeros(len(inputs.obs), dtype=torch.int64), {}), inputs.state
 
 
 def collected(backend: str, file: Path, horizon: int, rollouts: int) -> list[Rollout]:
