@@ -49,7 +49,9 @@ def check_environment(env: str, kwargs: dict[str, Any], say: Say) -> bool:
         mend.append(f"{_text(error)}")
         say("  contract   broken")
     errors, warned = gymnasium_complaints(source, env, kwargs)
-    say(f"  gymnasium  check_env {'fails' if errors else 'warns' if warned else 'passes'}")
+    judged = source.spec is not None or source.tensor_env is not None
+    verdict = "fails" if errors else "warns" if warned else "passes" if judged else "is for environments of one agent"
+    say(f"  gymnasium  check_env {verdict}")
     mend += [each for each in errors if not any(each in known for known in mend)]
     consider += warned
     if not mend:

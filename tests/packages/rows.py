@@ -14,9 +14,9 @@ PINS: dict[str, tuple[str, ...]] = {
     "mo-gymnasium": ("mo-gymnasium==1.3.2", "pygame==2.6.1"),
     "gym-anytrading": ("gym-anytrading==2.0.0",),
     "mpe2": ("mpe2==1.1.1", "pettingzoo==1.27.0"),
-    "pettingzoo": ("pettingzoo==1.27.0", "pymunk"),
+    "pettingzoo": ("pettingzoo==1.27.0",),
     "envpool": ("envpool==1.2.5",),
-    "minari": ("minari==0.5.4",),
+    "minari": ("minari[create,hdf5]==0.5.4",),
 }
 """The tested releases of each set of packages, beside Leyden's own requirements."""
 
@@ -48,7 +48,7 @@ ROWS = (
     Row("gymnasium", "MountainCarContinuous-v0", SAC),
     Row("gymnasium", "FrozenLake-v1"),
     Row("gymnasium", "CliffWalking-v1", DQN),
-    Row("gymnasium", "Taxi-v3"),
+    Row("gymnasium", "Taxi-v4"),
     Row("gymnasium", "Blackjack-v1"),
     Row("box2d", "LunarLander-v3"),
     Row("box2d", "BipedalWalker-v3", SAC),
@@ -72,8 +72,8 @@ ROWS = (
     Row("mo-gymnasium", "mo_gymnasium:resource-gathering-v0", f"{PPO} --trust mo_gymnasium"),
     Row("gym-anytrading", "gym_anytrading:stocks-v0", f"{PPO} --trust gym_anytrading"),
     Row("mpe2", "mpe2.simple_spread_v3", f"{PPO} --trust mpe2"),
-    Row("pettingzoo", "pettingzoo.butterfly.knights_archers_zombies_v10", f"{PPO} --trust pettingzoo"),
-    Row("envpool", "CartPole-v1", f"{PPO} --data.backend envpool"),
+    Row("pettingzoo", "pettingzoo.butterfly.knights_archers_zombies_v11", f"{PPO} --trust pettingzoo"),
+    Row("envpool", "Acrobot-v1", f"{PPO} --data.backend envpool"),
     Row("envpool", "Pong-v5", f"{PPO} --data.backend envpool --model.network NatureCNN"),
     Row("minari", "CartPole-v1", f"{PPO} --data.wrappers '[minari.DataCollector]' --trust minari"),
 )

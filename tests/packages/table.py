@@ -2,7 +2,7 @@
 
 Each set of packages gets a virtual environment that adds its pins to the interpreter's own packages. In it every
 environment trains for two iterations, is evaluated and saved (`fit`), then loaded and played (`predict`). With names of
-sets, only their rows are tried, and printed instead of written.
+sets, only their rows are tried, and replaced in the page.
 """
 
 import argparse
@@ -13,6 +13,8 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from tests.packages.rows import PINS, ROWS, Row
@@ -67,43 +69,63 @@ def outcome(row: Row, python: Path) -> str:
     return f"refused: {last}" if ended.returncode == 2 else f"**fails**: {last:.300}"
 
 
-def tried(rows: Iterable[Row], folder: Path) -> list[tuple[str, ...]]:
-    """Return the rows of the table: packages, environment, algorithm and outcome."""
-    table = []
-    for row in rows:
-        try:
-            happened = outcome(row, make_venv(row.packages, folder))
-        except subprocess.CalledProcessError as error:
-            happened = f"not installed: {(error.stderr or '').strip().splitlines()[-1:]}"
-        algorithm = row.options.split()[1]
-        table.append((", ".join(PINS[row.packages]) or row.packages, f"`{row.env}`", algorithm, happened))
-        print(" | ".join(table[-1]), flush=True)
-    return table
+def tried(row: Row, folder: Path) -> str:
+    """Return the line of the table of an environment."""
+    try:
+        happened = outcome(row, make_venv(row.packages, folder))
+    except subprocess.CalledProcessError as error:
+        happened = f"not installed: {(error.stderr or '').strip().splitlines()[-1:]}"
+    packages = ", ".join(PINS[row.packages]) or row.packages
+    cells = (packages, f"`{row.env}`", row.options.split()[1], happened)
+    line = f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+    print(line, flush=True)
+    return line
 
 
-def page(table: Iterable[tuple[str, ...]]) -> str:
-    """Return the page with the table."""
-    head = "| packages | `data.env` | algorithm | outcome |\n|---|---|---|---|\n"
-    rows = "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in table)
+def key(line: str) -> tuple[str, str]:
+    """Return the packages and the environment of a line."""
+    packages, env = line.split(" | ")[:2]
+    return packages.removeprefix("| ").partition("==")[0], env
+
+
+def page(lines: Iterable[str]) -> str:
+    """Return the page with the table, whose lines replace those of the existing page."""
+    found = {key(line): line for line in (*existing(), *lines)}
+    order = [(PINS[row.packages][:1] or (row.packages,), f"`{row.env}`") for row in ROWS]
+    keys = [(first[0].partition("==")[0], env) for first, env in order]
+    rows = "\n".join(found[each] for each in keys if each in found)
     text = (
-        "The environments of packages that people use, tried with two iterations of training each. An environment of"
-        " another package is named `module:Id`, and its package trusted with `--trust module`; then, and for what"
-        " `--check` says about an environment of yours, see [environments](environments.md).\n\n"
-        "Every set of packages has a virtual environment of its own, since their pins clash.\n\n"
+        "Environments of packages that people use, tried on a CPU with two iterations of training each, with default"
+        " networks. An environment of another package is named `module:Id`, or by its module for PettingZoo, and the"
+        " package is trusted with `--trust module` (see [environments](environments.md)).\n\n"
+        "`python -m tests.packages.table` makes a virtual environment for every set of packages, since their pins"
+        " clash, tries all rows and writes this page; with names of sets only theirs. An outcome is that the"
+        f" environment {DONE}, or the message with which it is refused.\n\n"
     )
+    head = "| packages | `data.env` | algorithm | outcome |\n|---|---|---|---|\n"
     return f"{START}\n\n# Tested packages\n\n{text}{head}{rows}\n"
 
 
+def existing() -> list[str]:
+    """Return the lines of the table of the existing page."""
+    text = PAGE.read_text(encoding="utf-8") if PAGE.is_file() else ""
+    return [line for line in text.splitlines() if line.startswith("| ") and " | `" in line and "`data.env`" not in line]
+
+
 def main() -> None:
-    """Try every row, and write the page; or only some sets of packages, and print their rows."""
+    """Try every row, or those of some sets of packages, and write the page."""
     parser = argparse.ArgumentParser(description="Train on the environments of real packages.")
     parser.add_argument("names", nargs="*", choices=[[], *PINS], help="sets of packages; all without")
     parser.add_argument("--venvs", type=Path, default=Path(tempfile.gettempdir()) / "leyden_packages")
+    parser.add_argument("--jobs", type=int, default=1, help="rows tried at once (1)")
     args = parser.parse_args()
     rows = [row for row in ROWS if row.packages in (args.names or PINS)]
-    table = tried(rows, args.venvs)
-    if not args.names:
-        PAGE.write_text(page(table), encoding="utf-8")
+    for name in dict.fromkeys(row.packages for row in rows):
+        with suppress(subprocess.CalledProcessError):  # its rows say so
+            make_venv(name, args.venvs)
+    with ThreadPoolExecutor(args.jobs) as pool:
+        for line in pool.map(lambda row: tried(row, args.venvs), rows):
+            PAGE.write_text(page([line]), encoding="utf-8")
 
 
 if __name__ == "__main__":
