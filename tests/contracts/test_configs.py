@@ -36,7 +36,7 @@ NEEDED = {
 
 GAMMAS = {
     0.9: "ppo_pendulum",
-    0.95: "sac_options_fourrooms",
+    0.95: "ppo_simple_spread sac_options_fourrooms",
     0.97: "dqn_snake",
     0.98: "ppo_cartpole ppo_cartpole_device ppo_cartpole_large pqn_snake sac_pointmaze_her",
     0.99: " ".join(
