@@ -75,7 +75,7 @@ def evaluated(root: Path, model: PPO, data: RolloutDataModule) -> float:
 @pytest.mark.parametrize(("kind", "score"), [("discrete", 9.0), ("box", -1.5)])
 def test_the_identity_environment_is_solved(tmp_path: Path, kind: str, score: float) -> None:
     data = RolloutDataModule(
-        f"{__name__}.Identity", {"kind": kind}, num_envs=8, rollout_length=32, total_env_steps=25_600
+        f"{__name__}.Identity", env_kwargs={"kind": kind}, num_envs=8, rollout_length=32, total_env_steps=25_600
     )
     settings = {"learning_rate": 3e-3, "learning_rate_schedule": "linear", "update_epochs": 8, "num_minibatches": 4}
     model = learned(tmp_path, data, gamma=0.5, **settings)
