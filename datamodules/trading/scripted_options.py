@@ -162,7 +162,7 @@ class Wait(TradingOption):
 
     def initiation(self, obs: Tensor) -> Tensor:
         """Return True."""
-        return torch.ones(len(obs), dtype=torch.bool, device=obs.device)
+        return torch.ones(obs.shape[0], dtype=torch.bool, device=obs.device)
 
     def action(self, obs: Tensor, age: Tensor, actor_action: Tensor) -> Tensor:
         """Return the current weight."""

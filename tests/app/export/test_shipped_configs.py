@@ -25,6 +25,7 @@ KINDS = {
     "dqn_snake.yaml": "torch-export",
     "sac_cartpole.yaml": "torch-export",
     "sac_options_pendulum.yaml": "onnx",
+    "sac_options_spy.yaml": "onnx",
     "sac_options_synthetic.yaml": "torch-export",
 }
 """Configs of different networks and actions, with a format; every config and format is compared by the slow tests."""
