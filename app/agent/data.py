@@ -7,6 +7,7 @@ from lightning.pytorch import LightningDataModule
 from lightning.pytorch.cli import instantiate_module
 
 from app.cli.import_policy import untrusted_environments
+from app.cli.main import cause
 from app.runs.checkpoints import load_checkpoint
 from datamodules.base import EnvDataModule
 from datamodules.core.errors import ConfigurationError
@@ -30,7 +31,13 @@ def load_data(checkpoint: Path, trusted: tuple[str, ...] = ()) -> EnvDataModule:
         top = env.partition(":")[0].partition(".")[0]
         if top not in trusted:
             raise ConfigurationError(f"The environment `{env}` imports `{top}`: if you trust that code, say so.")
-    data = instantiate_module(LightningDataModule, {key: hparams[key] for key in hparams if key != "_instantiator"})
+    arguments = {key: hparams[key] for key in hparams if key != "_instantiator"}
+    try:
+        data = instantiate_module(LightningDataModule, arguments)
+    except Exception as error:
+        reason = cause(error)
+        said = str(reason) if isinstance(reason, ConfigurationError) else " ".join(str(reason).split())
+        raise ConfigurationError(f"The environment of {checkpoint} cannot be used: {said}") from error
     if not isinstance(data, EnvDataModule):
         raise ConfigurationError(f"{checkpoint} was trained with {type(data).__name__}, which has no environment.")
     return data
