@@ -21,11 +21,13 @@ from torch.utils.tensorboard import SummaryWriter
 from app.__main__ import find_config, require_config
 from app.cli.class_paths import canonical_path
 from app.cli.error_messages import PlainParser, exit_with_error, nearest
-from app.compare.statistics import ConfidenceBand, Result, confidence_band, summarize_setting, table
+from app.compare.statistics import ConfidenceBand, Points, Result, confidence_band, summarize_setting, table
 from app.monitor.curves import Curves
 from app.plot.learning_curves import draw_learning_curves
+from app.runs.find_checkpoint import checkpoint_in
 from app.subprocess_env import child_environ
 from callbacks.figures.plotting import encode, style
+from datamodules.core.errors import ConfigurationError
 from datamodules.core.files.printable import printable, printable_line
 
 FINISHED = "finished.json"
@@ -64,8 +66,11 @@ def main() -> None:
         exit_with_error(failures[0])
     results = []
     for setting, group in itertools.groupby(found, key=lambda entry: entry.setting):
-        curves = [curve_of(finished(entry) or entry.folder, options.metric) for entry in group]
+        runs = {entry.seed: finished(entry) or entry.folder for entry in group}
+        curves = [curve_of(run, options.metric) for run in runs.values()]
         results.append(summarize_setting(setting, curves, options.threshold, options.mode))
+        for seed, points in zip(runs, curves, strict=True):
+            print(printable_line(f"{setting}, seed {seed}: {last_value(points)}, {checkpoint_of(runs[seed])}"))
     bands = {result.name: course for result in results if (course := confidence_band(result.curves)).steps}
     write(options.folder, options.metric, results, bands, options.threshold)
     print(printable(table(results, options.metric, options.threshold)))
@@ -218,6 +223,19 @@ def curve_of(folder: Path, metric: str) -> list[tuple[int, float]]:
     return curves.by_tag[metric].points
 
 
+def last_value(points: Points) -> str:
+    """Return the last value of a curve, with its environment steps."""
+    return f"{points[-1][1]:.4g} at {points[-1][0]:,} env steps"
+
+
+def checkpoint_of(run: Path) -> str:
+    """Return the path of a run's best checkpoint, or of its last; its folder if it saved none."""
+    try:
+        return str(checkpoint_in(run))
+    except ConfigurationError:
+        return f"{run} (no checkpoint)"
+
+
 def write(
     folder: Path, metric: str, results: list[Result], bands: dict[str, ConfidenceBand], threshold: float | None
 ) -> None:
@@ -245,4 +263,5 @@ def summary(result: Result) -> dict[str, object]:
     steps, final = (
         [value if math.isfinite(value) else None for value in each] for each in (result.steps, result.final)
     )
-    return {"env_steps": steps, "final": final, "seeds": len(result.curves), "left_out": result.left_out}
+    mean = [value if math.isfinite(value) else None for value in result.mean]
+    return {"env_steps": steps, "final": final, "mean": mean, "seeds": len(result.curves), "left_out": result.left_out}

@@ -26,8 +26,8 @@ class Result(NamedTuple):
     """Result of one setting.
 
     curves: the metric's points of every seed.   crossings: environment steps to the threshold, infinite if it was never
-    reached.   steps: their median.   final: interquartile mean of the finite last values.   left_out: seeds whose last
-    value is not finite.
+    reached.   steps: their median.   final, mean: interquartile mean, and mean, of the finite last values.
+    left_out: seeds whose last value is not finite.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Result(NamedTuple):
     crossings: list[float]
     steps: Estimate
     final: Estimate
+    mean: Estimate
     left_out: int = 0
 
 
@@ -50,8 +51,12 @@ def summarize_setting(name: str, curves: Sequence[Points], threshold: float | No
     crossings = [math.inf if threshold is None else steps_to_threshold(points, threshold, mode) for points in curves]
     last = [points[-1][1] for points in curves]
     finite = [value for value in last if math.isfinite(value)]
-    final = bootstrap(finite, interquartile_mean) if finite else Estimate(math.nan, math.nan, math.nan)
-    return Result(name, curves, crossings, bootstrap(crossings, statistics.median), final, len(last) - len(finite))
+    final, mean = (
+        bootstrap(finite, statistic) if finite else Estimate(math.nan, math.nan, math.nan)
+        for statistic in (interquartile_mean, statistics.fmean)
+    )
+    steps = bootstrap(crossings, statistics.median)
+    return Result(name, curves, crossings, steps, final, mean, len(last) - len(finite))
 
 
 def steps_to_threshold(points: Points, threshold: float, mode: Mode) -> float:
@@ -115,13 +120,14 @@ def table(results: Sequence[Result], metric: str, threshold: float | None) -> st
     """Format the comparison: one row per setting, with steps relative to the first setting's."""
     width = max(len(result.name) for result in results) + 2
     reach = "" if threshold is None else f"{f'env steps to {metric} {threshold:g}':<40}"
-    lines = [f"{'':<{width}}{reach}final {'value' if threshold is not None else metric} (IQM)"]
+    lines = [f"{'':<{width}}{reach}final {'value' if threshold is not None else metric}: IQM and mean [95 %]"]
     for result in results:
         reached = sum(math.isfinite(steps) for steps in result.crossings)
         steps = f"{step(result.steps.value)} [{step(result.steps.low)}, {step(result.steps.high)}]"
         known = result is not results[0] and math.isfinite(result.steps.value + results[0].steps.value)
         times = f" x{result.steps.value / results[0].steps.value:.2f}" if known else ""
-        final = f"{result.final.value:.4g} [{result.final.low:.4g}, {result.final.high:.4g}]"
+        final = f"{result.final.value:.4g} [{result.final.low:.4g}, {result.final.high:.4g}], mean"
+        final += f" {result.mean.value:.4g} [{result.mean.low:.4g}, {result.mean.high:.4g}]"
         seeds = f"{reached} of {len(result.crossings)}"
         final += f", {result.left_out} of {len(result.curves)} left out: not finite" if result.left_out else ""
         reach = "" if threshold is None else f"{f'{steps}{times}, {seeds}':<40}"

@@ -33,6 +33,21 @@ def test_two_settings_of_a_config_are_run_and_compared(run: Run, folder: Path) -
     assert "done" not in again.out and again.out.splitlines()[-1] == outcome.out.splitlines()[-1]
 
 
+def test_one_setting_with_several_seeds_reports_each_run_its_checkpoint_and_their_mean(run: Run, folder: Path) -> None:
+    callbacks = "trainer.callbacks=[{class_path: callbacks.RunCheckpoint}]"
+    short = [word for setting in (*SHORT, callbacks) for word in ("--with", setting)]
+
+    outcome = run("compare", "--config", "ppo_cartpole.yaml", "--seeds", "2", "--jobs", "2", *short)
+
+    assert outcome.code == 0, outcome.err
+    result = json.loads(outcome.out.splitlines()[-1])["ppo_cartpole"]
+    values = [line for line in outcome.out.splitlines() if "at 64 env steps" in line]
+    assert [line[:22] for line in values] == ["ppo_cartpole, seed 1: ", "ppo_cartpole, seed 2: "]
+    paths = [folder / line.split()[-1] for line in values]
+    assert all(path.is_file() and path.name.startswith("best") for path in paths) and paths[0] != paths[1]
+    assert result["mean"][1] <= result["mean"][0] <= result["mean"][2] and result["seeds"] == 2
+
+
 def test_settings_multiply_and_brackets_keep_their_commas() -> None:
     options = parsed(
         [*WORDS, "--set", "model.gamma=0.9,0.99", "--set", 'data.env_kwargs={"a": 1, "b": 2},', "--seeds", "2"]

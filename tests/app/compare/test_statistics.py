@@ -65,6 +65,16 @@ def test_the_table_measures_steps_by_the_first_setting() -> None:
     assert "400 [400, 400], 1 of 1" in lines[1] and "200 [200, 200] x0.50, 1 of 1" in lines[2]
 
 
+def test_interquartile_mean_and_mean_stand_side_by_side() -> None:
+    result = summarize_setting("one", [[(10, value)] for value in (0.0, 1.0, 2.0, 9.0)], None, "max")
+
+    assert result.final.value == 1.5 and result.mean.value == 3.0
+    assert "IQM and mean" in table([result], "eval/return_mean", None)
+    assert "1.5 [" in table([result], "eval/return_mean", None) and "mean 3 [" in table(
+        [result], "eval/return_mean", None
+    )
+
+
 def test_values_that_are_not_finite_are_left_out_and_counted() -> None:
     result = summarize_setting("one", [CURVE, [(10, math.nan)], [(10, 0.5), (20, math.nan)]], None, "max")
 
