@@ -17,12 +17,14 @@ EXPORTS = {
     "ReplayDataModule": "datamodules.replay",
     "SequenceDataModule": "datamodules.sequence",
     "OfflineSequenceDataModule": "datamodules.offline",
+    "OfflineReplayDataModule": "datamodules.offline_replay",
     "TradingDataModule": "datamodules.trading.datamodule",
 }
 """The exported classes and their modules; the imports below repeat them for type checkers."""
 
 if TYPE_CHECKING:
     from datamodules.offline import OfflineSequenceDataModule as OfflineSequenceDataModule
+    from datamodules.offline_replay import OfflineReplayDataModule as OfflineReplayDataModule
     from datamodules.replay import ReplayDataModule as ReplayDataModule
     from datamodules.rollout import RolloutDataModule as RolloutDataModule
     from datamodules.sequence import SequenceDataModule as SequenceDataModule

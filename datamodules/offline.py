@@ -1,24 +1,21 @@
 """OfflineSequenceDataModule: sequences from a file of trajectories, or recorded at the start of the run."""
 
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from datamodules.base import check_positive
 from datamodules.buffers.sequence_buffer import SequenceBuffer
+from datamodules.buffers.stored_episodes import check_dataset, fitted_episodes, padded_sequences, read_episodes
 from datamodules.collect.iteration_dataset import IterationDataset
 from datamodules.collect.validation_sequences import check_finite, record
 from datamodules.core.errors import ConfigurationError
-from datamodules.core.files.tensor_files import first_line, verify_checksums
 from datamodules.core.phase import Phase
 from datamodules.core.required_values import require_values
 from datamodules.core.seeding import derive_seed, global_seed
 from datamodules.core.sequence_types import SequenceBatch, SequenceIteration
-from datamodules.core.types import MetricVector
+from datamodules.core.types import MetricVector, require_tensor
 from datamodules.sequence import SequenceDataModule
 from datamodules.vector.make_env import make_vector_env
 
@@ -54,8 +51,9 @@ class OfflineSequenceDataModule(SequenceDataModule):
     Args:
         env: a Gymnasium id (`CartPole-v1`, `module:Id`) or the dotted path of an environment class, for the recording
             and for evaluation.
-        file: `trajectories.npz` written by `predict`; null records `sequences` of `steps` steps at the start, with
-            uniform actions held for 20 steps.
+        dataset: episodes to learn from: a file `trajectories.npz` written by `predict`, or `minari:ID`, a Minari
+            dataset on this machine; null records `sequences` of `steps` steps at the start, with uniform actions held
+            for 20 steps.
         sequences: number of recorded sequences.
         steps: length of a recorded sequence, in steps.
         total_env_steps: sampled steps of the whole run, summed over ranks, rounded up.
@@ -73,7 +71,7 @@ class OfflineSequenceDataModule(SequenceDataModule):
         self,
         env: str,
         *,
-        file: str | None = None,
+        dataset: str | None = None,
         sequences: int = 64,
         steps: int = 100,
         total_env_steps: int = 2_000_000,
@@ -98,11 +96,9 @@ class OfflineSequenceDataModule(SequenceDataModule):
         )
         check_positive("num_updates", num_updates)
         check_positive("sequences", sequences)
-        if file is not None and not Path(file).is_file():
-            raise ConfigurationError(
-                f"There is no file {file}: write one with `python -m app predict`, or set data.file to null."
-            )
-        self.file, self.sequences, self.steps, self.sequence_length = file, sequences, steps, sequence_length
+        if dataset is not None:
+            check_dataset(dataset)
+        self.source, self.sequences, self.steps, self.sequence_length = dataset, sequences, steps, sequence_length
 
     @property
     def steps_per_iteration(self) -> int:
@@ -126,17 +122,10 @@ class OfflineSequenceDataModule(SequenceDataModule):
 
     def stored(self, rank: int, device: torch.device) -> SequenceBatch:
         """Return the sequences of the file, or a recording; the same on every rank."""
-        if self.file is not None:
-            found = read_sequences(Path(self.file))
-            shapes = [tuple(column.shape[2:]) for column in (found.obs, found.action)]
-            if shapes != [tuple(self.spaces["obs_shape"]), (len(self.spaces["action_low"]),)]:
-                raise ConfigurationError(
-                    f"{self.file} holds observations and actions of shapes {shapes}, other than those of {self.env}:"
-                    " set data.env and data.env_kwargs to those of the recording."
-                )
-            check_finite(found, str(self.file))
+        if self.source is not None:
+            found = SequenceBatch(*padded_sequences(fitted_episodes(self.source, self.spaces)))
             obs, action, contiguous = (tensor.to(device) for tensor in found)
-            return SequenceBatch(obs.float(), action.float(), contiguous)
+            return SequenceBatch(require_tensor(obs).float(), action.float(), contiguous)
         where: dict[str, Any] = {"backend": self.backend, "device": device, "timeout": self.env_timeout}
         where["restart"] = self.on_env_error == "restart"
         envs = make_vector_env(self.env, self.sequences, env_kwargs=self.env_kwargs, wrappers=self.wrappers, **where)
@@ -168,45 +157,9 @@ def buffer_of(sequences: SequenceBatch, sequence_length: int) -> SequenceBuffer:
     return ring
 
 
-def read_sequences(path: Path) -> SequenceBatch:
-    """Read the episodes of a file written by `predict`, one per row; steps past the end of one are not contiguous.
+def read_sequences(source: str | Path) -> SequenceBatch:
+    """Read episodes (`datamodules.buffers.stored_episodes.read_episodes`), one per row.
 
-    Raises: ConfigurationError if the file is damaged or not written by `predict`; no code in it is executed.
+    Steps past the end of an episode are not contiguous. Raises: ConfigurationError as there.
     """
-    try:
-        verify_checksums(path)
-        with np.load(path, allow_pickle=False) as file:
-            columns = {name: torch.from_numpy(file[name]) for name in ("obs", "action", "episode_start", "obs_start")}
-    except Exception as error:  # a damaged file can make NumPy raise anything
-        raise ConfigurationError(
-            f"{path} is damaged, or not a file of trajectories ({first_line(error)}): write it again with `predict`, or"
-            " set data.file to null."
-        ) from None
-    if problem := inconsistency(columns):
-        raise ConfigurationError(f"{path} is not a file of trajectories ({problem}): write it again with `predict`.")
-    begin, first = columns["episode_start"].tolist(), columns["obs_start"].tolist()
-    actions = [columns["action"][a:b] for a, b in pairwise(begin)]
-    obs = [columns["obs"][a:b] for a, b in pairwise(first)]
-    contiguous = [torch.ones(len(action), dtype=torch.bool) for action in actions]
-    return SequenceBatch(pad_and_stack(obs), pad_and_stack(actions), pad_and_stack(contiguous))
-
-
-def inconsistency(columns: dict[str, Tensor]) -> str:
-    """Return why columns are not consecutive episodes (see `read_sequences`); empty if they are."""
-    begin, first = columns["episode_start"], columns["obs_start"]
-    if begin.dim() != 1 or begin.shape != first.shape or len(begin) < 2:
-        return f"its episode starts have shapes {list(begin.shape)} and {list(first.shape)}"
-    if begin.dtype != torch.int64 or first.dtype != torch.int64 or begin[0] != 0 or (begin.diff() < 1).any():
-        return "its episode starts are not integers increasing from 0"
-    if (first - begin != torch.arange(len(begin))).any():
-        return "its episodes do not have one more observation than actions"
-    for name, ends in (("action", begin), ("obs", first)):
-        column = columns[name]
-        if column.dim() < 2 or not column.dtype.is_floating_point or len(column) != ends[-1]:
-            return f"its {name} is {column.dtype} of shape {list(column.shape)}, for {ends[-1]} entries"
-    return ""
-
-
-def pad_and_stack(sequences: list[Tensor]) -> Tensor:
-    """Stack sequences of any length as columns `[longest, N, ...]`, zero-padded."""
-    return torch.nn.utils.rnn.pad_sequence(sequences)
+    return SequenceBatch(*padded_sequences(read_episodes(source)))

@@ -140,11 +140,15 @@ class ReplayDataModule(EnvDataModule):
         assert self.trainer is not None
         restored = self._restored
         collector = self.make_collector()
-        self.dataset = ReplayDataset(self, collector, self.trainer.strategy.root_device)
+        self.dataset = self.make_dataset(collector, self.trainer.strategy.root_device)
         if restored is not None:
             restore_generator(self.dataset.generator, restored["replay"]["generator"])
             self.dataset.restore(self._replay_file_state(restored["replay"]), continues=bool(restored["envs"]))
         return self.dataset
+
+    def make_dataset(self, collector: RolloutCollector, device: torch.device) -> "ReplayDataset":
+        """Create the dataset of the run."""
+        return ReplayDataset(self, collector, device)
 
     @property
     def phases(self) -> dict[str, Phase[Any]]:
@@ -300,6 +304,11 @@ class ReplayDataset(IterationDataset):
         replay.commit_()
         self.replay_id[1] += data.train_freq
         self.env_steps += rollout.env_steps
+        return self._with_minibatches(rollout, replay)
+
+    def _with_minibatches(self, rollout: Rollout, replay: NStepReplayBuffer) -> OffPolicyIteration:
+        """Return the iteration with the minibatches of its updates, if learning has started."""
+        data = self.data
         if not self._learning_starts() or min(self.replay_id[1], data.rows - 1) <= replay.min_size:
             return OffPolicyIteration(rollout, None, self)
         if replay.priorities is not None and data.trainer is not None:
@@ -339,10 +348,14 @@ class ReplayDataset(IterationDataset):
         assert self.replay is not None
         return self.replay.sample(noise)
 
-    def _make(self, rollout: Rollout, masks: dict[str, Tensor]) -> NStepReplayBuffer:
-        """Create the buffer with the shapes of the first rollout, and restore the saved content."""
+    def _make(self, rollout: Rollout, masks: dict[str, Tensor], more_finals: int = 0) -> NStepReplayBuffer:
+        """Create the buffer with the shapes of the first rollout, and restore the saved content.
+
+        Args:
+            more_finals: true last observations to store beside those that the environments are expected to return.
+        """
         data, stack = self.data, self.data.frame_stack
-        finals = num_final_slots(data.rows, self.collector.rows, self.collector.envs.min_truncation_step)
+        finals = num_final_slots(data.rows, self.collector.rows, self.collector.envs.min_truncation_step) + more_finals
         needed = required_bytes(rollout, masks, data.rows, finals=finals, frame_stack=stack)
         folder = data.disk_folder()
         device = choose_storage_device(data.storage, self.device, needed, data.capacity, folder)

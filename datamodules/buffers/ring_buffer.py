@@ -87,11 +87,14 @@ class RingBuffer:
         self._steps_in_stack = torch.arange(frame_stack, device=device)
 
     def write(self, rollout: Rollout, masks: dict[str, Tensor]) -> None:
-        """Write a rollout, as long as the first, behind the committed steps; `masks` are those of its last `obs`.
+        """Write a rollout behind the committed steps; `masks` are those of its last `obs`.
 
         Repeating the call writes the same data to the same place.
         """
-        rows = (self.counts[0] + self._offsets) % self.capacity
+        steps, offsets = len(rollout.reward), self._offsets
+        if len(offsets) != steps + 1:
+            offsets = torch.arange(steps + 1, device=self.device)
+        rows = (self.counts[0] + offsets) % self.capacity
         stored = rollout_columns(rollout, masks)
         for name, value in stored.items():
             self.columns[name].index_copy_(0, rows[: len(value)], value.to(self.device))
@@ -99,7 +102,7 @@ class RingBuffer:
             newest = value if self._stacks[name] == 1 else value[:, :, -1]
             self._row_frames(name).index_copy_(0, rows, newest.to(self.device))
         used = self._write_finals(rollout, rows[:-1])
-        torch.add(self.counts, torch.stack([used * 0 + len(self._offsets) - 1, used]), out=self._next_counts)
+        torch.add(self.counts, torch.stack([used * 0 + steps, used]), out=self._next_counts)
 
     def commit_(self) -> None:
         """Advance the position behind the rollout written last."""

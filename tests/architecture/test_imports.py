@@ -15,7 +15,7 @@ OUTSIDE = {
     "modules/functional": {"jaxtyping", "torch"},
     "modules/networks": {"jaxtyping", "torch"},
     "modules": {"jaxtyping", "lightning", "torch", "torchmetrics"},
-    "datamodules": {"PIL", "envpool", "gymnasium", "jaxtyping", "lightning", "numpy", "pandas", "torch"},
+    "datamodules": {"PIL", "envpool", "gymnasium", "jaxtyping", "lightning", "minari", "numpy", "pandas", "torch"},
     "callbacks": {
         "PIL",
         "imageio",

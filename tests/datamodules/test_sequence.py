@@ -139,11 +139,13 @@ def test_a_file_of_another_system_is_refused(tmp_path: Path) -> None:
     flags = {name: torch.zeros(4) for name in ("reward", "terminated", "truncated")}
     episode = {"obs": torch.zeros(5, 3), "action": torch.zeros(4, 1), **flags}
     write_trajectories(tmp_path / "trajectories.npz", [episode])
-    data = OfflineSequenceDataModule("tests.support.dynamics_fixtures.Spring", file=str(tmp_path / "trajectories.npz"))
+    data = OfflineSequenceDataModule(
+        "tests.support.dynamics_fixtures.Spring", dataset=str(tmp_path / "trajectories.npz")
+    )
 
     with pytest.raises(
         ConfigurationError,
-        match=r"shapes \[\(3,\), \(1,\)\], other than those of tests\.support\.dynamics_fixtures\.Spring",
+        match=r"shapes \[\(3,\), \(1,\)\], and the environment has \[\(2,\), \(2,\)\]: set data\.env",
     ):
         data.stored(0, torch.device("cpu"))
 
@@ -169,7 +171,7 @@ def played_columns() -> dict[str, np.ndarray]:
         ({"obs_start": np.array([0, 5, 10])}, "one more observation"),
         ({"obs_start": np.array([0, 4])}, "have shapes"),
         ({"obs": np.zeros((9, 2), np.float32)}, "its obs is"),
-        ({"action": np.zeros((8, 1), np.int64)}, "its action is"),
+        ({"action": np.zeros((7, 1), np.float32)}, "its action is"),
         ({"action": np.array(["a"] * 8)}, "TypeError"),
     ],
 )
@@ -196,7 +198,7 @@ def test_damaged_trajectories_are_refused(damage: str, tmp_path: Path) -> None:
 
 def test_a_missing_file_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"There is no file none\.npz: write one with"):
-        OfflineSequenceDataModule("tests.support.dynamics_fixtures.Spring", file="none.npz")
+        OfflineSequenceDataModule("tests.support.dynamics_fixtures.Spring", dataset="none.npz")
 
 
 @pytest.mark.parametrize(
