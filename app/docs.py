@@ -44,6 +44,7 @@ KINDS = {
     "latent_models": ("Latent models", "`--model.model CLASS`, then `--model.model.NAME VALUE`"),
     "exploration": ("Exploration", "`--model.exploration CLASS`, then `--model.exploration.NAME VALUE`"),
     "data": ("Data", "`--data CLASS`, then `--data.NAME VALUE`"),
+    "stored_data": ("Stored data", "`--data CLASS`, then `--data.NAME VALUE`"),
     "wrappers": ("Wrappers", "an entry of `data.wrappers` or `data.train_wrappers` in a config"),
     "callbacks": ("Callbacks", "an entry of `trainer.callbacks` in a config"),
 }
@@ -156,6 +157,8 @@ def configurable() -> dict[str, list[type]]:
 
 def kind_of(cls: type) -> str:
     """Return the page of a class."""
+    if cls.__module__.startswith("datamodules.offline"):
+        return "stored_data"
     bases = {"algorithms": Algorithm, "data": LightningDataModule, "callbacks": Callback}
     for kind, base in bases.items():
         if issubclass(cls, base):

@@ -15,6 +15,7 @@ EXPORTS = {
     "DQN": "modules.dqn.dqn",
     "PQN": "modules.dqn.pqn",
     "SAC": "modules.sac.sac",
+    "SACBC": "modules.sac.sac_bc",
     "SACOptions": "modules.sac_options.sac_options",
     "ActiveDynamics": "modules.active_dynamics.active_dynamics",
     "OptionController": "modules.sac_options.controller",
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from modules.ppo.ppo import PPO as PPO
     from modules.sac.curiosity import Curiosity as Curiosity
     from modules.sac.sac import SAC as SAC
+    from modules.sac.sac_bc import SACBC as SACBC
     from modules.sac_options.controller import OptionController as OptionController
     from modules.sac_options.sac_options import SACOptions as SACOptions
 else:

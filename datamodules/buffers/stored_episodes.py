@@ -10,7 +10,7 @@ from torch import Tensor
 
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.files.tensor_files import first_line, verify_checksums
-from datamodules.core.types import MetricVector, Rollout, SpaceSpec
+from datamodules.core.types import MetricVector, Rollout, SpaceSpec, require_tensor
 
 MINARI = "minari:"
 """Prefix of the id of a Minari dataset."""
@@ -117,7 +117,7 @@ def _from_minari(source: str) -> Episodes:
     try:
         import minari  # optional dependency
     except ImportError as error:
-        raise ConfigurationError(f"{source} needs Minari: pip install 'minari[hdf5]'.") from error
+        raise ConfigurationError(f"{source} needs Minari: pip install -e '.[offline]'.") from error
     try:
         dataset = minari.load_dataset(name)
         episodes: list[Any] = list(dataset.iterate_episodes())
@@ -146,17 +146,10 @@ def _from_minari(source: str) -> Episodes:
     )
 
 
-def rollout_of(episodes: Episodes, example: Rollout, source: str) -> Rollout:
-    """Return all steps as one rollout `[T, B]` of as many rows as the example, each a consecutive part of the steps.
+def check_columns(episodes: Episodes, example: Rollout, source: str) -> None:
+    """Check that episodes hold all that the steps of the example hold, and enough steps for its rows.
 
-    The last B - 1 steps or fewer are left out, so that rows have one length. An episode that ends with neither flag was
-    cut by the recording, and counts as truncated.
-
-    Args:
-        example: rollout of the environment, for shapes and dtypes.
-
-    Raises: ConfigurationError if the dataset has no rewards or fewer steps than rows, or steps have to hold more than
-        it has: masks, or extras of the policy.
+    Raises: ConfigurationError if they do not.
     """
     if example.extras or isinstance(example.obs, dict):
         parts = ", ".join(example.extras) or "parts of observations"
@@ -171,6 +164,21 @@ def rollout_of(episodes: Episodes, example: Rollout, source: str) -> Rollout:
         raise ConfigurationError(
             f"{source} holds {steps} steps, fewer than data.num_envs: lower it to at most {steps}."
         )
+
+
+def rollout_of(episodes: Episodes, example: Rollout, source: str) -> Rollout:
+    """Return all steps as one rollout `[T, B]` of as many rows as the example, each a consecutive part of the steps.
+
+    The last B - 1 steps or fewer are left out, so that rows have one length. An episode that ends with neither flag was
+    cut by the recording, and counts as truncated.
+
+    Args:
+        example: rollout of the environment, for shapes and dtypes.
+
+    Raises: ConfigurationError as `check_columns`, and for an episode that ends in its middle.
+    """
+    check_columns(episodes, example, source)
+    steps, rows = len(episodes.action), example.reward.shape[1]
     place, length = torch.arange(steps), steps // rows
     episode = torch.bucketize(place, episodes.episode_start[1:], right=True)
     last = place + 1 == episodes.episode_start[1:][episode]
@@ -195,7 +203,7 @@ def rollout_of(episodes: Episodes, example: Rollout, source: str) -> Rollout:
     final_step.scatter_(0, torch.where(cut, order - 1, slots), torch.arange(length).unsqueeze(1).expand(length, rows))
     final_step = final_step[:slots]
     device = example.reward.device
-    obs = episodes.obs.to(example.obs.dtype)
+    obs = episodes.obs.to(require_tensor(example.obs).dtype)
     return Rollout(
         obs=obs[obs_at].to(device),
         action=columns(episodes.action).to(device, example.action.dtype),
