@@ -13,7 +13,8 @@ from modules import PPO
 from modules.manual_backward.callback import ManualBackward
 
 METRIC = "eval/return_mean"
-TOTAL_ENV_STEPS = 80_000
+TOTAL_ENV_STEPS = 80_000  # 20 iterations of 128 environments and 32 steps
+WARMUP_ITERATIONS = 5  # the first evaluation prunes nothing
 
 
 class Pruning(Callback):
@@ -26,8 +27,8 @@ class Pruning(Callback):
         self.trial, self.pruned = trial, False
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Report the metric at the current environment step."""
-        self.trial.report(float(trainer.callback_metrics[METRIC]), step=pl_module.env_steps)
+        """Report the metric at the current iteration: pruners compare trials at equal steps, and env steps differ."""
+        self.trial.report(float(trainer.callback_metrics[METRIC]), step=trainer.global_step)
         self.pruned = self.trial.should_prune()
         trainer.should_stop = trainer.should_stop or self.pruned
 
@@ -94,7 +95,7 @@ def main(words: Sequence[str] | None = None) -> optuna.Study:
     parser.add_argument("--total_env_steps", type=int, default=TOTAL_ENV_STEPS, help="environment steps of a trial")
     options = parser.parse_args(words)
     torch.set_num_threads(1)  # networks of 64 units are faster on one
-    pruner = optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=options.total_env_steps // 3)
+    pruner = optuna.pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=WARMUP_ITERATIONS)
     study = resumed_study(options.study, options.storage, pruner)
     done = optuna.trial.TrialState.COMPLETE, optuna.trial.TrialState.PRUNED
     missing = options.trials - len(study.get_trials(deepcopy=False, states=done))

@@ -34,5 +34,14 @@ def test_a_trial_that_is_bad_enough_stops_early(search) -> None:
     study.optimize(lambda trial: search.objective(trial, 40_960), n_trials=1)
 
     (trial,) = study.trials
-    (step,) = trial.intermediate_values
-    assert trial.state.name == "PRUNED" and 16_384 < step <= 20_480  # the first evaluation
+    assert trial.state.name == "PRUNED" and list(trial.intermediate_values) == [5]  # iterations
+
+
+def test_a_trial_below_the_median_of_the_earlier_ones_is_pruned(search) -> None:
+    study = optuna.create_study(direction="maximize", pruner=optuna.pruners.MedianPruner(1, 0))
+    study.add_trial(optuna.trial.create_trial(value=500.0, intermediate_values={5: 500.0, 10: 500.0}))
+    study.enqueue_trial({"learning_rate": 1e-3, "update_epochs": 1, "num_minibatches": 4})
+
+    study.optimize(lambda trial: search.objective(trial, 40_960), n_trials=1)
+
+    assert study.trials[1].state.name == "PRUNED"
