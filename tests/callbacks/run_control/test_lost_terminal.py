@@ -53,8 +53,10 @@ def training(folder: Path, kind: str = "program", **streams: int) -> Iterator[su
         deadline = time.monotonic() + 100
         while not (folder / "begun").exists() and time.monotonic() < deadline:
             time.sleep(0.01)
-        yield process
-        process.kill()
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def saved_iterations(folder: Path) -> int:
