@@ -40,9 +40,12 @@ def find_checkpoint(wanted: str, experiment: Experiment, environment: Any = None
             for path in _lasts(folder) if wanted == "last" else _bests(folder, environment):
                 if _usable(path) and _is_written_by(path, algorithm):
                     return path
-        where = f"of this environment in {experiment.folder}" if wanted == "best" and environment else ""
-        where = where or f"in {experiment.folder}"
-        raise ConfigurationError(f"There is no `{wanted}` checkpoint {where}: train first, or name a file.")
+        written_by = f" of {algorithm}" if algorithm else ""
+        trained_in = " of this environment" if wanted == "best" and environment else ""
+        raise ConfigurationError(
+            f"There is no `{wanted}` checkpoint{written_by}{trained_in} in {experiment.folder}: train first, or name a"
+            " file."
+        )
     if "://" in wanted or wanted.startswith("registry:"):
         raise ConfigurationError(f"The checkpoint `{wanted}` is not a local file: download it and give its path.")
     if not Path(wanted).is_file():

@@ -14,6 +14,8 @@ import datamodules.envs  # noqa: F401  (registers them)
 IDS = sorted(name for name in gymnasium.registry if "datamodules.envs" in str(gymnasium.registry[name].entry_point))
 PHYSICAL_UNITS = "we recommend using a symmetric and normalized space"
 """Advice about actions that are in the units of a system."""
+INFINITE_BOUND = {"CartPoleDevice-v1"}
+"""Environments whose observation space is that of Gymnasium's environment, with infinite velocities."""
 
 every_id = pytest.mark.parametrize("name", IDS)
 
@@ -31,7 +33,7 @@ def test_gymnasiums_checker_passes_with_rendering_and_without_warnings(name: str
         check_env(gymnasium.make(name, render_mode="rgb_array").unwrapped)
 
     said = [str(each.message) for each in caught if PHYSICAL_UNITS not in str(each.message)]
-    assert not said
+    assert not [text for text in said if not (name in INFINITE_BOUND and "infinity" in text)]
 
 
 @every_id

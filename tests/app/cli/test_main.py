@@ -178,7 +178,7 @@ def test_an_evaluation_makes_no_run_folder(run: Run, folder: Path, wanted: str) 
     [
         (
             ["--model", "tests.support.fake_algorithm.Runner"],
-            "written by tests.support.fake_algorithm.Walker, but the model is tests.support.fake_algorithm.Runner",
+            "There is no `last` checkpoint of tests.support.fake_algorithm.Runner in runs/small",
         ),
         (["--data.env", "Wide-v0"], "obs_shape (4,) in the checkpoint, (9,) in the configuration"),
     ],
@@ -229,7 +229,10 @@ REFUSED = {
     "Trainer accumulation": (["--trainer.accumulate_grad_batches", "2"], "own `update`"),
     "a run name that leaves the folder": (["--trainer.logger.name", "../up"], "The logger's name is `../up`"),
     "a run folder below a file": (["--trainer.logger.save_dir", "small.yaml"], "is a file"),
-    "no run to resume": (["--ckpt_path", "last"], "There is no `last` checkpoint in runs/small"),
+    "no run to resume": (
+        ["--ckpt_path", "last"],
+        "There is no `last` checkpoint of tests.support.fake_algorithm.Walker in runs/small",
+    ),
     "an unknown strategy": (["--trainer.strategy", "fast"], "invalid strategy name"),
 }
 
