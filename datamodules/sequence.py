@@ -97,6 +97,7 @@ class SequenceDataModule(EnvDataModule):
         **environment: Any,
     ):
         require_values("data", SequenceDataModule, locals())
+        check_positive("val_sequence_length", val_sequence_length)
         super().__init__(
             env,
             num_envs=num_envs,
@@ -108,7 +109,7 @@ class SequenceDataModule(EnvDataModule):
             **environment,
         )
         sizes = {"train_freq": train_freq, "capacity": capacity, "batch_size": batch_size}
-        sizes |= {"sequence_length": sequence_length, "val_sequence_length": val_sequence_length}
+        sizes["sequence_length"] = sequence_length
         for name, value in sizes.items():
             check_positive(name, value)
         if num_updates < 0 or not 0 <= num_recent <= batch_size:
@@ -120,7 +121,6 @@ class SequenceDataModule(EnvDataModule):
         self.train_freq, self.num_updates = train_freq, num_updates
         self.batch_size, self.num_recent = batch_size, num_recent
         self.num_val_sequences, self.val_sequence_length = num_val_sequences, val_sequence_length
-        self.eval_max_steps = val_sequence_length  # of an episode that is rendered
         self.ring = SequenceBuffer(capacity, sequence_length)
         self.generator: torch.Generator | None = None
         self._held_out: ValidationData | None = None

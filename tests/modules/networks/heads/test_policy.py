@@ -225,7 +225,9 @@ def test_value_head_has_gain_1_and_no_trailing_dimension() -> None:
 
 
 def test_heads_refuse_an_unknown_kind_and_a_mask_for_a_continuous_action() -> None:
-    with pytest.raises(ValueError, match="action_type is 'text'; use discrete, multidiscrete, binary or continuous"):
+    with pytest.raises(
+        ValueError, match="action_type is 'text'; use discrete, multidiscrete, binary, continuous or hybrid"
+    ):
         policy_head(8, "text", [2], 0)
     with pytest.raises(ValueError, match="cannot be masked"):
         policy_head(8, "continuous", [], 2)(torch.randn(1, 8), torch.ones(1, 2, dtype=torch.bool))
