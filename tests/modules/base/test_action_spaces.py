@@ -49,7 +49,7 @@ def test_an_algorithm_acts_in_a_space_or_names_those_that_can(path: str, kind: s
 
 def test_the_algorithms_are_all_of_the_package() -> None:
     names = {path.rpartition(".")[2] for path in algorithms()}
-    assert names == {"ActiveDynamics", "DQN", "PPO", "PQN", "SAC", "SACOptions"}
+    assert names == {"ActiveDynamics", "DQN", "PPO", "PQN", "SAC", "SACBC", "SACOptions"}
 
 
 def test_a_constant_part_in_spaces_made_by_hand_is_refused() -> None:
