@@ -112,17 +112,6 @@ def test_a_terminal_of_ascii_characters_is_shown_question_marks_and_the_run_ends
     assert outcome.code == 0 and (verb == "validate" or " ? " in shown)
 
 
-def test_a_test_writes_its_numbers_before_it_prints_them(
-    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("callbacks.run_control.run_summary.table", lambda values: 1 / 0)
-
-    with pytest.raises(ZeroDivisionError):
-        run("test", "--config", "ppo_cartpole.yaml", *SHORT)
-
-    assert (folder / "metrics.json").is_file()
-
-
 REFUSED = """
 import sys
 from app.__main__ import main

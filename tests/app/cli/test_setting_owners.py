@@ -42,6 +42,7 @@ def test_a_setting_of_no_class_belongs_to_none() -> None:
 
 def test_a_base_class_owns_nothing_by_itself() -> None:
     assert owners("data.eval_greedy") == [
+        "datamodules.OfflineReplayDataModule",
         "datamodules.ReplayDataModule",
         "datamodules.RolloutDataModule",
         "datamodules.TradingDataModule",
