@@ -11,11 +11,11 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Union, get_args, get_origin
 
-import gymnasium.wrappers
 import yaml
 
 from app.cli.class_paths import short_names
@@ -231,7 +231,7 @@ def _bad_class(path: str, reason: str, protocols: Mapping[str, type], argv: Sequ
     if not reason:
         return f"`{path}` ({place}) may not be imported: if you trust that code, add `--trust {top}`."
     if reason == NO_CLASS:
-        known_names = [*short_names(), *gymnasium.wrappers.__all__]
+        known_names = [*short_names(), *import_module("gymnasium.wrappers").__all__]  # only here: it takes long
         return f"`{path}` ({place}) cannot be used: {reason}; {nearest(path, known_names)}"
     module, _, name = path.rpartition(".")
     known = vars(sys.modules.get(module, object))

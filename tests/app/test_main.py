@@ -112,6 +112,17 @@ def test_a_terminal_of_ascii_characters_is_shown_question_marks_and_the_run_ends
     assert outcome.code == 0 and (verb == "validate" or " ? " in shown)
 
 
+def test_a_test_prints_its_table_before_it_writes_the_file(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("callbacks.run_control.run_summary.atomic_write", lambda path: 1 / 0)
+
+    with pytest.raises(ZeroDivisionError):
+        run("test", "--config", "ppo_cartpole.yaml", *SHORT)
+
+    assert "95 % interval" in capsys.readouterr().out
+
+
 REFUSED = """
 import sys
 from app.__main__ import main
