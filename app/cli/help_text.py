@@ -38,7 +38,9 @@ def introduction(verb: str) -> str:
 
 def data_rows() -> Iterator[tuple[str, str]]:
     """Yield the kinds of data."""
-    yield "classes", listed(short_names("datamodules"))
+    wrappers = short_names("datamodules.wrappers")
+    yield "classes", listed(short_names("datamodules").keys() - wrappers.keys())
+    yield "wrappers", f"{listed(wrappers)}, and those of gymnasium.wrappers (--data.wrappers+ CLASS)"
     yield "their settings", "--data.help CLASS"
 
 
