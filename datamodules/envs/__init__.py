@@ -8,30 +8,25 @@ holds ordinary Gymnasium environments.
 
 import gymnasium
 
-gymnasium.register(
-    "Snake-v0",
-    entry_point="datamodules.envs.functional_torch_env:FunctionalTorchEnv",
-    vector_entry_point="datamodules.envs.functional_torch_env:FunctionalTorchVectorEnv",
-    kwargs={"tensor_env": "datamodules.envs.snake.env.Snake"},
-)
-gymnasium.register(
-    "Trading-v0",
-    entry_point="datamodules.envs.functional_torch_env:FunctionalTorchEnv",
-    vector_entry_point="datamodules.envs.functional_torch_env:FunctionalTorchVectorEnv",
-    kwargs={"tensor_env": "datamodules.trading.env.Trading"},
-)
-gymnasium.register(
-    "FourRooms-v0",
-    entry_point="datamodules.envs.functional_torch_env:FunctionalTorchEnv",
-    vector_entry_point="datamodules.envs.functional_torch_env:FunctionalTorchVectorEnv",
-    kwargs={"tensor_env": "datamodules.envs.four_rooms.FourRooms"},
-)
-gymnasium.register(
-    "FetchAndDeliver-v0",
-    entry_point="datamodules.envs.functional_torch_env:FunctionalTorchEnv",
-    vector_entry_point="datamodules.envs.functional_torch_env:FunctionalTorchVectorEnv",
-    kwargs={"tensor_env": "datamodules.envs.four_rooms.FetchAndDeliver"},
-)
+
+def _register(name: str, tensor_env: str, **kwargs: str) -> None:
+    """Register an on-device environment under an id, for one environment and as a vector.
+
+    Args:
+        name: the id.   tensor_env: dotted path of the `TorchFuncEnv`.   kwargs: its arguments.
+    """
+    gymnasium.register(
+        name,
+        entry_point="datamodules.envs.functional_torch_env:FunctionalTorchEnv",
+        vector_entry_point="datamodules.envs.functional_torch_env:FunctionalTorchVectorEnv",
+        kwargs={"tensor_env": tensor_env, **kwargs},
+    )
+
+
+_register("Snake-v0", "datamodules.envs.snake.env.Snake")
+_register("Trading-v0", "datamodules.trading.env.Trading")
+_register("FourRooms-v0", "datamodules.envs.four_rooms.FourRooms")
+_register("FetchAndDeliver-v0", "datamodules.envs.four_rooms.FetchAndDeliver")
 gymnasium.register(
     "CartPolePositions-v0",
     entry_point="datamodules.envs.cartpole:CartPolePositions",
@@ -52,12 +47,7 @@ for _id, _path in {
     "MountainCarDevice-v0": "mountain_car.MountainCar",
     "MountainCarContinuousDevice-v0": "mountain_car.MountainCarContinuous",
 }.items():
-    gymnasium.register(
-        _id,
-        entry_point="datamodules.envs.functional_torch_env:FunctionalTorchEnv",
-        vector_entry_point="datamodules.envs.functional_torch_env:FunctionalTorchVectorEnv",
-        kwargs={"tensor_env": f"datamodules.envs.classic_control.{_path}"},
-    )
+    _register(_id, f"datamodules.envs.classic_control.{_path}")
 
 for _name, _path in {
     "Asterix": "asterix.Asterix",
@@ -66,12 +56,7 @@ for _name, _path in {
     "Seaquest": "seaquest.Seaquest",
     "SpaceInvaders": "space_invaders.SpaceInvaders",
 }.items():
-    gymnasium.register(
-        f"MinAtar{_name}-v1",
-        entry_point="datamodules.envs.functional_torch_env:FunctionalTorchEnv",
-        vector_entry_point="datamodules.envs.functional_torch_env:FunctionalTorchVectorEnv",
-        kwargs={"tensor_env": f"datamodules.envs.minatar.{_path}"},
-    )
+    _register(f"MinAtar{_name}-v1", f"datamodules.envs.minatar.{_path}")
 
 for _id, _system in {
     "Duffing-v0": "duffing",
@@ -84,9 +69,4 @@ for _id, _system in {
     "MultiAttractor-v0": "multi_attractor",
     "Lorenz-v0": "lorenz",
 }.items():
-    gymnasium.register(
-        _id,
-        entry_point="datamodules.envs.functional_torch_env:FunctionalTorchEnv",
-        vector_entry_point="datamodules.envs.functional_torch_env:FunctionalTorchVectorEnv",
-        kwargs={"tensor_env": "datamodules.envs.dynamical_systems.env.DynamicalSystemEnv", "system": _system},
-    )
+    _register(_id, "datamodules.envs.dynamical_systems.env.DynamicalSystemEnv", system=_system)

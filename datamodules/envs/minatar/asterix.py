@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 from datamodules.core.types import State
-from datamodules.env_interface.device_constants import DeviceConstants
-from datamodules.envs.minatar.game import DOWN, LEFT, NOOP, RIGHT, SIDE, UP, MinAtarGame, marked, walked
+from datamodules.envs.minatar.game import DOWN, LEFT, NOOP, RIGHT, SIDE, UP, RampingGame, marked, walked
 
 ROWS = 8
 SPAWN_INTERVAL = 10
@@ -13,7 +12,7 @@ MOVE_INTERVAL = 5
 RAMP_INTERVAL = 100
 
 
-class Asterix(MinAtarGame):
+class Asterix(RampingGame):
     """Asterix: reward 1 for every treasure; the game is over when the player meets an enemy.
 
     The rows 1 to 8 hold one object each at most. Every ten steps one appears in an empty row, at the left or the right
@@ -22,10 +21,8 @@ class Asterix(MinAtarGame):
     down to every step.
 
     Planes: player, enemy, trail (the cell behind an object), gold. Actions: no-op, left, up, right, down. See
-    `MinAtarGame` for the other arguments.
+    `RampingGame` for the arguments.
 
-    Args:
-        difficulty_ramping: whether the difficulty ramps.
     """
 
     channels = ("player", "enemy", "trail", "gold")
@@ -33,16 +30,9 @@ class Asterix(MinAtarGame):
     effective_actions = (NOOP, LEFT, UP, RIGHT, DOWN)
     draws = 3
 
-    def __init__(
-        self,
-        sticky_action_prob: float = 0.1,
-        difficulty_ramping: bool = True,
-        minimal_actions: bool = True,
-        time_limit: int | None = None,
-    ) -> None:
-        super().__init__(sticky_action_prob, minimal_actions, time_limit)
-        self.difficulty_ramping = difficulty_ramping
-        self._rows = DeviceConstants(torch.arange(1, ROWS + 1))
+    def make_tables(self) -> tuple[Tensor, ...]:
+        """Return the rows of the objects."""
+        return (torch.arange(1, ROWS + 1),)
 
     def start(self, noise: Tensor) -> State:
         """Return the game at its start, an empty board."""
@@ -68,7 +58,7 @@ class Asterix(MinAtarGame):
         state = state | spawned(state, noise)
         player_x = walked(state["player_x"], action, LEFT, RIGHT)
         player_y = walked(state["player_y"], action, UP, DOWN, 1, ROWS)
-        here = self._rows.on(action.device)[0] == player_y[:, None]
+        here = self.tables.on(action.device)[0] == player_y[:, None]
         x, present, gold = state["x"], state["present"], state["gold"]
         met = present & here & (x == player_x[:, None])
         present = present & ~(met & gold)
@@ -87,7 +77,7 @@ class Asterix(MinAtarGame):
     def planes(self, state: State) -> list[Tensor]:
         """Return the boards of player, enemies, trails and treasures."""
         x, present, gold = state["x"], state["present"], state["gold"]
-        rows = self._rows.on(x.device)[0].expand_as(x)
+        rows = self.tables.on(x.device)[0].expand_as(x)
         behind = x + 1 - 2 * state["rightward"].long()
         return [
             self.cell(state["player_x"], state["player_y"]),

@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 
 from datamodules.core.types import State
-from datamodules.env_interface.device_constants import DeviceConstants
 from datamodules.envs.minatar.game import DOWN, NOOP, SIDE, UP, MinAtarGame, marked, walked
 
 COLUMN = 4
@@ -34,11 +33,9 @@ class Freeway(MinAtarGame):
     effective_actions = (NOOP, UP, DOWN)
     draws = LANES
 
-    def __init__(
-        self, sticky_action_prob: float = 0.1, minimal_actions: bool = True, time_limit: int | None = None
-    ) -> None:
-        super().__init__(sticky_action_prob, minimal_actions, time_limit)
-        self._lanes = DeviceConstants(torch.arange(1, LANES + 1))
+    def make_tables(self) -> tuple[Tensor, ...]:
+        """Return the rows of the cars."""
+        return (torch.arange(1, LANES + 1),)
 
     def start(self, noise: Tensor) -> State:
         """Return the game at its start; each of the uniforms `[B, 8]` draws direction and speed of a car."""
@@ -65,7 +62,7 @@ class Freeway(MinAtarGame):
         row = torch.where(crossed, BOTTOM, row)
         drives = wait == 0
         x = torch.where(drives, (state["x"] + speed.sign()) % SIDE, state["x"])
-        (lanes,) = self._lanes.on(row.device)
+        (lanes,) = self.tables.on(row.device)
         met = ((lanes == row[:, None]) & ((x == COLUMN) | (state["x"] == COLUMN))).any(1)
         left = state["left"] - 1
         after = {
@@ -81,7 +78,7 @@ class Freeway(MinAtarGame):
     def planes(self, state: State) -> list[Tensor]:
         """Return the boards of chicken, cars and the trails by speed."""
         x, speed = state["x"], state["speed"]
-        lanes = self._lanes.on(x.device)[0].expand_as(x)
+        lanes = self.tables.on(x.device)[0].expand_as(x)
         behind = (x - speed.sign()) % SIDE
         trails = [marked(behind, lanes, speed.abs() == number) for number in range(1, SLOWEST + 1)]
         column = torch.full_like(state["row"], COLUMN)

@@ -44,6 +44,7 @@ class MinAtarGame(ABC):
         channels: names of the planes.   signs: their letters in the rendering as text.
         effective_actions: codes of the actions that have an effect.
         draws: uniforms of a step and of a start, beside that of the sticky action.
+        tables: constant tensors of the rules, from `make_tables`.
 
     Raises: ConfigurationError if an argument is out of range.
     """
@@ -79,6 +80,11 @@ class MinAtarGame(ABC):
             num_agents=1,
         )
         self._constants = DeviceConstants(torch.tensor(codes), torch.arange(CELLS))
+        self.tables = DeviceConstants(*self.make_tables())
+
+    def make_tables(self) -> tuple[Tensor, ...]:
+        """Return the constant tensors of the rules, which `tables` holds on every device; there are none by default."""
+        return ()
 
     @abstractmethod
     def start(self, noise: Tensor) -> State:
@@ -134,6 +140,24 @@ class MinAtarGame(ABC):
         """Return boards, bool `[B, 100]`, on which only the cells at columns and rows `[B]` are marked."""
         _, cells = self._constants.on(x.device)
         return cells == torch.add(x, y, alpha=SIDE)[:, None]
+
+
+class RampingGame(MinAtarGame):
+    """MinAtar game that becomes more difficult in the course of an episode.
+
+    Args:
+        difficulty_ramping: whether it does.   Others: see `MinAtarGame`.
+    """
+
+    def __init__(
+        self,
+        sticky_action_prob: float = 0.1,
+        difficulty_ramping: bool = True,
+        minimal_actions: bool = True,
+        time_limit: int | None = None,
+    ) -> None:
+        super().__init__(sticky_action_prob, minimal_actions, time_limit)
+        self.difficulty_ramping = difficulty_ramping
 
 
 def marked(x: Tensor, y: Tensor, shown: Tensor) -> Tensor:

@@ -4,7 +4,6 @@ import torch
 from torch import Tensor
 
 from datamodules.core.types import State
-from datamodules.env_interface.device_constants import DeviceConstants
 from datamodules.envs.minatar.game import (
     CELLS,
     DOWN,
@@ -14,7 +13,7 @@ from datamodules.envs.minatar.game import (
     RIGHT,
     SIDE,
     UP,
-    MinAtarGame,
+    RampingGame,
     content,
     marked,
     walked,
@@ -40,7 +39,7 @@ DIVER = ("diver_x", "diver_y", "diver_rightward", "diver_alive", "diver_wait")
 BULLET = ("bullet_x", "bullet_y", "bullet_rightward", "bullet_alive")
 
 
-class Seaquest(MinAtarGame):
+class Seaquest(RampingGame):
     """Seaquest: reward 1 for every enemy shot, and up to 10 for surfacing with six divers, by the oxygen left.
 
     The submarine of the player moves in the rows 0 (the surface) to 8 and fires in the direction of its last sideways
@@ -51,10 +50,8 @@ class Seaquest(MinAtarGame):
     step sooner, and every second time also move one step sooner.
 
     Planes: front and back of the submarine, its bullets, trails, bullets of enemies, fish, submarines, oxygen, divers
-    on board, divers. Actions: all six. See `MinAtarGame` for the other arguments.
+    on board, divers. Actions: all six. See `RampingGame` for the arguments.
 
-    Args:
-        difficulty_ramping: whether the difficulty ramps.
     """
 
     channels = (
@@ -65,16 +62,9 @@ class Seaquest(MinAtarGame):
     effective_actions = (NOOP, LEFT, UP, RIGHT, DOWN, FIRE)
     draws = 5
 
-    def __init__(
-        self,
-        sticky_action_prob: float = 0.1,
-        difficulty_ramping: bool = True,
-        minimal_actions: bool = True,
-        time_limit: int | None = None,
-    ) -> None:
-        super().__init__(sticky_action_prob, minimal_actions, time_limit)
-        self.difficulty_ramping = difficulty_ramping
-        self._slots = DeviceConstants(torch.arange(ENEMIES), torch.arange(SIDE))
+    def make_tables(self) -> tuple[Tensor, ...]:
+        """Return the order of the enemies, and the columns."""
+        return torch.arange(ENEMIES), torch.arange(SIDE)
 
     def start(self, noise: Tensor) -> State:
         """Return the game at its start, without enemies and divers."""
@@ -120,7 +110,7 @@ class Seaquest(MinAtarGame):
 
     def planes(self, state: State) -> list[Tensor]:
         """Return the ten boards."""
-        _, line = self._slots.on(state["sub_x"].device)
+        _, line = self.tables.on(state["sub_x"].device)
         x, y, alive, is_sub = (state[name] for name in ("x", "y", "alive", "is_sub"))
         diver_x, diver_y, diver = (state[name] for name in ("diver_x", "diver_y", "diver_alive"))
         back = state["sub_x"] - ahead(state["faces_right"])
@@ -144,7 +134,7 @@ class Seaquest(MinAtarGame):
 
     def _shot(self, state: State) -> tuple[State, Tensor]:
         """Move the player's bullets; each removes the oldest fish in its cell, else the oldest submarine."""
-        order, _ = self._slots.on(state["x"].device)
+        order, _ = self.tables.on(state["x"].device)
         bullet_x = state["bullet_x"] + ahead(state["bullet_rightward"])
         flying = state["bullet_alive"] & (bullet_x >= 0) & (bullet_x < SIDE)
         same = (bullet_x[:, :, None] == state["x"][:, None]) & (state["bullet_y"][:, :, None] == state["y"][:, None])

@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 from datamodules.core.types import State
-from datamodules.env_interface.device_constants import DeviceConstants
-from datamodules.envs.minatar.game import CELLS, FIRE, LEFT, NOOP, RIGHT, SIDE, MinAtarGame, content, walked
+from datamodules.envs.minatar.game import CELLS, FIRE, LEFT, NOOP, RIGHT, SIDE, RampingGame, content, walked
 
 RELOAD = 5
 SHOT_INTERVAL = 10
@@ -14,7 +13,7 @@ FASTEST_WAVE = 6
 BOTTOM = SIDE - 1
 
 
-class SpaceInvaders(MinAtarGame):
+class SpaceInvaders(RampingGame):
     """Space Invaders: reward 1 for every alien shot; the game is over when an alien or a bullet meets the cannon.
 
     The cannon in the lowest row can fire every fifth step. Four rows of six aliens march to the left; at an edge they
@@ -24,10 +23,8 @@ class SpaceInvaders(MinAtarGame):
     Difficulty ramps with every wave: aliens move one step sooner, down to every six steps.
 
     Planes: cannon, alien, alien moving left, alien moving right, bullet of the cannon, bullet of an alien. Actions:
-    no-op, left, right, fire. See `MinAtarGame` for the other arguments.
+    no-op, left, right, fire. See `RampingGame` for the arguments.
 
-    Args:
-        difficulty_ramping: whether the difficulty ramps.
     """
 
     channels = ("cannon", "alien", "alien_left", "alien_right", "friendly_bullet", "enemy_bullet")
@@ -35,23 +32,16 @@ class SpaceInvaders(MinAtarGame):
     effective_actions = (NOOP, LEFT, RIGHT, FIRE)
     draws = 0
 
-    def __init__(
-        self,
-        sticky_action_prob: float = 0.1,
-        difficulty_ramping: bool = True,
-        minimal_actions: bool = True,
-        time_limit: int | None = None,
-    ) -> None:
-        super().__init__(sticky_action_prob, minimal_actions, time_limit)
-        self.difficulty_ramping = difficulty_ramping
+    def make_tables(self) -> tuple[Tensor, ...]:
+        """Return the first wave of aliens, and the columns."""
         wave = torch.zeros(SIDE, SIDE, dtype=torch.bool)
         wave[:4, 2:8] = True
-        self._boards = DeviceConstants(wave.flatten(), torch.arange(SIDE))
+        return wave.flatten(), torch.arange(SIDE)
 
     def start(self, noise: Tensor) -> State:
         """Return the game at its start."""
         ones = torch.ones(len(noise), dtype=torch.int64, device=noise.device)
-        wave, _ = self._boards.on(noise.device)
+        wave, _ = self.tables.on(noise.device)
         empty = torch.zeros(len(noise), CELLS, dtype=torch.bool, device=noise.device)
         return {
             "cannon": ones * 5,
@@ -83,7 +73,7 @@ class SpaceInvaders(MinAtarGame):
         aliens = aliens & ~shot
         cleared = ~aliens.any(1)
         faster = cleared & (state["move_interval"] > FASTEST_WAVE) & self.difficulty_ramping
-        wave, _ = self._boards.on(cannon.device)
+        wave, _ = self.tables.on(cannon.device)
         after = {
             "cannon": cannon,
             "reload": (torch.where(fires, RELOAD, state["reload"]) - 1).clamp(min=0),
@@ -118,7 +108,7 @@ class SpaceInvaders(MinAtarGame):
 
     def _nearest_alien(self, aliens: Tensor, cannon: Tensor) -> Tensor:
         """Return boards with only the lowest alien of the column nearest to the cannon; the left one of two."""
-        _, line = self._boards.on(aliens.device)
+        _, line = self.tables.on(aliens.device)
         board = aliens.view(-1, SIDE, SIDE)
         distance = 2 * (line - cannon[:, None]).abs() + (line > cannon[:, None]).long()
         column = torch.where(board.any(1), distance, 3 * SIDE).argmin(1)
