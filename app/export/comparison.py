@@ -1,15 +1,17 @@
 """Record the observations and decisions of an agent, and compare an exported decision with them."""
 
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from app.export.decision import Decision, Named
-from app.export.formats import Runner
+from app.export.formats import Runner, export
 from datamodules.base import EnvDataModule
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.types import PolicyInput
+from modules.base.algorithm import Algorithm
 
 TOLERANCE = 1e-5
 """Largest difference of a number, in units of the largest bound of the action."""
@@ -42,6 +44,34 @@ class Difference(NamedTuple):
         return self.largest <= TOLERANCE and self.other_actions == 0
 
 
+class Exported(NamedTuple):
+    """An exported decision: the module, an example of its inputs, the recorded decisions, and the comparison."""
+
+    decision: Decision
+    example: Named
+    record: Record
+    difference: Difference
+
+
+def export_and_compare(module: Algorithm, data: EnvDataModule, observations: int, kind: str, path: Path) -> Exported:
+    """Record decisions of an agent, write its decision to a file, and compare the file with the agent.
+
+    Args:
+        module: the algorithm, on the CPU and in eval mode.
+        data: its data, whose episodes are played.
+        observations: number of recorded observations, at least 2.
+        kind: format, of `app.export.formats.FORMATS`.
+
+    Raises:
+        ConfigurationError: for an agent or an environment whose decision cannot be exported.
+    """
+    decision = Decision(module).eval()
+    recorded = record(data, decision, observations)
+    decision.masked = recorded.inputs[0].action_mask is not None
+    example = decision.batch(recorded.inputs[:2])
+    return Exported(decision, example, recorded, compare(decision, export(decision, example, kind, path), recorded))
+
+
 def record(data: EnvDataModule, decision: Decision, observations: int) -> Record:
     """Play greedy episodes until this number of observations was decided."""
     inputs: list[PolicyInput] = []
@@ -62,8 +92,7 @@ def compare(decision: Decision, runner: Runner, record: Record) -> Difference:
     Raises:
         ConfigurationError: if the exported decision cannot be run.
     """
-    rows = [decision.named(each) for each in record.inputs]
-    batch = {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
+    rows, batch = [decision.named(each) for each in record.inputs], decision.batch(record.inputs)
     try:
         found = [difference(decision, runner(batch), decision(batch))]
         state: Named = {}

@@ -1,5 +1,6 @@
 """Decision: what an agent does between an observation and its action, as one module of tensors."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -9,6 +10,7 @@ from torch import Tensor, nn
 
 from app.agent.arrays import env_action_space
 from datamodules.core.errors import ConfigurationError
+from datamodules.core.pytree import join_parts, name_parts
 from datamodules.core.types import PolicyInput, SpaceSpec
 from modules.base.algorithm import Algorithm
 
@@ -44,7 +46,7 @@ class Decision(nn.Module):
 
     def forward(self, inputs: Named) -> Named:
         """Return the action and the next state."""
-        obs = inputs["obs"] if "obs" in inputs else {name[4:]: part for name, part in inputs.items() if "obs/" in name}
+        obs = join_parts("obs", inputs)
         first = next(iter(inputs.values()))
         state = {name: inputs[f"state/{name}"] for name in self.state_names}
         start = inputs.get("episode_start", first.new_zeros(first.shape[0], dtype=torch.bool))
@@ -55,10 +57,7 @@ class Decision(nn.Module):
 
     def named(self, inputs: PolicyInput) -> Named:
         """Return a policy's input as the module's."""
-        if isinstance(inputs.obs, dict):
-            named = {f"obs/{name}": part for name, part in inputs.obs.items()}
-        else:
-            named = {"obs": inputs.obs}
+        named = name_parts("obs", inputs.obs)
         if self.state_names:
             named["episode_start"] = inputs.episode_start
             named |= {f"state/{name}": inputs.state[name] for name in self.state_names}
@@ -66,6 +65,11 @@ class Decision(nn.Module):
             assert inputs.action_mask is not None
             named["action_mask"] = inputs.action_mask
         return named
+
+    def batch(self, inputs: Sequence[PolicyInput]) -> Named:
+        """Return the rows of several inputs as one of the module's inputs."""
+        rows = [self.named(each) for each in inputs]
+        return {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
 
 
 class ActionEncoder(nn.Module):

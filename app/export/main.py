@@ -13,9 +13,9 @@ from app.agent.data import load_data
 from app.agent.load import load
 from app.cli.error_messages import PlainParser, exit_with_error
 from app.cli.import_policy import trusted
-from app.export.comparison import TOLERANCE, Difference, compare, record
-from app.export.decision import Decision, sizes_of
-from app.export.formats import FORMATS, export
+from app.export.comparison import TOLERANCE, Difference, export_and_compare
+from app.export.decision import sizes_of
+from app.export.formats import FORMATS
 from app.export.model_card import write_card
 from app.monitor.main import DEFAULT_ROOT, find_run
 from callbacks.run_control.atomic_write import atomic_write
@@ -72,14 +72,11 @@ def run(options: argparse.Namespace) -> Difference:
     assert agent.path is not None
     print(f"Checkpoint: {agent.path}", flush=True)
     data = load_data(agent.path, trusted())
-    unmasked = Decision(agent.module)
-    recorded = record(data, unmasked, options.observations)
-    decision = Decision(agent.module, masked=recorded.inputs[0].action_mask is not None).eval()
     folder = options.output or run_folder(agent.path, ".") / "export"
     path = folder / FORMATS[options.format]
-    rows = [decision.named(each) for each in recorded.inputs[:2]]
-    example = {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
-    found = compare(decision, export(decision, example, options.format, path), recorded)
+    decision, example, recorded, found = export_and_compare(
+        agent.module, data, options.observations, options.format, path
+    )
     said = (
         f"{found.observations:,} observations of {recorded.episodes} episodes: largest difference {found.largest:.1e}"
         f" (limit {TOLERANCE:.0e}), other discrete actions {found.other_actions}"

@@ -5,13 +5,12 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import torch
 
 from app.agent.agent import Agent
 from app.envs.check import gymnasium_complaints
-from app.export.comparison import compare, record
+from app.export.comparison import export_and_compare
 from app.export.decision import Decision
-from app.export.formats import FORMATS, export
+from app.export.formats import FORMATS
 from app.runs.checkpoints import load_checkpoint
 from app.verify.short_run import Outcome
 from app.verify.weights_report import BY_HAND
@@ -39,11 +38,10 @@ class Finding(NamedTuple):
 
 def contract(data: EnvDataModule) -> Finding:
     """Check the environment by Gymnasium's checker."""
-    source = resolve_env(data.env)
     if _is_vectorised(data):
         text = f"{data.env} is no single Gymnasium environment, which check_env takes: python -m app envs --check"
         return Finding("contract", "cannot", f"{text} {data.env}")
-    errors, warned = gymnasium_complaints(source, data.env, data.env_kwargs)
+    errors, warned = gymnasium_complaints(resolve_env(data.env), data.env, data.env_kwargs)
     if errors:
         return Finding("contract", "fails", errors[0])
     text = f"{data.env} passes Gymnasium's check_env" + (f", with {len(warned)} warnings" if warned else "")
@@ -52,7 +50,7 @@ def contract(data: EnvDataModule) -> Finding:
 
 def determinism(data: EnvDataModule) -> Finding:
     """Check that two copies of the environment return the same after the same seed and actions."""
-    if data.spaces["num_agents"] > 1 or resolve_env(data.env).is_whole:
+    if _is_vectorised(data):
         return Finding(
             "determinism", "cannot", f"{data.env} cannot be stepped as one Gymnasium environment: see repeat"
         )
@@ -157,16 +155,12 @@ def ranks(single: Outcome, double: Outcome) -> Finding:
 def exported(agent: Agent, data: EnvDataModule, folder: Path) -> Finding:
     """Check that the exported decision is the agent's."""
     try:
-        decision = Decision(agent.module)
+        Decision(agent.module)
     except ConfigurationError as error:
         return Finding("export", "cannot", str(error))
     try:
-        recorded = record(data, decision, OBSERVATIONS)
-        decision.masked = recorded.inputs[0].action_mask is not None
-        rows = [decision.named(each) for each in recorded.inputs[:2]]
-        example = {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
-        runner = export(decision.eval(), example, "torch-export", folder / FORMATS["torch-export"])
-        found = compare(decision, runner, recorded)
+        path = folder / FORMATS["torch-export"]
+        found = export_and_compare(agent.module, data, OBSERVATIONS, "torch-export", path).difference
     except ConfigurationError as error:
         return Finding("export", "fails", str(error))
     text = f"{found.observations} observations, largest difference {found.largest:.1e}"

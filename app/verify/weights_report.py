@@ -11,6 +11,7 @@ from torch import Tensor
 
 from callbacks.performance.throughput import phases
 from callbacks.run_control.atomic_write import atomic_write
+from modules.optim.distributed import all_gather_object
 
 BY_HAND = "hand-written"
 """Mode of an update whose passes `modules.manual_backward` computes."""
@@ -37,11 +38,7 @@ class WeightsReport(Callback):
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Write the file on rank 0, with the hash of every rank's weights."""
-        hashes = [hash_of(pl_module.state_dict())]
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            gathered: list[Any] = [None] * trainer.world_size
-            torch.distributed.all_gather_object(gathered, hashes[0])
-            hashes = gathered
+        hashes = all_gather_object(hash_of(pl_module.state_dict()))
         if not trainer.is_global_zero:
             return
         counters = {name: getattr(pl_module, name) for name in ("env_steps", "updates")}

@@ -10,7 +10,7 @@ import pytest
 import torch
 import yaml
 
-from app.export import main as export_main
+from app.export import comparison
 from app.export.comparison import Difference
 from tests.app.conftest import Run
 from tests.docs.pages import listings
@@ -61,7 +61,7 @@ def test_missing_packages_are_named(trained: Path, run: Run) -> None:
 
 
 def test_a_file_that_decides_otherwise_is_removed(trained: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export_main, "compare", lambda *args: Difference(5, 2e-3, 1))
+    monkeypatch.setattr(comparison, "compare", lambda *args: Difference(5, 2e-3, 1))
 
     said = run("export", "--format", "torch-export", "--observations", "5")
 

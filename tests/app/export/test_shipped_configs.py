@@ -12,9 +12,9 @@ from lightning.pytorch.cli import instantiate_module
 
 from app.cli.class_paths import exported_classes
 from app.cli.config_files import configs_folder, shipped_configs
-from app.export.comparison import Difference, compare, record
+from app.export.comparison import Difference, export_and_compare
 from app.export.decision import Decision
-from app.export.formats import FORMATS, export
+from app.export.formats import FORMATS
 from datamodules.core.errors import ConfigurationError
 from modules.networks.normalization import RunningNormalizer
 
@@ -55,11 +55,7 @@ def decision_of(config: str) -> tuple[Any, Decision]:
 def compared(config: str, kind: str, path: Path, observations: int) -> Difference:
     """Export a config's decision and compare it."""
     data, decision = decision_of(config)
-    recorded = record(data, decision, observations)
-    decision.masked = recorded.inputs[0].action_mask is not None
-    rows = [decision.named(each) for each in recorded.inputs[:2]]
-    example = {name: torch.cat([row[name] for row in rows]) for name in rows[0]}
-    return compare(decision, export(decision, example, kind, path / FORMATS[kind]), recorded)
+    return export_and_compare(decision.module, data, observations, kind, path / FORMATS[kind]).difference
 
 
 def require(config: str, kind: str) -> None:
