@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 from lightning.pytorch import Callback, Trainer
 
-from app.benchmark.ranks import RankGroup, all_reduce_seconds
+from app.benchmark.ranks import all_reduce_seconds, decide, total
 from app.cli.error_messages import exit_with_error
 from app.cli.import_policy import restrict_imports
 from app.cli.main import IGNORED_WARNINGS, LeydenCLI
@@ -36,8 +36,7 @@ class PacedCallback(Callback):
         torch.set_num_threads(max(1, self.threads // (1 + len(trainer.datamodule.concurrent_phases))))  # type: ignore[attr-defined]
         self.pace.device = trainer.strategy.root_device
         if trainer.world_size > 1:
-            group = RankGroup()
-            self.pace.decide, self.pace.total = group.decide, group.total
+            self.pace.decide, self.pace.total = decide, total
         self.pace.bare = lambda seconds: loop_without_trainer(trainer, pl_module, seconds, self.pace.decide)._asdict()
         self.pace.facts = lambda: self.facts(trainer, pl_module)
         self._counted = pl_module.env_steps, trainer.global_step

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from datamodules.core.protocols import VectorEnv
-from datamodules.core.types import SpaceSpec
+from datamodules.core.pytree import tree_leaves
+from datamodules.core.types import Obs, SpaceSpec
 from datamodules.vector.make_env import make_vector_env
 
 
@@ -78,9 +79,8 @@ def play_randomly(env: str, kwargs: dict[str, Any], num_envs: int, steps: int, s
     return RandomEpisodes(done * num_envs, len(returns), *means, rewarded, finite)
 
 
-def _finite(obs: Any) -> bool:
-    parts = obs.values() if isinstance(obs, dict) else (obs,)
-    return all(bool(part.isfinite().all()) for part in parts if part.is_floating_point())
+def _finite(obs: Obs) -> bool:
+    return all(bool(part.isfinite().all()) for part in tree_leaves(obs) if part.is_floating_point())
 
 
 class _Play:
@@ -89,7 +89,7 @@ class _Play:
     def __init__(self, envs: VectorEnv):
         self.envs, self.generator = envs, torch.Generator().manual_seed(0)
         obs, masks = envs.reset(0)
-        self.rows = len(next(iter(obs.values())) if isinstance(obs, dict) else obs)
+        self.rows = len(tree_leaves(obs)[0])
         self.mask = masks.get("action_mask")
 
     def step(self) -> Any:

@@ -39,13 +39,18 @@ def host_all_reduce_sum(number: int) -> int:
     if world_size() == 1:
         return number
     total = torch.tensor(number)
-    distributed.all_reduce(total, group=_host_group(distributed.group.WORLD))
+    distributed.all_reduce(total, group=host_group())
     return int(total)
+
+
+def host_group() -> distributed.ProcessGroup:
+    """Return the gloo group of all ranks, whose messages do not wait for a device; every rank makes the first call."""
+    return _host_group(distributed.group.WORLD)
 
 
 @cache
 def _host_group(world: distributed.ProcessGroup) -> distributed.ProcessGroup:
-    """Return the gloo group of all ranks, created once for each initialisation of the process group."""
+    """Create the group once for each initialisation of the process group."""
     return distributed.new_group(backend="gloo")
 
 
