@@ -5,6 +5,7 @@ returns             GAE, V-trace, n-step returns, TD and double Q-learning targe
 q_learning          Huber loss, C51's projection, quantile regression
 soft_actor_critic   soft values and targets, log-density of a squashed Gaussian, temperature, Polyak averaging
 options             soft values and losses over options, call-and-return choice of the next option
+scans               parallel scans of linear recurrences
 sampling            Gumbel noise, epsilon-greedy
 schedules           schedules over the progress of a run
 dynamics            ELBO, Gaussians, information gain, prediction metrics

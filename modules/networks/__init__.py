@@ -2,7 +2,7 @@
 
 base             the protocol of a network, initialisation, layers
 mlp  cnn         memoryless torsos: `MLP`, `CNN` for small planes, `NatureCNN` for 84x84 frames
-recurrent        recurrent torsos: `LSTM`, `GRU`
+recurrent        recurrent torsos: `LSTM`, `GRU`, `MinGRU`
 multi_input      observations with several parts: an encoder for each, joined, then a torso
 choice_encoders  one-hot and embedding of choices
 heads            policies, Q-values and twin critics from features
@@ -29,6 +29,7 @@ EXPORTS = {
     "Embedding": "modules.networks.choice_encoders",
     "LSTM": "modules.networks.recurrent",
     "GRU": "modules.networks.recurrent",
+    "MinGRU": "modules.networks.recurrent",
     "QHead": "modules.networks.heads.q_value",
     "C51Head": "modules.networks.heads.q_value",
     "QuantileHead": "modules.networks.heads.q_value",
@@ -53,5 +54,6 @@ if TYPE_CHECKING:
     from modules.networks.multi_input import MultiInput as MultiInput
     from modules.networks.recurrent import GRU as GRU
     from modules.networks.recurrent import LSTM as LSTM
+    from modules.networks.recurrent import MinGRU as MinGRU
 else:
     __getattr__, __dir__ = lazy_exports(__name__, EXPORTS)

@@ -1,4 +1,4 @@
-"""Recurrent networks (`LSTM`, `GRU`): an encoder of single observations, then layers of cells."""
+"""Recurrent networks (`LSTM`, `GRU`, `MinGRU`): an encoder of single observations, then recurrent layers."""
 
 import math
 from collections.abc import Iterable
@@ -7,23 +7,25 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from modules.functional.scans import linear_scan
 from modules.networks.base import Activation, State, hidden_layers, orthogonal, run_layers
 from modules.networks.preprocessing import Preprocessing
 
 
 class RecurrentTorso(Preprocessing):
-    """Base of LSTM and GRU: one computation for a step and for a sequence, a step being a sequence of length one.
+    """Base of recurrent networks: one computation for a step and for a sequence, a step being a sequence of length one.
 
-    The encoder and the input part of every layer's gates are computed for all T at once; only the recurrent product and
-    the elementwise operations after it run step by step, with static shapes and without control flow on data. Products
-    use autocast's precision; states keep the dtype of the weights, so that they can be stored and restored at any time.
+    The encoder and the input part of every layer's gates are computed for all T at once. In LSTM and GRU the recurrent
+    product and the elementwise operations after it then run step by step, with static shapes and without control flow
+    on data; MinGRU has no recurrent product. Products use autocast's precision; states keep the dtype of the weights,
+    so that they can be stored and restored at any time.
 
     Args:
         obs_shape: shape of one observation, any number of dimensions; it is flattened.
         hidden: H, width of every layer's state, and the number of features.
         encoder: widths of the fully connected layers before the cells; may be empty.
         activation: activation function after every layer of the encoder.
-        layers: number of stacked layers of cells.
+        layers: number of stacked recurrent layers.
         scale: factor of the observation; null divides bytes by the largest value of the observation space.
 
     Raises:
@@ -34,8 +36,8 @@ class RecurrentTorso(Preprocessing):
     """Width of a cell's input, in multiples of H."""
     state_names: ClassVar[tuple[str, ...]]
     """Names of the state's leaves, the output first; each `[N, layers x H]`, layer after layer."""
-    recurrent_bias: ClassVar[bool]
-    """Whether the recurrent product has its own bias."""
+    recurrent_bias: ClassVar[bool | None]
+    """Whether the recurrent product has its own bias; None if there is no such product."""
 
     def __init__(
         self,
@@ -55,9 +57,10 @@ class RecurrentTorso(Preprocessing):
         self.encoder = nn.Sequential(nn.Flatten(), *hidden_layers(widths[0], tuple(encoder), activation, False))
         inputs, outputs = [widths[-1]] + [hidden] * (layers - 1), self.gates * hidden
         self.inputs = nn.ModuleList(orthogonal(nn.Linear(width, outputs), 1.0) for width in inputs)
-        self.recurrent = nn.ModuleList(
-            orthogonal(nn.Linear(hidden, outputs, bias=self.recurrent_bias), 1.0) for _ in range(layers)
-        )
+        if self.recurrent_bias is not None:
+            self.recurrent = nn.ModuleList(
+                orthogonal(nn.Linear(hidden, outputs, bias=self.recurrent_bias), 1.0) for _ in range(layers)
+            )
 
     def initial_state(self, batch: int) -> State:
         """Return zeros `[batch, layers x H]` for every name in `state_names`, on the weights' device."""
@@ -79,18 +82,29 @@ class RecurrentTorso(Preprocessing):
 
     def unroll_with_states(self, obs: Tensor, state: State, reset: Tensor) -> tuple[Tensor, State]:
         """Return the features of `unroll`, and the states after every step, every leaf `[T, N, ...]`."""
-        features, fresh = self._encoded(obs), reset.unsqueeze(-1).unbind()
+        features = self._encoded(obs)
         before = zip(*(state[name].chunk(len(self.inputs), -1) for name in self.state_names), strict=True)
         after = []
-        for inputs, recurrent, leaves in zip(self.inputs, self.recurrent, before, strict=True):
-            steps = []
-            for x, new in zip(inputs(features).unbind(), fresh, strict=True):
-                leaves = self.cell(x, recurrent, *(leaf.masked_fill(new, 0.0) for leaf in leaves))
-                steps.append(leaves)
-            after.append([torch.stack(leaf) for leaf in zip(*steps, strict=True)])
+        for layer, (inputs, leaves) in enumerate(zip(self.inputs, before, strict=True)):
+            after.append(self.run_layer(layer, inputs(features), leaves, reset))
             features = after[-1][0]
         states = zip(self.state_names, zip(*after, strict=True), strict=True)
         return features, {name: _joined(leaf) for name, leaf in states}
+
+    def run_layer(self, layer: int, x: Tensor, leaves: tuple[Tensor, ...], reset: Tensor) -> list[Tensor]:
+        """Return the leaves of a layer after every step, `[T, N, H]`, computed step by step with `cell`.
+
+        Args:
+            layer: index of the layer.
+            x: input of its gates, `[T, N, gates x H]`.
+            leaves: its leaves before t=0, `[N, H]`.
+            reset: `[T, N]` bool.
+        """
+        recurrent, steps = self.recurrent[layer], []
+        for each, new in zip(x.unbind(), reset.unsqueeze(-1).unbind(), strict=True):
+            leaves = self.cell(each, recurrent, *(leaf.masked_fill(new, 0.0) for leaf in leaves))
+            steps.append(leaves)
+        return [torch.stack(leaf) for leaf in zip(*steps, strict=True)]
 
     def cell(self, x: Tensor, recurrent: nn.Module, *leaves: Tensor) -> tuple[Tensor, ...]:
         """Return a layer's next leaves `[N, H]` from its gates' input `[N, gates x H]` and the previous leaves."""
@@ -111,7 +125,7 @@ class LSTM(RecurrentTorso):
         hidden: H, width of every layer's state, and the number of features.
         encoder: widths of the fully connected layers before the cells; may be empty.
         activation: activation function after every layer of the encoder.
-        layers: number of stacked layers of cells.
+        layers: number of stacked recurrent layers.
         scale: factor of the observation; null divides bytes by the largest value of the observation space.
 
     State: `hidden` and `cell`, each `[N, layers x H]`, zero at the start of an episode.
@@ -147,7 +161,7 @@ class GRU(RecurrentTorso):
         hidden: H, width of every layer's state, and the number of features.
         encoder: widths of the fully connected layers before the cells; may be empty.
         activation: activation function after every layer of the encoder.
-        layers: number of stacked layers of cells.
+        layers: number of stacked recurrent layers.
         scale: factor of the observation; null divides bytes by the largest value of the observation space.
 
     State: `hidden` `[N, layers x H]`, zero at the start of an episode.
@@ -171,6 +185,47 @@ class GRU(RecurrentTorso):
         keep = torch.sigmoid(entering[1] + remembered[1])
         candidate = torch.tanh(entering[2] + relevant * remembered[2])
         return (torch.lerp(candidate, hidden, keep),)
+
+
+class MinGRU(RecurrentTorso):
+    """Encoder followed by minimal gated recurrent units, whose gates depend on the input only.
+
+    z = sigmoid(W x + b),   n = V x + c,   h' = (1 - z) h + z n
+
+    Without a recurrent product a sequence is a linear recurrence, computed by a parallel scan with log2 T operations on
+    all steps instead of T operations one after the other (`modules.functional.scans.linear_scan`). Sequence and single
+    steps are equal but for rounding. The gates of a layer do not depend on its state; with `layers` 2 those of the
+    second layer depend on the state of the first.
+
+    Args:
+        obs_shape: shape of one observation, any number of dimensions; it is flattened.
+        hidden: H, width of every layer's state, and the number of features.
+        encoder: widths of the fully connected layers before the recurrent ones; may be empty.
+        activation: activation function after every layer of the encoder.
+        layers: number of stacked recurrent layers.
+        scale: factor of the observation; null divides bytes by the largest value of the observation space.
+
+    State: `hidden` `[N, layers x H]`, zero at the start of an episode.
+
+    Raises:
+        ValueError: If `hidden` or `layers` is not positive.
+
+    Source: Feng et al. 2024, arXiv:2410.01201, section 3.1. The state is an average of the inputs V x + c with
+    weights that do not exceed 1, so the scan cannot overflow and needs no logarithms, nor the positive inputs of the
+    source's log-space variant.
+    """
+
+    gates = 2
+    state_names = ("hidden",)
+    recurrent_bias = None
+
+    def run_layer(self, layer: int, x: Tensor, leaves: tuple[Tensor, ...], reset: Tensor) -> list[Tensor]:
+        """Return the hidden states of a layer after every step, `[T, N, H]`, by a parallel scan."""
+        (hidden,) = leaves
+        update, candidate = x.to(hidden.dtype).chunk(2, -1)
+        hidden = hidden.masked_fill(reset[0].unsqueeze(-1), 0.0)
+        keep = torch.sigmoid(-update).masked_fill(reset.unsqueeze(-1), 0.0)
+        return [linear_scan(keep, torch.sigmoid(update) * candidate, hidden)]
 
 
 def _joined(leaf: Iterable[Tensor]) -> Tensor:

@@ -13,11 +13,12 @@ PROGRAM = [sys.executable, "-m", "app"]
 CONFIG = ["--config", "ppo_cartpole_memory.yaml"]
 
 
-def score(folder: Path, seed: int) -> float:
+def score(folder: Path, network: str, seed: int) -> float:
     """Mean return of greedy episodes after the whole run."""
     folder.mkdir()
     environment = {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "PATH": ""}
-    for words in (["fit", *CONFIG, "--seed_everything", str(seed)], ["test", *CONFIG, "--ckpt_path", "last"]):
+    run = [*CONFIG, "--model.network", network, "--model.network.hidden", "64", "--model.network.encoder", "[64]"]
+    for words in (["fit", *run, "--seed_everything", str(seed)], ["test", *run, "--ckpt_path", "last"]):
         subprocess.run([*PROGRAM, *words], cwd=folder, env=environment, check=True, capture_output=True)
     (metrics,) = folder.rglob("metrics.json")
     return float(json.loads(metrics.read_text())["return_mean"])
@@ -25,6 +26,7 @@ def score(folder: Path, seed: int) -> float:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_cartpole_without_velocities_is_balanced_for_400_of_500_steps(tmp_path: Path) -> None:
-    scores = [score(tmp_path / str(seed), seed) for seed in (1, 2, 3)]
+@pytest.mark.parametrize("network", ["LSTM", "GRU", "MinGRU"])
+def test_cartpole_without_velocities_is_balanced_for_400_of_500_steps(tmp_path: Path, network: str) -> None:
+    scores = [score(tmp_path / str(seed), network, seed) for seed in (1, 2, 3)]
     assert sorted(scores)[1] >= 400, scores

@@ -25,7 +25,7 @@ def test_help_names_every_class_to_choose_from() -> None:
     assert all(name in text for name in short_names() if name not in short_names("datamodules.trading"))
     assert all(option.partition(" ")[0] in text for option, _ in LIGHTNING_OPTIONS)
     assert "  algorithms           ActiveDynamics, DQN, PPO, PQN, SAC, SACBC, SACOptions\n" in text
-    assert "  networks             CNN, Embedding, GRU, LSTM, MLP, MultiInput, NatureCNN,\n" in text
+    assert "  networks             CNN, Embedding, GRU, LSTM, MLP, MinGRU, MultiInput,\n" in text
     assert max(map(len, text.splitlines()[1:])) <= WIDTH
 
 

@@ -1,4 +1,4 @@
-"""LSTM and GRU: a sequence equals its steps, rows and episodes do not leak, and the cells are the known ones."""
+"""LSTM, GRU and MinGRU: a sequence equals its steps, rows and episodes do not leak, cells are the known ones."""
 
 from typing import Any
 
@@ -6,10 +6,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from modules.networks import GRU, LSTM
+from modules.networks import GRU, LSTM, MinGRU
 from modules.networks.recurrent import RecurrentTorso
 
-BOTH = pytest.mark.parametrize("network", [LSTM, GRU])
+CELLS = pytest.mark.parametrize("network", [LSTM, GRU])
+EVERY = pytest.mark.parametrize("network", [LSTM, GRU, MinGRU])
 DEPTHS = pytest.mark.parametrize("layers", [1, 2])
 T, ROWS = 6, 8  # a matrix product rounds a row the same way in any batch from about eight rows on
 
@@ -33,7 +34,7 @@ def stepped(net: RecurrentTorso, obs: Tensor, state: Any, reset: Tensor) -> tupl
     return torch.stack(features), {name: torch.stack([state[name] for state in states]) for name in state}
 
 
-@BOTH
+@CELLS
 @DEPTHS
 def test_collecting_step_by_step_equals_unrolling_bit_for_bit(network: type[RecurrentTorso], layers: int) -> None:
     net, obs, state, reset = network_and_sequence(network, layers)
@@ -43,7 +44,36 @@ def test_collecting_step_by_step_equals_unrolling_bit_for_bit(network: type[Recu
     assert all(torch.equal(trace[name], leaf) for name, leaf in states.items())
 
 
-@BOTH
+@DEPTHS
+@pytest.mark.parametrize(("dtype", "atol"), [(torch.float32, 1e-5), (torch.float64, 1e-14)])
+def test_the_scan_equals_its_steps_over_512_steps_with_resets(dtype: torch.dtype, atol: float, layers: int) -> None:
+    net = MinGRU((3, 2), hidden=16, encoder=(12,), layers=layers).to(dtype)
+    for parameter in net.parameters():
+        nn.init.normal_(parameter, std=0.5)
+    obs, reset = torch.randn(512, ROWS, 3, 2, dtype=dtype), torch.rand(512, ROWS) < 0.02
+    state = {"hidden": torch.randn(ROWS, 16 * layers, dtype=dtype)}
+
+    features, states = stepped(net, obs, state, reset)
+    found, trace = net.unroll_with_states(obs, state, reset)
+
+    torch.testing.assert_close(found, features, rtol=0, atol=atol)
+    torch.testing.assert_close(trace["hidden"], states["hidden"], rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("size", [1e4, -1e4])
+def test_gates_that_are_open_or_shut_give_finite_features_and_gradients(size: float) -> None:
+    net = MinGRU((3,), hidden=16, encoder=())
+    nn.init.constant_(net.inputs[0].bias[:16].detach(), size)
+    obs, reset = torch.randn(512, ROWS, 3, requires_grad=True), torch.zeros(512, ROWS, dtype=torch.bool)
+
+    features = net.unroll(obs, net.initial_state(ROWS), reset)
+    features.square().sum().backward()
+
+    assert features.isfinite().all() and obs.grad is not None and obs.grad.isfinite().all()
+    assert features.any() == (size > 0)
+
+
+@EVERY
 @DEPTHS
 def test_environments_do_not_leak_into_each_other(network: type[RecurrentTorso], layers: int) -> None:
     net, obs, state, reset = network_and_sequence(network, layers)
@@ -55,7 +85,7 @@ def test_environments_do_not_leak_into_each_other(network: type[RecurrentTorso],
     assert torch.equal(before[:, others], after[:, others]) and not torch.equal(before[:, 1], after[:, 1])
 
 
-@BOTH
+@EVERY
 @DEPTHS
 def test_a_row_with_a_reset_starts_from_the_initial_state_whatever_it_held(
     network: type[RecurrentTorso], layers: int
@@ -69,7 +99,7 @@ def test_a_row_with_a_reset_starts_from_the_initial_state_whatever_it_held(
     assert all(torch.equal(after[name], leaf) for name, leaf in expected_after.items())
 
 
-@BOTH
+@EVERY
 def test_no_gradient_flows_back_through_a_reset(network: type[RecurrentTorso]) -> None:
     net, obs, state, reset = network_and_sequence(network)
     reset[:] = False
@@ -97,18 +127,18 @@ def test_without_resets_the_cells_are_those_of_torch(network: type[RecurrentTors
     torch.testing.assert_close(net.unroll(obs, state, torch.zeros_like(reset)), expected, rtol=1e-12, atol=1e-12)
 
 
-@BOTH
+@EVERY
 def test_a_compiled_sequence_is_one_graph_and_equals_the_eager_one(network: type[RecurrentTorso]) -> None:
     net, obs, state, reset = network_and_sequence(network, layers=2)
     compiled = torch.compile(net.unroll, backend="aot_eager", fullgraph=True, dynamic=False)
     expected, features = net.unroll(obs, state, reset), compiled(obs, state, reset)
     torch.testing.assert_close(features, expected, rtol=1e-12, atol=1e-12)
-    weight = net.recurrent[0].weight
+    weight = net.inputs[0].weight
     gradients = [torch.autograd.grad(output.square().sum(), weight)[0] for output in (expected, features)]
     torch.testing.assert_close(*gradients, rtol=1e-10, atol=1e-12)
 
 
-@BOTH
+@EVERY
 def test_arguments_stay_as_they_are(network: type[RecurrentTorso]) -> None:
     net, obs, state, reset = network_and_sequence(network)
     copies = obs.clone(), {name: leaf.clone() for name, leaf in state.items()}, reset.clone()
@@ -117,16 +147,16 @@ def test_arguments_stay_as_they_are(network: type[RecurrentTorso]) -> None:
     assert all(torch.equal(state[name], leaf) for name, leaf in copies[1].items())
 
 
-@BOTH
+@EVERY
 def test_weights_are_orthogonal_and_biases_zero(network: type[RecurrentTorso]) -> None:
     net = network((4,), hidden=16, encoder=(16,), layers=2)
-    for layer in (*net.inputs, *net.recurrent):
+    for layer in (*net.inputs, *getattr(net, "recurrent", ())):
         assert isinstance(layer.weight, Tensor)
         torch.testing.assert_close(layer.weight.T @ layer.weight, torch.eye(layer.weight.shape[1]))
     assert not any(parameter.any() for name, parameter in net.named_parameters() if name.endswith("bias"))
 
 
-@BOTH
+@EVERY
 def test_the_state_keeps_float32_under_autocast_and_bytes_are_taken(network: type[RecurrentTorso]) -> None:
     net = network((4,), hidden=16, encoder=())
     obs, reset = torch.randint(0, 2, (ROWS, 4), dtype=torch.uint8), torch.zeros(ROWS, dtype=torch.bool)
@@ -139,7 +169,7 @@ def test_the_state_keeps_float32_under_autocast_and_bytes_are_taken(network: typ
     }
 
 
-@BOTH
+@EVERY
 @pytest.mark.parametrize("name", ["hidden", "layers"])
 def test_a_size_of_zero_is_refused(network: type[RecurrentTorso], name: str) -> None:
     with pytest.raises(ValueError, match=rf"{network.__name__}: {name} is 0; it must be at least 1"):

@@ -15,7 +15,7 @@ from datamodules.collect.collector import RolloutCollector
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.types import Rollout
 from datamodules.vector.make_env import make_vector_env, probe_spaces
-from modules.networks import GRU, LSTM
+from modules.networks import GRU, LSTM, MinGRU
 from modules.ppo.batch import PPOBatch
 from modules.ppo.ppo import PPO
 from tests.modules.base.test_training_loop import SaveAt
@@ -25,6 +25,7 @@ from tests.support.small_runs import cartpole_data, small_ppo, snake_data, train
 NETWORKS: dict[str, Any] = {
     "lstm": partial(LSTM, hidden=16, encoder=(8,)),
     "gru": partial(GRU, hidden=16, encoder=(8,)),
+    "mingru": partial(MinGRU, hidden=16, encoder=(8,)),
     "lstm of two layers": partial(LSTM, hidden=16, encoder=(), layers=2),
 }
 EVERY_NETWORK = pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
