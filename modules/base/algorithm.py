@@ -1,4 +1,4 @@
-"""Base class of all algorithms; algorithms inherit from it directly."""
+"""Base class of all algorithms."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Self, cast

@@ -10,28 +10,26 @@ from torch.optim import Adam, Optimizer
 
 from datamodules.core.phase import Phase
 from datamodules.core.pytree import tree_map
-from datamodules.core.types import MetricVector, Obs, PolicyInput, PolicyOutput, Rollout, SpaceSpec, State
-from modules.base.algorithm import Algorithm
-from modules.base.bootstrap import next_values
-from modules.base.checks import check_recurrent, check_values
+from datamodules.core.types import MetricVector, Rollout, SpaceSpec
+from modules.base.checks import check_values
 from modules.base.hparams import save_plain_hyperparameters
 from modules.functional.policy_gradient import clipped_value_loss, explained_variance, masked_mean, ppo_loss
 from modules.functional.returns import gae, vtrace
 from modules.functional.schedules import Schedule, schedule_value
-from modules.networks.base import Network, RecurrentNetwork, call_without_hooks, no_reset
-from modules.networks.distributions import Distribution, distribution_details
-from modules.networks.heads.policy import ValueHead, policy_head
+from modules.networks.base import RecurrentNetwork
 from modules.networks.mlp import MLP
-from modules.networks.multi_input import make_network, make_obs_normalizer, obs_shape_of
+from modules.networks.multi_input import make_obs_normalizer
 from modules.networks.normalization import RewardScaler
 from modules.optim.distributed import all_reduce_mean
 from modules.optim.optimizer_group import make_optimizer
-from modules.ppo.batch import PPOBatch, gather_states
+from modules.ppo.actor_critic import ActorCritic
+from modules.ppo.batch import PPOBatch
+from modules.ppo.policy_lag import reevaluate, rollout_log_prob
 
 METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm", "explained_variance")
 
 
-class PPO(Algorithm):
+class PPO(ActorCritic):
     """Proximal policy optimization with a clipped objective (Schulman et al. 2017, arXiv:1707.06347, eq. 7 and 9).
 
     Implementation details (Huang et al. 2022, "The 37 implementation details of PPO", and additions):
@@ -57,7 +55,7 @@ class PPO(Algorithm):
     18. A recurrent network is shared; minibatches are whole sequences, unrolled again with the resets inside.
     19. Masked actions have logits of -1e8.
     20. Losses and log-probabilities are float32 under any precision.
-    21. A stale rollout (`data.policy_lag` 1) is corrected by V-trace; see `reevaluate`.
+    21. A stale rollout (`data.policy_lag` 1) is corrected by V-trace; see `modules.ppo.policy_lag`.
 
     The paper's Atari wrappers and frame stacks belong to the environment.
 
@@ -137,71 +135,6 @@ class PPO(Algorithm):
         self.reward_scaler = RewardScaler(gamma) if normalize_reward else None
         self.make_networks(network, share_torso)
 
-    def make_networks(self, network: Callable[[tuple[int, ...]], nn.Module], share_torso: bool) -> None:
-        """Create the torsos and their heads."""
-        spaces = self.spaces
-        self.network = self.with_obs_scale(make_network(network, obs_shape_of(spaces)))
-        self.recurrent = hasattr(self.network, "unroll")
-        check_recurrent(self.network, share_torso)
-        self.value_network = None if share_torso else self.with_obs_scale(make_network(network, obs_shape_of(spaces)))
-        features, dimensions = cast(Network, self.network).features, len(spaces["action_low"])
-        self.actor = policy_head(features, spaces["action_type"], spaces["action_sizes"], dimensions)
-        self.critic = ValueHead(features)
-
-    def initial_state(self, batch: int) -> State:
-        """Return the network's state at the start of an episode."""
-        return cast(Network, self.network).initial_state(batch)
-
-    def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        """Draw the noise of the policy head's samples."""
-        return self.actor.noise(shape, generator)
-
-    def act(self, inputs: PolicyInput, noise: Tensor | None = None, greedy: bool = False) -> tuple[PolicyOutput, State]:
-        """Return the policy's mode if greedy, else a sample.
-
-        Extras are the distribution's parameters and, from a shared torso, the value.
-        """
-        policy, value, state = self.policy_and_value(inputs)
-        action = policy.mode if greedy else policy.sample(cast(Tensor, noise))
-        return PolicyOutput(action, {"policy": policy.parameters} | ({} if value is None else {"value": value})), state
-
-    def policy_and_value(self, inputs: PolicyInput) -> tuple[Distribution, Tensor | None, State]:
-        """Return the policy, the value `[N]` if a memoryless torso is shared, else None, and the next state."""
-        obs, state, episode_start, mask = inputs
-        features, state = call_without_hooks(self.network, self.normalized(obs), state, episode_start)
-        policy = call_without_hooks(self.actor, features, mask)
-        value = self.critic(features) if self.value_network is None and not self.recurrent else None
-        return policy, value, state
-
-    def action_details(self, inputs: PolicyInput, output: PolicyOutput, state: State) -> dict[str, Tensor]:
-        """Return the value, and probabilities or standard deviations."""
-        policy, value, _ = self.policy_and_value(inputs)
-        before = {name: leaf.masked_fill(inputs.episode_start[:, None], 0) for name, leaf in inputs.state.items()}
-        details = {"value": self.value(inputs.obs, before) if value is None else value}
-        return details | distribution_details(policy)
-
-    def normalized(self, obs: Obs) -> Obs:
-        """Return normalised observations."""
-        return obs if self.obs_normalizer is None else self.obs_normalizer(obs)
-
-    def value(self, obs: Obs, state: State | None = None) -> Tensor:
-        """Return v(s) `[N]` of observations `[N, *obs]`, given a recurrent network's state `[N, ...]` before them."""
-        network = self.network if self.value_network is None else self.value_network
-        return self.critic(network(self.normalized(obs), state or {}, no_reset(obs))[0])
-
-    def values(self, rollout: Rollout) -> tuple[Tensor, State]:
-        """Return v(s_0) to v(s_T) `[T+1, B]`, and a recurrent network's states after each of these observations."""
-        if "value" in rollout.extras:
-            last = self.value(tree_map(lambda part: part[-1], rollout.obs))
-            return torch.cat([rollout.extras["value"], last.unsqueeze(0)]), {}
-        if not self.recurrent:
-            obs = tree_map(lambda part: part.flatten(0, 1), rollout.obs)
-            return self.value(obs).view(len(rollout.reward) + 1, -1), {}
-        reset = torch.cat([rollout.episode_start, rollout.terminated[-1:] | rollout.truncated[-1:]])
-        obs = self.normalized(rollout.obs)
-        features, states = cast(RecurrentNetwork, self.network).unroll_with_states(obs, rollout.state, reset)
-        return self.critic(features), states
-
     def prepare(self, rollout: Rollout) -> PPOBatch:
         """Compute advantages and value targets of a rollout, flattened to T x B transitions unless recurrent."""
         acted, rollout = rollout, reevaluate(self, rollout) if self.has_policy_lag else rollout
@@ -217,11 +150,6 @@ class PPO(Algorithm):
         if self.recurrent:
             return PPOBatch(*columns, *masks, rollout.episode_start, rollout.state)
         return PPOBatch(*columns, *masks, None, {}).map(lambda column: column.flatten(0, 1))
-
-    def next_value(self, rollout: Rollout, values: Tensor, states: State | None = None) -> Tensor:
-        """Return v(s_{t+1}) `[T, B]` before any reset, of the true last observation where truncated; see `values`."""
-        value = partial(self.value, state=gather_states(states, rollout.final_step)) if states else self.value
-        return next_values(rollout, values, value)
 
     def on_fit_start(self) -> None:
         """Create the clip range as a tensor, which a captured update reads."""
@@ -321,29 +249,3 @@ class PPO(Algorithm):
         super().load_rank_state_dict(state)
         if self.reward_scaler is not None and state["running_return"] is not None:
             self.reward_scaler.running = state["running_return"].to(self.device)
-
-
-@torch.no_grad()
-def reevaluate(model: "PPO", rollout: Rollout) -> Rollout:
-    """Re-evaluate a stale rollout with the current networks.
-
-    Replace the behaviour policy's distribution parameters, and with a shared torso its values, by the current ones.
-    """
-    obs, mask = tree_map(lambda part: part[:-1], rollout.obs), rollout.extras.get("action_mask")
-    if model.recurrent:
-        features = cast(RecurrentNetwork, model.network).unroll(
-            model.normalized(obs), rollout.state, rollout.episode_start
-        )
-        found = {"policy": model.actor(features, mask).parameters}
-    else:
-        flat = None if mask is None else mask.flatten(0, 1)
-        rows = tree_map(lambda part: part.flatten(0, 1), obs)
-        decision, _ = model.act(PolicyInput(rows, {}, rollout.episode_start.flatten(), flat), greedy=True)
-        known = {name: column for name, column in decision.extras.items() if name in ("policy", "value")}
-        found = {name: column.view(*rollout.reward.shape, *column.shape[1:]) for name, column in known.items()}
-    return rollout._replace(extras=rollout.extras | found)
-
-
-def rollout_log_prob(model: "PPO", rollout: Rollout) -> Tensor:
-    """Return log-probabilities `[T, B]` of the rollout's actions under the policy stored in it."""
-    return model.actor.distribution(rollout.extras["policy"]).log_prob(rollout.action)

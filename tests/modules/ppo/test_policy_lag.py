@@ -15,7 +15,9 @@ from datamodules.core.types import Rollout
 from modules.dqn.pqn import PQN
 from modules.functional.returns import vtrace
 from modules.networks import LSTM
-from modules.ppo.ppo import PPO, PPOBatch, reevaluate, rollout_log_prob
+from modules.ppo.batch import PPOBatch
+from modules.ppo.policy_lag import reevaluate, rollout_log_prob
+from modules.ppo.ppo import PPO
 from tests.modules.base.test_training_loop import SaveAt, SaveAtTheEnd
 from tests.support.small_runs import cartpole_data, fitted, snake_data, trainer, weights_hash
 
