@@ -364,7 +364,7 @@ class ReplayDataset(IterationDataset):
         place["pinned"] = folder is None and (device.type, self.device.type) == ("cpu", "cuda")
         ring = RingBuffer(rollout, masks, data.rows, num_final_slots=finals, frame_stack=stack, **place)
         priorities = SumTree(data.rows * ring.num_rows, data.priority_alpha, device) if data.priority_alpha else None
-        settings: dict[str, Any] = {"has_autoreset_steps": rollout.has_autoreset_steps, "priorities": priorities}
+        settings: dict[str, Any] = {"has_invalid_steps": rollout.has_invalid_steps, "priorities": priorities}
         if data.n_sampled_goal:
             settings |= {"n_sampled_goal": data.n_sampled_goal, "compute_reward": data.compute_reward()}
             settings["goal_selection_strategy"] = data.goal_selection_strategy

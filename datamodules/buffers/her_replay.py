@@ -32,7 +32,7 @@ class HerReplayBuffer(NStepReplayBuffer):
     Args:
         ring: ring buffer whose observations have the parts `achieved_goal` and `desired_goal`.
         device: device of the minibatches.
-        has_autoreset_steps: whether stored steps can be invalid.
+        has_invalid_steps: whether stored steps can be invalid.
         priorities: sum tree with one entry per stored step; None samples uniformly.
         compute_reward: reward of batches of goals, `[M, *goal]` each, float arrays.
         n_sampled_goal: n, transitions with another goal for each one with its own.
@@ -46,13 +46,13 @@ class HerReplayBuffer(NStepReplayBuffer):
         ring: RingBuffer,
         device: torch.device,
         *,
-        has_autoreset_steps: bool,
+        has_invalid_steps: bool,
         priorities: SumTree | None = None,
         compute_reward: ComputeReward,
         n_sampled_goal: int = 4,
         goal_selection_strategy: GoalSelectionStrategy = "future",
     ):
-        super().__init__(ring, 1, device, has_autoreset_steps=has_autoreset_steps, priorities=priorities)
+        super().__init__(ring, 1, device, has_invalid_steps=has_invalid_steps, priorities=priorities)
         self.compute_reward, self.strategy = batched_reward(compute_reward), goal_selection_strategy
         self.relabelled_share = n_sampled_goal / (n_sampled_goal + 1)
         shape = (ring.capacity, ring.num_rows)

@@ -25,7 +25,7 @@ class NStepReplayBuffer:
         ring: ring buffer to sample from.
         n_step: n, maximum window length.
         device: device of the minibatches.
-        has_autoreset_steps: whether stored steps can be invalid.
+        has_invalid_steps: whether stored steps can be invalid.
         priorities: sum tree with one entry per stored step; None samples uniformly.
 
     Attributes:
@@ -38,14 +38,14 @@ class NStepReplayBuffer:
         n_step: int,
         device: torch.device,
         *,
-        has_autoreset_steps: bool,
+        has_invalid_steps: bool,
         priorities: SumTree | None = None,
     ):
-        self.ring, self.n_step, self.device, self.has_autoreset_steps, self.priorities = (
+        self.ring, self.n_step, self.device, self.has_invalid_steps, self.priorities = (
             ring,
             n_step,
             device,
-            has_autoreset_steps,
+            has_invalid_steps,
             priorities,
         )
         self.beta = torch.ones((), dtype=torch.float64, device=ring.device)
@@ -54,7 +54,7 @@ class NStepReplayBuffer:
 
     def noise(self, updates: int, batch: int, generator: torch.Generator) -> Tensor:
         """Draw uniforms for `sample`, `[updates, batch, candidates]`, on the generator's device."""
-        candidates = RESAMPLE_TRIES if self.has_autoreset_steps and self.priorities is None else 1
+        candidates = RESAMPLE_TRIES if self.has_invalid_steps and self.priorities is None else 1
         shape = (updates, batch, candidates)
         return torch.rand(shape, dtype=torch.float64, device=generator.device, generator=generator)
 

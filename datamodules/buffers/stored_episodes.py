@@ -218,7 +218,7 @@ def rollout_of(episodes: Episodes, example: Rollout, source: str) -> Rollout:
         extras={},
         episodes=no_episodes(example),
         env_steps=length * rows,
-        has_autoreset_steps=example.has_autoreset_steps,
+        has_invalid_steps=example.has_invalid_steps,
     )
 
 

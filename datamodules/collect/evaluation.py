@@ -110,7 +110,7 @@ class EvaluationDataset(IterableDataset):
             self.name,
             self.num_agents,
             finals=self.record,
-            autoreset_steps=self.envs.has_autoreset_steps,
+            autoreset_steps=self.envs.has_invalid_steps,
         )
         generator = torch.Generator(device=self.envs.device).manual_seed(self.seed)
         state, recorder, steps, given_up = self._start(), TrajectoryRecorder(), 0, False
@@ -165,7 +165,7 @@ class EvaluationDataset(IterableDataset):
     def _accumulate(self, state: EvaluationState, step: VectorStep) -> EvaluationState:
         """Add a step to the current episode of every environment that has not finished all its episodes."""
         merged = merge_agents(step.reward, step.terminated | step.truncated, step.valid, self.num_agents)
-        state = self._dropped(state, merged) if self.envs.has_autoreset_steps else state
+        state = self._dropped(state, merged) if self.envs.has_invalid_steps else state
         counted = (state.finished < self.episodes_per_env) & merged.valid
         index = state.finished.clamp(max=self.episodes_per_env - 1).unsqueeze(1)
         values = {}

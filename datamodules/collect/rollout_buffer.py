@@ -68,8 +68,8 @@ class RolloutBuffer:
         self.device, self.rollout_length = envs.device, rollout_length
         self.num_envs, self.num_agents = envs.num_envs, envs.spaces["num_agents"]
         self.num_rows = self.num_envs * self.num_agents
-        self.can_break = envs.has_autoreset_steps and not envs.is_stateless
-        self.has_autoreset_steps, self.episode_stat_keys = envs.has_autoreset_steps, envs.episode_stat_keys
+        self.can_break = envs.has_invalid_steps and not envs.is_stateless
+        self.has_invalid_steps, self.episode_stat_keys = envs.has_invalid_steps, envs.episode_stat_keys
         self.storage: dict[str, Tensor] = {}
         self.steps = torch.arange(rollout_length, device=self.device).unbind()
         self._counts = torch.arange(1, rollout_length + 1, device=self.device).unsqueeze(1)
@@ -137,12 +137,12 @@ class RolloutBuffer:
         slot.reward.copy_(step.reward)
         slot.terminated.copy_(step.terminated)
         slot.truncated.copy_(step.truncated)
-        if self.has_autoreset_steps:
+        if self.has_invalid_steps:
             slot.valid.copy_(step.valid)
         for name, column in slot.episode.items():
             column.copy_(step.info[name])
         reset = step.terminated | step.truncated
-        return select_masks(step.info), reset | ~step.valid if self.has_autoreset_steps else reset
+        return select_masks(step.info), reset | ~step.valid if self.has_invalid_steps else reset
 
     def store_final_state(self, t: Tensor, step: VectorStep, last: Callable[[], State], slots: State) -> None:
         """Store the states of truncated rows; one slot per row: rollouts are at most `min_truncation_step` long.
@@ -241,7 +241,7 @@ class RolloutBuffer:
             state=strip_prefix("state/", storage),
             extras=strip_prefix("extras/", storage),
             episodes=MetricVector(("count", "return", "length", *self.episode_stat_keys), episodes),
-            has_autoreset_steps=self.has_autoreset_steps,
+            has_invalid_steps=self.has_invalid_steps,
             env_steps=self._env_steps(),
             agent_steps=None if self.num_agents == 1 else storage["valid"].sum(),
         )

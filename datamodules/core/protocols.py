@@ -41,7 +41,7 @@ class VectorEnv(Protocol):
     episode_stat_keys: names of the scalars in `VectorStep.info` reported at the end of an episode.
     min_truncation_step: fewest steps after which an episode can be truncated; None when unknown.
     num_envs: number of environments; rows are `num_envs` times `spaces["num_agents"]`.
-    has_autoreset_steps: whether a step can have `valid` False.
+    has_invalid_steps: whether a step can have `valid` False.
     is_stateless: whether it is a `StatelessVectorEnv`.
     return_all_final_obs: set it to also get `VectorStep.final_obs` for terminated rows, which recordings need and
         learning does not.
@@ -52,7 +52,7 @@ class VectorEnv(Protocol):
     device: torch.device
     episode_stat_keys: tuple[str, ...]
     min_truncation_step: int | None
-    has_autoreset_steps: bool
+    has_invalid_steps: bool
     is_stateless: bool
     return_all_final_obs: bool
 

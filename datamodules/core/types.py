@@ -135,7 +135,7 @@ class Rollout(NamedTuple):
         `episode_stat_keys`, float64; with several agents means over them, 0 for those that did not act.
     env_steps: number of valid steps, counted once for all agents of an environment, a Python int.
     agent_steps: number of valid steps of all agents, 0-d; None with one agent.
-    has_autoreset_steps: whether rollouts of these environments can have invalid steps.
+    has_invalid_steps: whether rollouts of these environments can have invalid steps.
     """
 
     obs: Obs
@@ -151,7 +151,7 @@ class Rollout(NamedTuple):
     extras: dict[str, Tensor]
     episodes: MetricVector
     env_steps: int
-    has_autoreset_steps: bool
+    has_invalid_steps: bool
     agent_steps: Tensor | None = None
 
     @property

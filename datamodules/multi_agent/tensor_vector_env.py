@@ -25,7 +25,7 @@ class MultiAgentTensorVectorEnv(TensorVectorEnv):
         super().__init__(env, num_envs, device=device, seed=seed)
         self.num_agents = self.spaces["num_agents"]
         self._alive = getattr(env, "alive", None)
-        self.has_autoreset_steps = self._alive is not None
+        self.has_invalid_steps = self._alive is not None
 
     def reset(self, seed: int | None = None) -> tuple[Obs, dict[str, Tensor]]:
         """Reset every environment, after reseeding the generator if a seed is given."""

@@ -35,7 +35,7 @@ class MultiAgentVectorAdapter(GymnasiumVectorAdapter):
     def __init__(self, envs: gym.vector.VectorEnv, *, device: torch.device, seed: int = 0, name: str = "environment"):
         super().__init__(envs, device=device, seed=seed, name=name)
         self.agent_names: tuple[str, ...] = getattr(envs, "agent_names", ())
-        self.has_autoreset_steps = True
+        self.has_invalid_steps = True
         self._elapsed = np.zeros(self.num_envs, dtype=np.int64)
         self._over = np.zeros(self.num_envs, dtype=np.bool_)
 

@@ -25,7 +25,7 @@ class VectorEnvWrapper:
         self.stateless_envs = cast(StatelessVectorEnv, envs) if envs.is_stateless else None
         self.spaces, self.num_envs, self.device = envs.spaces, envs.num_envs, envs.device
         self.episode_stat_keys, self.min_truncation_step = envs.episode_stat_keys, envs.min_truncation_step
-        self.has_autoreset_steps, self.is_stateless = envs.has_autoreset_steps, envs.is_stateless
+        self.has_invalid_steps, self.is_stateless = envs.has_invalid_steps, envs.is_stateless
         self.agent_names: tuple[str, ...] = getattr(envs, "agent_names", ())
         self.own: State = {}
 

@@ -27,7 +27,7 @@ class TensorVectorEnv:
 
     is_stateless = True
     return_all_final_obs = False
-    has_autoreset_steps = False
+    has_invalid_steps = False
 
     def __init__(self, env: TorchFuncEnv, num_envs: int, *, device: torch.device, seed: int = 0):
         self.env, self.num_envs, self.device = env, num_envs, device

@@ -82,7 +82,7 @@ class GymnasiumVectorAdapter:
         self.spaces: SpaceSpec = {**spaces, "num_agents": getattr(envs, "num_agents", 1)}
         self.mode = AutoresetMode(envs.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP))
         self.restarts: RestartCounter | None = getattr(envs, "restarts", None)
-        self.has_autoreset_steps = self.mode is AutoresetMode.NEXT_STEP or self.restarts is not None
+        self.has_invalid_steps = self.mode is AutoresetMode.NEXT_STEP or self.restarts is not None
         self._read_obs = make_obs_decoder(envs.single_observation_space)
         self._write_action = make_action_encoder(envs.single_action_space)
         self._first_seed: int | None = seed
@@ -131,7 +131,7 @@ class GymnasiumVectorAdapter:
 
         Args:
             columns: `obs`, `reward`, `terminated`, `truncated` and `valid` of a step, `[B, ...]` each, on the host; the
-                last is all True, and written only with `has_autoreset_steps`.
+                last is all True, and written only with `has_invalid_steps`.
         """
         arrays = {name: map_parts(Tensor.numpy, column) for name, column in columns.items()}
         return _place(self._buffers.arrays._replace(**arrays, episode_start=np.zeros_like(self._ended)), self._masked)
@@ -194,7 +194,7 @@ class GymnasiumVectorAdapter:
         self._step_spare(actions, own, infos)
         if self.mode is AutoresetMode.NEXT_STEP:
             self._clear_autoreset_steps(own)
-        elif self.has_autoreset_steps:
+        elif self.has_invalid_steps:
             np.logical_not(infos.get("broken", np.zeros_like(own.valid)), out=own.valid)
             self._elapsed[~own.valid] = 0
         cut = self._cut(own) if self._max_steps else None

@@ -90,7 +90,7 @@ class WorkerPoolVectorEnv:
         self.groups = (slice(0, middle), slice(middle, self.num_envs))
         self._write_action = make_action_encoder(action)
         self.restarts = RestartCounter(name, self.num_envs) if restart else None
-        self.has_autoreset_steps = restart
+        self.has_invalid_steps = restart
         self._crew = WorkerSupervisor(
             makers,
             make_obs_decoder(observation),

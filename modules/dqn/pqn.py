@@ -133,7 +133,7 @@ class PQN(Algorithm):
         target = gae(rollout.reward, value, next_value, *flags, gamma=self.gamma, lam=self.q_lambda).target
         obs, valid = (
             tree_map(lambda part: part[:-1], rollout.obs),
-            rollout.valid if rollout.has_autoreset_steps else None,
+            rollout.valid if rollout.has_invalid_steps else None,
         )
         return tree_map(lambda column: column.flatten(0, 1), PQNBatch(obs, rollout.action, target, valid))
 

@@ -146,7 +146,7 @@ class PPO(ActorCritic):
         estimate = partial(vtrace, log_prob - rollout_log_prob(self, acted)) if self.has_policy_lag else gae
         advantage, target = estimate(*series, gamma=self.gamma, lam=self.gae_lambda)
         columns = (tree_map(lambda part: part[:-1], rollout.obs), rollout.action, log_prob, value, advantage, target)
-        masks = (rollout.valid if rollout.has_autoreset_steps else None, rollout.extras.get("action_mask"))
+        masks = (rollout.valid if rollout.has_invalid_steps else None, rollout.extras.get("action_mask"))
         if self.recurrent:
             return PPOBatch(*columns, *masks, rollout.episode_start, rollout.state)
         return PPOBatch(*columns, *masks, None, {}).map(lambda column: column.flatten(0, 1))

@@ -84,7 +84,7 @@ def test_a_step_that_only_begins_an_episode_is_not_valid_and_brings_nothing(make
 
     for before, step in zip([None, *steps], steps, strict=False):
         ended = torch.zeros(ROWS, dtype=torch.bool) if before is None else before.terminated | before.truncated
-        assert not step.valid.logical_not().any() or (envs.has_autoreset_steps and ended[~step.valid].all())
+        assert not step.valid.logical_not().any() or (envs.has_invalid_steps and ended[~step.valid].all())
         assert not step.reward[~step.valid].any()
         assert not (step.terminated | step.truncated)[~step.valid].any()
         assert (step.obs[:, -2][~step.valid] == 0).all()

@@ -65,7 +65,7 @@ class Writer:
             },
             episodes=MetricVector(("count",), torch.zeros(1)),
             env_steps=int((~invalid).sum()),
-            has_autoreset_steps=bool(self.invalid),
+            has_invalid_steps=bool(self.invalid),
         )
         return rollout, self.masks(self.t)
 

@@ -42,7 +42,7 @@ def her(writer: Writer, rollouts: int = 6, rows: int = 40, finals: int = 16, **s
         rollout, masks = writer.rollout(4)
         if replay is None:
             ring = RingBuffer(rollout, masks, rows, num_final_slots=finals, device=CPU)
-            kinds = {"has_autoreset_steps": False, "compute_reward": distance}
+            kinds = {"has_invalid_steps": False, "compute_reward": distance}
             replay = HerReplayBuffer(ring, CPU, **kinds, **settings)
         replay.write(rollout, masks)
         replay.write(rollout, masks)  # a captured call is repeated

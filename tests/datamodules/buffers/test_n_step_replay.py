@@ -27,9 +27,7 @@ def replay_of(
             stack = stored_stack or writer.stack
             ring = RingBuffer(rollout, masks, rows, num_final_slots=finals, frame_stack=stack, device=CPU)
             priorities = SumTree(rows * 2, alpha, CPU) if alpha else None
-            replay = NStepReplayBuffer(
-                ring, n_step, CPU, has_autoreset_steps=bool(writer.invalid), priorities=priorities
-            )
+            replay = NStepReplayBuffer(ring, n_step, CPU, has_invalid_steps=bool(writer.invalid), priorities=priorities)
         replay.write(rollout, masks)
         replay.ring.commit_()
     return replay
@@ -206,7 +204,7 @@ def resumed(saved: NStepReplayBuffer, n_step: int = 1, alpha: float = 0.0, stack
     rows, finals = saved.ring.capacity, saved.ring.num_final_slots
     ring = RingBuffer(rollout, masks, rows, num_final_slots=finals, frame_stack=stack, device=CPU)
     priorities = SumTree(rows * 2, alpha, CPU) if alpha else None
-    replay = NStepReplayBuffer(ring, n_step, CPU, has_autoreset_steps=saved.has_autoreset_steps, priorities=priorities)
+    replay = NStepReplayBuffer(ring, n_step, CPU, has_invalid_steps=saved.has_invalid_steps, priorities=priorities)
     replay.load_state_dict(saved.state_dict())
     return replay
 

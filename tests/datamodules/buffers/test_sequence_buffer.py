@@ -21,7 +21,7 @@ def rollout(first: int, steps: int, ends: set[int]) -> Rollout:
     return Rollout(
         obs=obs, action=obs[:-1] + 0.5, reward=obs[:-1, :, 0], terminated=flags, truncated=truncated, valid=~flags,
         episode_start=flags, final_obs=obs[:1], final_step=torch.full((1, ROWS), -1), state={}, extras={},
-        episodes=MetricVector((), torch.zeros(0)), env_steps=steps * ROWS, has_autoreset_steps=False,
+        episodes=MetricVector((), torch.zeros(0)), env_steps=steps * ROWS, has_invalid_steps=False,
     )  # fmt: skip
 
 

@@ -239,7 +239,7 @@ def rollout(**columns: Tensor) -> Rollout:
         "valid": ~flags, "episode_start": flags, "final_obs": torch.zeros(1, 2, 1),
         "final_step": torch.full((1, 2), -1),
         "state": {}, "extras": {}, "episodes": MetricVector((), torch.zeros(0)), "env_steps": 6,
-        "has_autoreset_steps": False,
+        "has_invalid_steps": False,
     }  # fmt: skip
     return Rollout(**(plain | columns))
 

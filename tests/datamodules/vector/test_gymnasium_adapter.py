@@ -28,7 +28,7 @@ def test_next_step_mode_yields_20_transitions_not_24():
     envs = adapter(AutoresetMode.NEXT_STEP, length=4)
     envs.reset(0)
     steps = [copied(envs.step(torch.zeros(2, dtype=torch.int64))) for _ in range(12)]
-    assert envs.has_autoreset_steps
+    assert envs.has_invalid_steps
     assert sum(int(step.valid.sum()) for step in steps) == 20
 
 

@@ -122,7 +122,7 @@ def test_a_broken_episode_is_cut_before_its_failure_and_not_counted(
 def test_no_window_of_a_replay_reaches_over_a_failure(rollout_length: int, n_step: int, tmp_path: Path) -> None:
     rollouts = collected("async", tmp_path / "failed", rollout_length, 12 // rollout_length)
     ring = RingBuffer(rollouts[0], {}, 16, num_final_slots=8, device=CPU)
-    replay = NStepReplayBuffer(ring, n_step, CPU, has_autoreset_steps=True)
+    replay = NStepReplayBuffer(ring, n_step, CPU, has_invalid_steps=True)
     for rollout in rollouts:
         replay.write(rollout, {})
         ring.commit_()

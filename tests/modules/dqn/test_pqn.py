@@ -59,7 +59,7 @@ def snake_rollouts() -> Any:
     nothing = torch.zeros(0)
     empty = {name: nothing for name in Rollout._fields}
     yield Rollout(
-        **{**empty, "state": {}, "extras": {}, "episodes": MetricVector((), nothing), "has_autoreset_steps": False}
+        **{**empty, "state": {}, "extras": {}, "episodes": MetricVector((), nothing), "has_invalid_steps": False}
     )
 
 

@@ -214,7 +214,7 @@ def rollout_with_truncations(slots: list[list[int]]) -> Rollout:
     extras = {"policy": torch.zeros(4, 2, 2)}
     return Rollout(
         torch.zeros(5, 2, 1), zeros.long(), **parts, final_obs=final, final_step=index, state={}, extras=extras,
-        episodes=MetricVector((), zeros), env_steps=8, has_autoreset_steps=False,
+        episodes=MetricVector((), zeros), env_steps=8, has_invalid_steps=False,
     )  # fmt: skip
 
 
