@@ -49,10 +49,10 @@ class OptionFigures(Callback):
         return summed_since(values, steps["episode_start"]) if self.running_sum else values
 
 
-def summed_since(values: np.ndarray, reset: np.ndarray) -> np.ndarray:
+def summed_since(values: np.ndarray, episode_start: np.ndarray) -> np.ndarray:
     """Return the running sum, restarted where `reset` is True."""
     total = np.cumsum(values, dtype=np.float64)
-    start = np.maximum.accumulate(np.where(reset, np.arange(len(values)), 0))
+    start = np.maximum.accumulate(np.where(episode_start, np.arange(len(values)), 0))
     return total - total[start] + values[start]
 
 

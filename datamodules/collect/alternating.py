@@ -41,9 +41,9 @@ class AlternatingCollector(RolloutCollector):
         for half in self.groups:
             half.receive()
         step = self.pool.last_step
-        reset = step.terminated | step.truncated | ~step.valid
+        episode_start = step.terminated | step.truncated | ~step.valid
         obs, masks = tree_map(lambda part: part[-1], self.buffer.obs), select_masks(step.info)
-        state = state._replace(obs=obs, masks=masks, policy_state=self.policy_state, episode_start=reset)
+        state = state._replace(obs=obs, masks=masks, policy_state=self.policy_state, episode_start=episode_start)
         return self.buffer.finalize(state)
 
     def _allocate(self, noise: Tensor) -> None:
@@ -135,9 +135,9 @@ class EnvGroup:
         """Store the result of step t - 1 and return the policy input of step t; at t = 0, slot 0 is temporary."""
         self.before.copy_((self.t - 1).clamp(min=0))
         masks, ended = self.collector.buffer.store_step(step, slot)
-        reset = torch.where(self.t > 0, ended, self.collector.buffer.storage["episode_start"][0, self.rows])
+        episode_start = torch.where(self.t > 0, ended, self.collector.buffer.storage["episode_start"][0, self.rows])
         return self.collector.state._replace(
-            obs=step.obs, masks=masks, policy_state=self.policy_state, episode_start=reset
+            obs=step.obs, masks=masks, policy_state=self.policy_state, episode_start=episode_start
         )
 
     def _wait(self, t: int) -> None:

@@ -57,11 +57,13 @@ class RolloutCollector:
     def reset(self, seed: int) -> None:
         """Reset every environment and the policy state."""
         obs, masks = self.envs.reset(seed)
-        reset = torch.ones(self.rows, dtype=torch.bool, device=self.envs.device)
+        episode_start = torch.ones(self.rows, dtype=torch.bool, device=self.envs.device)
         return_ = torch.zeros(self.envs.num_envs, dtype=torch.float64, device=self.envs.device)
         policy_state = self.policy.initial_state(self.rows)
         env_state = self.stateless_envs.state if self.stateless_envs else {}
-        self.state = CollectorState(obs, masks, policy_state, env_state, reset, return_, return_.to(torch.int64))
+        self.state = CollectorState(
+            obs, masks, policy_state, env_state, episode_start, return_, return_.to(torch.int64)
+        )
 
     @property
     def rows(self) -> int:
@@ -123,9 +125,9 @@ class RolloutCollector:
             assert slot.step is not None
             env_state, step = state.env_state, slot.step(output.action)
             self.buffer.store_final_obs(t, step)
-        masks, reset = self.buffer.store_step(step, slot)
+        masks, episode_start = self.buffer.store_step(step, slot)
         obs = step.obs if self.stateless_envs else slot.obs
-        return CollectorState(obs, masks, policy_state, env_state, reset, state.return_, state.length)
+        return CollectorState(obs, masks, policy_state, env_state, episode_start, state.return_, state.length)
 
     def final_state(self, last: State) -> State:
         """Return what is stored of a state before resets: all of it, or the observations that its agents have."""

@@ -152,11 +152,11 @@ class EvaluationDataset(IterableDataset):
                 step = step._replace(final_obs=self.stateless_envs.observation(last))
         else:
             env_state, step = state.env_state, self.envs.step(output.action)
-        reset = step.terminated | step.truncated | ~step.valid
+        episode_start = step.terminated | step.truncated | ~step.valid
         state = state._replace(
             obs=step.obs,
             masks=select_masks(step.info),
-            episode_start=reset,
+            episode_start=episode_start,
             policy_state=policy_state,
             env_state=env_state,
         )
@@ -206,7 +206,7 @@ class EvaluationDataset(IterableDataset):
     def _start(self) -> EvaluationState:
         obs, masks = self.envs.reset(self.seed)
         device = self.envs.device
-        reset, zeros = (
+        episode_start, zeros = (
             torch.ones(self.rows, dtype=torch.bool, device=device),
             torch.zeros(self.envs.num_envs, self.episodes_per_env),
         )
@@ -214,7 +214,7 @@ class EvaluationDataset(IterableDataset):
         return EvaluationState(
             obs=tree_map(torch.clone, obs),
             masks=masks,
-            episode_start=reset,
+            episode_start=episode_start,
             policy_state=self.policy.initial_state(self.rows),
             env_state=self.stateless_envs.state if self.stateless_envs else {},
             return_=return_,

@@ -141,8 +141,8 @@ class RolloutBuffer:
             slot.valid.copy_(step.valid)
         for name, column in slot.episode.items():
             column.copy_(step.info[name])
-        reset = step.terminated | step.truncated
-        return select_masks(step.info), reset | ~step.valid if self.has_invalid_steps else reset
+        episode_start = step.terminated | step.truncated
+        return select_masks(step.info), episode_start | ~step.valid if self.has_invalid_steps else episode_start
 
     def store_final_state(self, t: Tensor, step: VectorStep, last: Callable[[], State], slots: State) -> None:
         """Store the states of truncated rows; one slot per row: rollouts are at most `min_truncation_step` long.

@@ -33,13 +33,13 @@ class StateEstimator:
             state["age"] = torch.zeros(batch, dtype=torch.int64, device=device)
         return state
 
-    def correct(self, obs: Tensor, state: State, reset: Tensor) -> tuple[Belief, State]:
+    def correct(self, obs: Tensor, state: State, episode_start: Tensor) -> tuple[Belief, State]:
         """Return the belief after observations `[B, size]`, and the buffer; an episode starts from them alone."""
-        seen, kept = self._encoded(obs, state, reset)
+        seen, kept = self._encoded(obs, state, episode_start)
         if self.model.observed:
             return seen, kept
         share = state["variance"] / (state["variance"] + seen.variance)
-        share = torch.where(reset.unsqueeze(1), 1.0, share)
+        share = torch.where(episode_start.unsqueeze(1), 1.0, share)
         return Belief(torch.lerp(state["mean"], seen.mean, share), share * seen.variance), kept
 
     def predict(self, belief: Belief, control: Tensor) -> State:
@@ -47,11 +47,11 @@ class StateEstimator:
         dynamics = self.model.dynamics
         return {"mean": dynamics.step(belief.mean, control), "variance": belief.variance + dynamics.variance}
 
-    def _encoded(self, obs: Tensor, state: State, reset: Tensor) -> tuple[Belief, State]:
+    def _encoded(self, obs: Tensor, state: State, episode_start: Tensor) -> tuple[Belief, State]:
         if self.model.window == 1:
             return Belief(*(part[0] for part in self.model.encode(obs.unsqueeze(0)))), {}
         window = self.model.window
-        age = state["age"].masked_fill(reset, 0).add(1).clamp(max=window)
+        age = state["age"].masked_fill(episode_start, 0).add(1).clamp(max=window)
         seen = torch.cat([state["seen"][:, 1:], obs.unsqueeze(1)], dim=1)
         begins = torch.arange(window, device=obs.device).unsqueeze(1) <= window - age
         mean, variance = self.model.encode(seen.transpose(0, 1), begins)

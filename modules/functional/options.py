@@ -224,7 +224,7 @@ class Choice(NamedTuple):
 def next_option(
     option: Rows,
     age: Rows,
-    reset: Bool[Tensor, "B"],
+    episode_start: Bool[Tensor, "B"],
     logits: Float[Tensor, "B K"],
     termination: Float[Tensor, "B K"],
     noise: Float[Tensor, "B L"] | None,
@@ -234,11 +234,11 @@ def next_option(
 ) -> Choice:
     """Choose the option of the current step (call and return): one runs until it terminates, then the master chooses.
 
-    started = reset or (age >= min and u < beta(option)) or age >= max
+    started = episode_start or (age >= min and u < beta(option)) or age >= max
 
     Args:
         option, age: the option that ran before this step, and for how many steps.
-        reset: rows where an episode begins, which ends the previous option.
+        episode_start: rows where an episode begins, which ends the previous option.
         logits: of the policy over options, masked where an option is not allowed. The running option may continue where
             it could not start.
         termination: beta, probability of terminating in the current state.
@@ -256,7 +256,7 @@ def next_option(
     if max_duration is not None:
         longest = max_duration[option]
         ends = ends | ((age >= longest) & (longest > 0))
-    started = ends | reset
+    started = ends | episode_start
     chosen = (logits if noise is None else logits + noise[..., :-1]).argmax(-1)
     return Choice(torch.where(started, chosen, option), age.masked_fill(started, 0) + 1, started)
 

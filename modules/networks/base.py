@@ -59,13 +59,13 @@ class Network(Protocol):
         """Return the state of `batch` rows at the start of an episode, every leaf `[B, ...]`; `{}` when memoryless."""
         ...
 
-    def __call__(self, obs: Obs, state: State, reset: Tensor) -> tuple[Tensor, State]:
+    def __call__(self, obs: Obs, state: State, episode_start: Tensor) -> tuple[Tensor, State]:
         """Return features `[B, F]` and the next state, without changing the arguments.
 
         Args:
             obs: `[B, *obs_shape]` in the environment's dtype, or parts by name; the network casts and scales.
             state: returned by `initial_state` or the previous call.
-            reset: `[B]` bool; rows where it is True start from `initial_state`, whatever `state` contains.
+            episode_start: `[B]` bool; rows where it is True start from `initial_state`, whatever `state` contains.
         """
         ...
 
@@ -73,14 +73,14 @@ class Network(Protocol):
 class RecurrentNetwork(Network, Protocol):
     """Recurrent torso; algorithms train it on whole sequences.
 
-    Step-by-step calls and `unroll` give equal features: both start rows with a reset from `initial_state`.
+    Step-by-step calls and `unroll` give equal features: both start rows with `episode_start` from `initial_state`.
     """
 
-    def unroll(self, obs: Obs, state: State, reset: Tensor) -> Tensor:
-        """Return features `[T, N, F]` of `obs` `[T, N, *obs_shape]`, given the state before t=0 and resets `[T, N]`."""
+    def unroll(self, obs: Obs, state: State, episode_start: Tensor) -> Tensor:
+        """Return features `[T, N, F]` of `obs` `[T, N, *obs_shape]`, given the state before t=0 and starts `[T, N]`."""
         ...
 
-    def unroll_with_states(self, obs: Obs, state: State, reset: Tensor) -> tuple[Tensor, State]:
+    def unroll_with_states(self, obs: Obs, state: State, episode_start: Tensor) -> tuple[Tensor, State]:
         """Return the features of `unroll`, and the states after every step, every leaf `[T, N, ...]`."""
         ...
 
@@ -103,18 +103,18 @@ class FeedForward(Preprocessing):
         """Return `{}`: the network is memoryless."""
         return {}
 
-    def forward(self, obs: Tensor, state: State, reset: Tensor) -> tuple[Tensor, State]:
+    def forward(self, obs: Tensor, state: State, episode_start: Tensor) -> tuple[Tensor, State]:
         """Return features `[B, F]` of `obs` `[B, *obs_shape]`, and `state` unchanged; integers are cast."""
         return run_layers(self.body, self.preprocess(obs)), state
 
 
 def extract_features(network: nn.Module, obs: Obs) -> Tensor:
     """Return features `[N, F]` of observations `[N, *obs_shape]` from a memoryless network."""
-    return call_without_hooks(network, obs, {}, no_reset(obs))[0]
+    return call_without_hooks(network, obs, {}, no_episode_start(obs))[0]
 
 
-def no_reset(obs: Obs) -> Tensor:
-    """Return a reset argument for N observations in which no row starts an episode, bool `[N]`."""
+def no_episode_start(obs: Obs) -> Tensor:
+    """Return False for each of N observations: no row starts an episode, bool `[N]`."""
     part = next(iter(obs.values())) if isinstance(obs, dict) else obs
     return torch.zeros(part.shape[0], dtype=torch.bool, device=part.device)
 

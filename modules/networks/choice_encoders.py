@@ -43,7 +43,7 @@ class OneHot(ChoiceEncoder):
     def __init__(self, sizes: Sequence[int]) -> None:
         super().__init__(sizes, sum(sizes))
 
-    def forward(self, obs: Tensor, state: State, reset: Tensor) -> tuple[Tensor, State]:
+    def forward(self, obs: Tensor, state: State, episode_start: Tensor) -> tuple[Tensor, State]:
         """Return features `[N, sum(sizes)]` of choices `[N, *shape]` from 0, and `state` unchanged."""
         index = self.index(obs)
         zeros = torch.zeros(len(index), self.total, device=index.device)
@@ -67,6 +67,6 @@ class Embedding(ChoiceEncoder):
         super().__init__(sizes, len(sizes) * dims)
         self.table = nn.Embedding(self.total, dims)
 
-    def forward(self, obs: Tensor, state: State, reset: Tensor) -> tuple[Tensor, State]:
+    def forward(self, obs: Tensor, state: State, episode_start: Tensor) -> tuple[Tensor, State]:
         """Return features `[N, elements x dims]` of choices `[N, *shape]` from 0, and `state` unchanged."""
         return self.table(self.index(obs)).flatten(1), state

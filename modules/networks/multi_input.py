@@ -45,7 +45,7 @@ class FlattenPart(Preprocessing):
         """Return `{}`: the network is memoryless."""
         return {}
 
-    def forward(self, obs: Tensor, state: State, reset: Tensor) -> tuple[Tensor, State]:
+    def forward(self, obs: Tensor, state: State, episode_start: Tensor) -> tuple[Tensor, State]:
         """Return features `[N, prod(shape)]` of a part `[N, *shape]`, and `state` unchanged."""
         scale = (1.0 / BYTE if obs.dtype == torch.uint8 else 1.0) if self.scale is None else self.scale
         numbers = obs.reshape(obs.shape[0], -1)
@@ -130,21 +130,21 @@ class MultiInput(nn.Module):
         """Return the torso's state at the start of an episode."""
         return cast(Network, self.torso).initial_state(batch)
 
-    def forward(self, obs: dict[str, Tensor], state: State, reset: Tensor) -> tuple[Tensor, State]:
+    def forward(self, obs: dict[str, Tensor], state: State, episode_start: Tensor) -> tuple[Tensor, State]:
         """Return features `[B, F]` of parts `[B, *shape]` by name, and the torso's next state."""
-        return call_without_hooks(self.torso, call_without_hooks(self.parts, obs), state, reset)
+        return call_without_hooks(self.torso, call_without_hooks(self.parts, obs), state, episode_start)
 
     @property
     def unroll(self) -> Callable[[Obs, State, Tensor], Tensor]:
         """Return the function that maps sequences `[T, N, ...]` to features; only with a recurrent torso."""
         unroll = cast(RecurrentNetwork, self.torso).unroll  # without it, `hasattr` is False here too
-        return lambda obs, state, reset: unroll(self._sequence(obs), state, reset)
+        return lambda obs, state, episode_start: unroll(self._sequence(obs), state, episode_start)
 
     @property
     def unroll_with_states(self) -> Callable[[Obs, State, Tensor], tuple[Tensor, State]]:
         """Return `unroll` with the states after every step; only with a recurrent torso."""
         unroll = cast(RecurrentNetwork, self.torso).unroll_with_states
-        return lambda obs, state, reset: unroll(self._sequence(obs), state, reset)
+        return lambda obs, state, episode_start: unroll(self._sequence(obs), state, episode_start)
 
     def _sequence(self, obs: Obs) -> Tensor:
         """Return joined features `[T, N, F]` of parts `[T, N, *shape]`."""

@@ -67,41 +67,41 @@ class RecurrentTorso(Preprocessing):
         weight = next(self.parameters())
         return {name: weight.new_zeros(batch, len(self.inputs) * self.features) for name in self.state_names}
 
-    def forward(self, obs: Tensor, state: State, reset: Tensor) -> tuple[Tensor, State]:
-        """Return features `[N, H]` of `obs` `[N, *obs_shape]`, and the next state; rows with `reset` start at zeros."""
-        features, states = self.unroll_with_states(obs.unsqueeze(0), state, reset.unsqueeze(0))
+    def forward(self, obs: Tensor, state: State, episode_start: Tensor) -> tuple[Tensor, State]:
+        """Return features `[N, H]` of `obs` `[N, *obs_shape]`, and the next state, zero before `episode_start`."""
+        features, states = self.unroll_with_states(obs.unsqueeze(0), state, episode_start.unsqueeze(0))
         return features.squeeze(0), {name: leaf.squeeze(0) for name, leaf in states.items()}
 
-    def unroll(self, obs: Tensor, state: State, reset: Tensor) -> Tensor:
-        """Return features `[T, N, H]` of sequences `[T, N, *obs_shape]`, equal to T calls with resets `[T, N]`.
+    def unroll(self, obs: Tensor, state: State, episode_start: Tensor) -> Tensor:
+        """Return features `[T, N, H]` of sequences `[T, N, *obs_shape]`, equal to T calls with starts `[T, N]`.
 
         Args:
             state: before t=0.
         """
-        return self.unroll_with_states(obs, state, reset)[0]
+        return self.unroll_with_states(obs, state, episode_start)[0]
 
-    def unroll_with_states(self, obs: Tensor, state: State, reset: Tensor) -> tuple[Tensor, State]:
+    def unroll_with_states(self, obs: Tensor, state: State, episode_start: Tensor) -> tuple[Tensor, State]:
         """Return the features of `unroll`, and the states after every step, every leaf `[T, N, ...]`."""
         features = self._encoded(obs)
         before = zip(*(state[name].chunk(len(self.inputs), -1) for name in self.state_names), strict=True)
         after = []
         for layer, (inputs, leaves) in enumerate(zip(self.inputs, before, strict=True)):
-            after.append(self.run_layer(layer, inputs(features), leaves, reset))
+            after.append(self.run_layer(layer, inputs(features), leaves, episode_start))
             features = after[-1][0]
         states = zip(self.state_names, zip(*after, strict=True), strict=True)
         return features, {name: _joined(leaf) for name, leaf in states}
 
-    def run_layer(self, layer: int, x: Tensor, leaves: tuple[Tensor, ...], reset: Tensor) -> list[Tensor]:
+    def run_layer(self, layer: int, x: Tensor, leaves: tuple[Tensor, ...], episode_start: Tensor) -> list[Tensor]:
         """Return the leaves of a layer after every step, `[T, N, H]`, computed step by step with `cell`.
 
         Args:
             layer: index of the layer.
             x: input of its gates, `[T, N, gates x H]`.
             leaves: its leaves before t=0, `[N, H]`.
-            reset: `[T, N]` bool.
+            episode_start: `[T, N]` bool.
         """
         recurrent, steps = self.recurrent[layer], []
-        for each, new in zip(x.unbind(), reset.unsqueeze(-1).unbind(), strict=True):
+        for each, new in zip(x.unbind(), episode_start.unsqueeze(-1).unbind(), strict=True):
             leaves = self.cell(each, recurrent, *(leaf.masked_fill(new, 0.0) for leaf in leaves))
             steps.append(leaves)
         return [torch.stack(leaf) for leaf in zip(*steps, strict=True)]
@@ -219,12 +219,12 @@ class MinGRU(RecurrentTorso):
     state_names = ("hidden",)
     recurrent_bias = None
 
-    def run_layer(self, layer: int, x: Tensor, leaves: tuple[Tensor, ...], reset: Tensor) -> list[Tensor]:
+    def run_layer(self, layer: int, x: Tensor, leaves: tuple[Tensor, ...], episode_start: Tensor) -> list[Tensor]:
         """Return the hidden states of a layer after every step, `[T, N, H]`, by a parallel scan."""
         (hidden,) = leaves
         update, candidate = x.to(hidden.dtype).chunk(2, -1)
-        hidden = hidden.masked_fill(reset[0].unsqueeze(-1), 0.0)
-        keep = torch.sigmoid(-update).masked_fill(reset.unsqueeze(-1), 0.0)
+        hidden = hidden.masked_fill(episode_start[0].unsqueeze(-1), 0.0)
+        keep = torch.sigmoid(-update).masked_fill(episode_start.unsqueeze(-1), 0.0)
         return [linear_scan(keep, torch.sigmoid(update) * candidate, hidden)]
 
 

@@ -12,7 +12,7 @@ from datamodules.core.types import Obs, PolicyInput, PolicyOutput, Rollout, Stat
 from modules.base.algorithm import Algorithm
 from modules.base.bootstrap import next_values
 from modules.base.checks import check_recurrent
-from modules.networks.base import Network, RecurrentNetwork, call_without_hooks, no_reset
+from modules.networks.base import Network, RecurrentNetwork, call_without_hooks, no_episode_start
 from modules.networks.distributions import Distribution, distribution_details
 from modules.networks.heads.policy import ValueHead, policy_head
 from modules.networks.multi_input import make_network, obs_shape_of
@@ -82,7 +82,7 @@ class ActorCritic(Algorithm):
     def value(self, obs: Obs, state: State | None = None) -> Tensor:
         """Return v(s) `[N]` of observations `[N, *obs]`, given a recurrent network's state `[N, ...]` before them."""
         network = self.network if self.value_network is None else self.value_network
-        return self.critic(network(self.normalized(obs), state or {}, no_reset(obs))[0])
+        return self.critic(network(self.normalized(obs), state or {}, no_episode_start(obs))[0])
 
     def values(self, rollout: Rollout) -> tuple[Tensor, State]:
         """Return v(s_0) to v(s_T) `[T+1, B]`, and a recurrent network's states after each of these observations."""
@@ -92,9 +92,9 @@ class ActorCritic(Algorithm):
         if not self.recurrent:
             obs = tree_map(lambda part: part.flatten(0, 1), rollout.obs)
             return self.value(obs).view(len(rollout.reward) + 1, -1), {}
-        reset = torch.cat([rollout.episode_start, rollout.terminated[-1:] | rollout.truncated[-1:]])
+        episode_start = torch.cat([rollout.episode_start, rollout.terminated[-1:] | rollout.truncated[-1:]])
         obs = self.normalized(rollout.obs)
-        features, states = cast(RecurrentNetwork, self.network).unroll_with_states(obs, rollout.state, reset)
+        features, states = cast(RecurrentNetwork, self.network).unroll_with_states(obs, rollout.state, episode_start)
         return self.critic(features), states
 
     def next_value(self, rollout: Rollout, values: Tensor, states: State | None = None) -> Tensor:

@@ -218,9 +218,9 @@ class PPO(ActorCritic):
         if batch.episode_start is not None:
             features = cast(RecurrentNetwork, self.network).unroll(obs, batch.state, batch.episode_start)
             return features, features
-        reset = torch.zeros_like(batch.advantage, dtype=torch.bool)
-        features = self.network(obs, {}, reset)[0]
-        return features, features if self.value_network is None else self.value_network(obs, {}, reset)[0]
+        episode_start = torch.zeros_like(batch.advantage, dtype=torch.bool)
+        features = self.network(obs, {}, episode_start)[0]
+        return features, features if self.value_network is None else self.value_network(obs, {}, episode_start)[0]
 
     def loss(self, batch: PPOBatch) -> tuple[Tensor, Tensor]:
         """Return the loss, and policy loss, value loss, entropy, approximate KL and clip fraction, `[5]`."""

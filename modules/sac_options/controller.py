@@ -195,7 +195,7 @@ class OptionController(nn.Module):
         offers = torch.ones(batch, self.num_options, dtype=torch.bool, device=never.device)
         return {"option": never, "option_age": never.clone(), "option_mask": offers}
 
-    def choose(self, obs: Obs, state: State, reset: Tensor, noise: Tensor | None) -> Choice:
+    def choose(self, obs: Obs, state: State, episode_start: Tensor, noise: Tensor | None) -> Choice:
         """Continue or choose a new option in every row, in one forward pass per network; greedy without noise."""
         offers, age = state["option_mask"], state["option_age"]
         if offers.shape[-1] != self.num_options:
@@ -209,7 +209,7 @@ class OptionController(nn.Module):
             "min_duration": self.min_duration if self.bounded_below else None,
             "max_duration": self.max_duration if self.bounded_above else None,
         }
-        return next_option(state["option"], age, reset, logits, beta, noise, **bounds)
+        return next_option(state["option"], age, episode_start, logits, beta, noise, **bounds)
 
     def mask(self, obs: Obs, mask: Mask) -> Mask:
         """Return the options that may start, `[N, K]`, in both the environment and the scripts; None for all."""

@@ -44,11 +44,11 @@ class OptionStatistics:
         obs = tree_map(lambda part: part[:-1], rollout.obs)
         self.keep(executed, rollout.episode_start, rollout.reward, obs)
 
-    def count(self, executed: OptionRecord, reset: Tensor, valid: Tensor) -> None:
+    def count(self, executed: OptionRecord, episode_start: Tensor, valid: Tensor) -> None:
         """Count steps, columns `[T, B]`: options that acted, episode starts, valid steps."""
         age = executed.age * valid
         ran = torch.cat([self.carried.expand_as(age[:1]), age[:-1]])
-        going, over = valid & ~reset, executed.started & (ran > 0)
+        going, over = valid & ~episode_start, executed.started & (ran > 0)
         longest = self.max_duration[executed.previous]
         ended = going & executed.started & ~((ran >= longest) & (longest > 0))
         counts = [valid, going, ended, going & (executed.option != executed.previous), over, over * ran]
@@ -60,9 +60,14 @@ class OptionStatistics:
         self.totals += torch.cat([usage.sum((0, 1)), selected.sum((0, 1)), sums, length])
         self.carried = age[-1].clone()
 
-    def keep(self, executed: OptionRecord, reset: Tensor, reward: Tensor, obs: Obs) -> None:
+    def keep(self, executed: OptionRecord, episode_start: Tensor, reward: Tensor, obs: Obs) -> None:
         """Keep the steps of row 0: option, started, episode_start, reward and the flattened observation."""
-        columns = {"option": executed.option, "started": executed.started, "episode_start": reset, "reward": reward}
+        columns = {
+            "option": executed.option,
+            "started": executed.started,
+            "episode_start": episode_start,
+            "reward": reward,
+        }
         row = {name: column[-self.window :, 0] for name, column in columns.items()}
         newest = [part[-self.window :, 0] for part in tree_leaves(obs)]
         row["obs"] = torch.cat([part.reshape(len(part), -1).float() for part in newest], -1)

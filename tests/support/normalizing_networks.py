@@ -26,7 +26,7 @@ class Normalizing(nn.Module):
     def initial_state(self, batch: int) -> State:
         return {}
 
-    def forward(self, obs: Tensor, state: State, reset: Tensor) -> tuple[Tensor, State]:
+    def forward(self, obs: Tensor, state: State, episode_start: Tensor) -> tuple[Tensor, State]:
         obs = obs.flatten(1).float()
         self.modes.append(self.training)
         if self.training:

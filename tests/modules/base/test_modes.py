@@ -140,9 +140,9 @@ def test_active_dynamics_acts_and_predicts_in_eval_mode_and_learns_in_train_mode
 def test_acting_after_a_fit_is_deterministic_and_changes_no_buffer(tmp_path: Path) -> None:
     model, data = ppo()
     trainer(tmp_path).fit(model, datamodule=data)
-    obs, reset, before = torch.randn(1, 4), torch.zeros(1, dtype=torch.bool), tensors_of(model)
+    obs, episode_start, before = torch.randn(1, 4), torch.zeros(1, dtype=torch.bool), tensors_of(model)
 
-    policies = [model.act(PolicyInput(obs, {}, reset), greedy=True)[0].extras["policy"] for _ in range(2)]
+    policies = [model.act(PolicyInput(obs, {}, episode_start), greedy=True)[0].extras["policy"] for _ in range(2)]
 
     assert torch.equal(*policies)
     assert all(torch.equal(value, before[name]) for name, value in tensors_of(model).items())

@@ -35,7 +35,7 @@ class Table(nn.Module):
 
     features = 3
 
-    def forward(self, obs: Tensor, state: Any, reset: Tensor) -> Any:
+    def forward(self, obs: Tensor, state: Any, episode_start: Tensor) -> Any:
         return obs, state
 
 

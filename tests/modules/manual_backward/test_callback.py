@@ -187,13 +187,15 @@ def test_frozen_parameters_stay_as_they_are(tmp_path: Path, name: str, part: str
 
 def test_a_copy_and_a_moved_model_act_by_their_own_parameters() -> None:
     model, obs = make_ppo(), ppo_batch().obs
-    noise, reset = torch.randn(50, 4), torch.zeros(50, dtype=torch.bool)
+    noise, episode_start = torch.randn(50, 4), torch.zeros(50, dtype=torch.bool)
     replace_methods(model)
 
     copied = copy.deepcopy(model)
     with torch.no_grad():
         torch.nn.init.normal_(copied.actor.linear.weight)
-        policies = [each.act(PolicyInput(obs, {}, reset), noise=noise)[0].extras["policy"] for each in (model, copied)]
+        policies = [
+            each.act(PolicyInput(obs, {}, episode_start), noise=noise)[0].extras["policy"] for each in (model, copied)
+        ]
 
     assert not torch.allclose(*policies)
     assert not copied.replaced_methods and model.replaced_methods

@@ -87,11 +87,11 @@ def test_a_run_with_the_callback_equals_one_without_it(tmp_path: Path, name: str
 )
 def test_ppo_acts_and_values_observations_as_its_modules_do(settings: dict[str, Any], mask: Tensor | None) -> None:
     model, obs = make_ppo(**settings), ppo_batch().obs
-    noise, reset = torch.randn(50, 4), torch.zeros(50, dtype=torch.bool)
+    noise, episode_start = torch.randn(50, 4), torch.zeros(50, dtype=torch.bool)
     rollout = SimpleNamespace(obs=obs.unflatten(0, (10, 5)), reward=torch.zeros(9, 5), extras={})
 
     def found() -> list[Tensor]:
-        decision, _ = model.act(PolicyInput(obs, {}, reset, mask), noise=noise)
+        decision, _ = model.act(PolicyInput(obs, {}, episode_start, mask), noise=noise)
         return [decision.action, *decision.extras.values(), model.values(cast(Rollout, rollout))[0]]
 
     with torch.no_grad():

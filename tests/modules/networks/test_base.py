@@ -27,21 +27,21 @@ def test_networks_are_built_from_the_shape_alone_and_satisfy_the_protocol(kind: 
 @pytest.mark.parametrize("kind", [MLP, CNN])
 def test_networks_compile_into_one_graph(kind: type[MLP]) -> None:
     network = kind((3, 6, 6))
-    planes, reset = torch.ones(2, 3, 6, 6, dtype=torch.uint8), torch.zeros(2, dtype=torch.bool)
+    planes, episode_start = torch.ones(2, 3, 6, 6, dtype=torch.uint8), torch.zeros(2, dtype=torch.bool)
     compiled = torch.compile(network, fullgraph=True, backend="aot_eager")
 
-    torch.testing.assert_close(compiled(planes, {}, reset)[0], network(planes, {}, reset)[0])
+    torch.testing.assert_close(compiled(planes, {}, episode_start)[0], network(planes, {}, episode_start)[0])
 
 
 def test_hooks_on_a_layer_are_called_when_there_are_some() -> None:
     network, seen = MLP((3,)), list[str]()
-    obs, reset = torch.randn(2, 3), torch.zeros(2, dtype=torch.bool)
-    before, _ = network(obs, {}, reset)
+    obs, episode_start = torch.randn(2, 3), torch.zeros(2, dtype=torch.bool)
+    before, _ = network(obs, {}, episode_start)
 
     network.body[2].register_forward_hook(lambda *_: seen.append("after"))
     network.body[3].register_forward_pre_hook(lambda *_: seen.append("before"))
 
-    assert torch.equal(network(obs, {}, reset)[0], before)
+    assert torch.equal(network(obs, {}, episode_start)[0], before)
     assert seen == ["after", "before"]
 
 

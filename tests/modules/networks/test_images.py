@@ -141,13 +141,14 @@ def test_a_loaded_model_and_a_resumed_run_see_images_as_before(name: str, tmp_pa
     half = {"total_env_steps": 64 if name == "ppo" else 48}
     model = learned(tmp_path / "half", name, CONV, RunCheckpoint(), **half)
     last = next(tmp_path.rglob("last.ckpt"))
-    obs, reset = torch.randint(0, 16, (64, 7, 7, 3), dtype=torch.uint8), torch.ones(64, dtype=torch.bool)
+    obs, episode_start = torch.randint(0, 16, (64, 7, 7, 3), dtype=torch.uint8), torch.ones(64, dtype=torch.bool)
 
     loaded = type(model).load_from_checkpoint(last)
     resumed = learned(tmp_path / "rest", name, CONV, ckpt_path=last)
 
     actions = [
-        each.act(PolicyInput(obs, each.initial_state(64), reset), greedy=True)[0].action for each in (model, loaded)
+        each.act(PolicyInput(obs, each.initial_state(64), episode_start), greedy=True)[0].action
+        for each in (model, loaded)
     ]
     assert weights_hash(loaded) == weights_hash(model) and torch.equal(*actions)
     assert resumed.updates > model.updates and resumed.env_steps == grid_data(name).total_env_steps

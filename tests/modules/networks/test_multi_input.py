@@ -56,11 +56,11 @@ def test_every_part_has_an_encoder_of_its_kind_by_default():
 
 def test_features_are_those_of_the_encoders_joined_in_order():
     network = make_network(MLP, PARTS)
-    obs, reset = observations(3), torch.zeros(3, dtype=torch.bool)
+    obs, episode_start = observations(3), torch.zeros(3, dtype=torch.bool)
     joined = network.parts(obs)
 
     assert isinstance(network, MultiInput) and isinstance(network.torso, MLP)
-    assert joined.shape == (3, 512 + 4 + 5 + 256 + 2) and network(obs, {}, reset)[0].shape == (3, 64)
+    assert joined.shape == (3, 512 + 4 + 5 + 256 + 2) and network(obs, {}, episode_start)[0].shape == (3, 64)
     assert torch.equal(joined[:, 512:516], nn.functional.one_hot(obs["choice"], 4).float())
     assert torch.equal(joined[:, 516:518], nn.functional.one_hot(obs["choices"][:, 0], 2).float())
     assert torch.equal(joined[:, 518:521], nn.functional.one_hot(obs["choices"][:, 1], 3).float())
@@ -80,17 +80,17 @@ def test_an_encoder_by_name_replaces_the_default_and_an_embedding_is_a_row_of_it
 
 def test_a_recurrent_torso_unrolls_as_it_steps():
     network = make_network(GRU, PARTS)
-    obs, reset = observations(4, 3), torch.zeros(4, 3, dtype=torch.bool)
-    reset[2, 1] = True
+    obs, episode_start = observations(4, 3), torch.zeros(4, 3, dtype=torch.bool)
+    episode_start[2, 1] = True
     state, steps = network.initial_state(3), []
     for t in range(4):
-        features, state = network({name: part[t] for name, part in obs.items()}, state, reset[t])
+        features, state = network({name: part[t] for name, part in obs.items()}, state, episode_start[t])
         steps.append(features)
 
-    unrolled, states = network.unroll_with_states(obs, network.initial_state(3), reset)
+    unrolled, states = network.unroll_with_states(obs, network.initial_state(3), episode_start)
     assert torch.allclose(unrolled, torch.stack(steps), atol=1e-6)
     assert torch.allclose(states["hidden"][-1], state["hidden"], atol=1e-6)
-    assert torch.equal(network.unroll(obs, network.initial_state(3), reset), unrolled)
+    assert torch.equal(network.unroll(obs, network.initial_state(3), episode_start), unrolled)
     assert not hasattr(make_network(MLP, PARTS), "unroll")
 
 

@@ -21,13 +21,13 @@ def network_and_sequence(
     """A network in float64, observations, a state that is not zero, and resets in the middle."""
     net = network((3, 2), hidden=16, encoder=(12,), layers=layers, **settings).double()
     state = {name: torch.randn_like(leaf) for name, leaf in net.initial_state(ROWS).items()}
-    reset = torch.rand(T, ROWS) < 0.3
-    return net, torch.randn(T, ROWS, 3, 2, dtype=torch.float64), state, reset
+    episode_start = torch.rand(T, ROWS) < 0.3
+    return net, torch.randn(T, ROWS, 3, 2, dtype=torch.float64), state, episode_start
 
 
-def stepped(net: RecurrentTorso, obs: Tensor, state: Any, reset: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+def stepped(net: RecurrentTorso, obs: Tensor, state: Any, episode_start: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     features, states = [], []
-    for observation, fresh in zip(obs, reset, strict=True):
+    for observation, fresh in zip(obs, episode_start, strict=True):
         output, state = net(observation, state, fresh)
         features.append(output)
         states.append(state)
@@ -37,10 +37,10 @@ def stepped(net: RecurrentTorso, obs: Tensor, state: Any, reset: Tensor) -> tupl
 @CELLS
 @DEPTHS
 def test_collecting_step_by_step_equals_unrolling_bit_for_bit(network: type[RecurrentTorso], layers: int) -> None:
-    net, obs, state, reset = network_and_sequence(network, layers)
-    features, states = stepped(net, obs, state, reset)
-    traced, trace = net.unroll_with_states(obs, state, reset)
-    assert torch.equal(net.unroll(obs, state, reset), features) and torch.equal(traced, features)
+    net, obs, state, episode_start = network_and_sequence(network, layers)
+    features, states = stepped(net, obs, state, episode_start)
+    traced, trace = net.unroll_with_states(obs, state, episode_start)
+    assert torch.equal(net.unroll(obs, state, episode_start), features) and torch.equal(traced, features)
     assert all(torch.equal(trace[name], leaf) for name, leaf in states.items())
 
 
@@ -50,11 +50,11 @@ def test_the_scan_equals_its_steps_over_512_steps_with_resets(dtype: torch.dtype
     net = MinGRU((3, 2), hidden=16, encoder=(12,), layers=layers).to(dtype)
     for parameter in net.parameters():
         nn.init.normal_(parameter, std=0.5)
-    obs, reset = torch.randn(512, ROWS, 3, 2, dtype=dtype), torch.rand(512, ROWS) < 0.02
+    obs, episode_start = torch.randn(512, ROWS, 3, 2, dtype=dtype), torch.rand(512, ROWS) < 0.02
     state = {"hidden": torch.randn(ROWS, 16 * layers, dtype=dtype)}
 
-    features, states = stepped(net, obs, state, reset)
-    found, trace = net.unroll_with_states(obs, state, reset)
+    features, states = stepped(net, obs, state, episode_start)
+    found, trace = net.unroll_with_states(obs, state, episode_start)
 
     torch.testing.assert_close(found, features, rtol=0, atol=atol)
     torch.testing.assert_close(trace["hidden"], states["hidden"], rtol=0, atol=atol)
@@ -64,9 +64,9 @@ def test_the_scan_equals_its_steps_over_512_steps_with_resets(dtype: torch.dtype
 def test_gates_that_are_open_or_shut_give_finite_features_and_gradients(size: float) -> None:
     net = MinGRU((3,), hidden=16, encoder=())
     nn.init.constant_(net.inputs[0].bias[:16].detach(), size)
-    obs, reset = torch.randn(512, ROWS, 3, requires_grad=True), torch.zeros(512, ROWS, dtype=torch.bool)
+    obs, episode_start = torch.randn(512, ROWS, 3, requires_grad=True), torch.zeros(512, ROWS, dtype=torch.bool)
 
-    features = net.unroll(obs, net.initial_state(ROWS), reset)
+    features = net.unroll(obs, net.initial_state(ROWS), episode_start)
     features.square().sum().backward()
 
     assert features.isfinite().all() and obs.grad is not None and obs.grad.isfinite().all()
@@ -76,11 +76,11 @@ def test_gates_that_are_open_or_shut_give_finite_features_and_gradients(size: fl
 @EVERY
 @DEPTHS
 def test_environments_do_not_leak_into_each_other(network: type[RecurrentTorso], layers: int) -> None:
-    net, obs, state, reset = network_and_sequence(network, layers)
-    before = net.unroll(obs, state, reset)
-    obs[:, 1], reset[:, 1] = torch.randn_like(obs[:, 1]), ~reset[:, 1]
+    net, obs, state, episode_start = network_and_sequence(network, layers)
+    before = net.unroll(obs, state, episode_start)
+    obs[:, 1], episode_start[:, 1] = torch.randn_like(obs[:, 1]), ~episode_start[:, 1]
     state = {name: leaf.index_fill(0, torch.tensor([1]), 9.0) for name, leaf in state.items()}
-    after = net.unroll(obs, state, reset)
+    after = net.unroll(obs, state, episode_start)
     others = [0, *range(2, ROWS)]
     assert torch.equal(before[:, others], after[:, others]) and not torch.equal(before[:, 1], after[:, 1])
 
@@ -101,10 +101,10 @@ def test_a_row_with_a_reset_starts_from_the_initial_state_whatever_it_held(
 
 @EVERY
 def test_no_gradient_flows_back_through_a_reset(network: type[RecurrentTorso]) -> None:
-    net, obs, state, reset = network_and_sequence(network)
-    reset[:] = False
-    reset[3, 0] = True
-    net.unroll(obs.requires_grad_(), state, reset)[-1, :2].sum().backward()
+    net, obs, state, episode_start = network_and_sequence(network)
+    episode_start[:] = False
+    episode_start[3, 0] = True
+    net.unroll(obs.requires_grad_(), state, episode_start)[-1, :2].sum().backward()
     assert obs.grad is not None
     assert not obs.grad[:3, 0].any() and obs.grad[3, 0].any() and obs.grad[0, 1].any()
 
@@ -112,7 +112,7 @@ def test_no_gradient_flows_back_through_a_reset(network: type[RecurrentTorso]) -
 @DEPTHS
 @pytest.mark.parametrize(("network", "known"), [(LSTM, nn.LSTM), (GRU, nn.GRU)])
 def test_without_resets_the_cells_are_those_of_torch(network: type[RecurrentTorso], known: Any, layers: int) -> None:
-    net, obs, state, reset = network_and_sequence(network, layers)
+    net, obs, state, episode_start = network_and_sequence(network, layers)
     for parameter in net.parameters():
         nn.init.normal_(parameter, std=0.5)
     reference = known(12, 16, layers).double()
@@ -124,14 +124,16 @@ def test_without_resets_the_cells_are_those_of_torch(network: type[RecurrentTors
     leaves = tuple(torch.stack(state[name].chunk(layers, -1)) for name in net.state_names)
     encoded = net.encoder(obs.flatten(0, 1)).unflatten(0, (T, ROWS))
     expected, _ = reference(encoded, leaves if len(leaves) > 1 else leaves[0])
-    torch.testing.assert_close(net.unroll(obs, state, torch.zeros_like(reset)), expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(
+        net.unroll(obs, state, torch.zeros_like(episode_start)), expected, rtol=1e-12, atol=1e-12
+    )
 
 
 @EVERY
 def test_a_compiled_sequence_is_one_graph_and_equals_the_eager_one(network: type[RecurrentTorso]) -> None:
-    net, obs, state, reset = network_and_sequence(network, layers=2)
+    net, obs, state, episode_start = network_and_sequence(network, layers=2)
     compiled = torch.compile(net.unroll, backend="aot_eager", fullgraph=True, dynamic=False)
-    expected, features = net.unroll(obs, state, reset), compiled(obs, state, reset)
+    expected, features = net.unroll(obs, state, episode_start), compiled(obs, state, episode_start)
     torch.testing.assert_close(features, expected, rtol=1e-12, atol=1e-12)
     weight = net.inputs[0].weight
     gradients = [torch.autograd.grad(output.square().sum(), weight)[0] for output in (expected, features)]
@@ -140,10 +142,10 @@ def test_a_compiled_sequence_is_one_graph_and_equals_the_eager_one(network: type
 
 @EVERY
 def test_arguments_stay_as_they_are(network: type[RecurrentTorso]) -> None:
-    net, obs, state, reset = network_and_sequence(network)
-    copies = obs.clone(), {name: leaf.clone() for name, leaf in state.items()}, reset.clone()
-    net.unroll_with_states(obs, state, reset)
-    assert torch.equal(obs, copies[0]) and torch.equal(reset, copies[2])
+    net, obs, state, episode_start = network_and_sequence(network)
+    copies = obs.clone(), {name: leaf.clone() for name, leaf in state.items()}, episode_start.clone()
+    net.unroll_with_states(obs, state, episode_start)
+    assert torch.equal(obs, copies[0]) and torch.equal(episode_start, copies[2])
     assert all(torch.equal(state[name], leaf) for name, leaf in copies[1].items())
 
 
@@ -159,10 +161,10 @@ def test_weights_are_orthogonal_and_biases_zero(network: type[RecurrentTorso]) -
 @EVERY
 def test_the_state_keeps_float32_under_autocast_and_bytes_are_taken(network: type[RecurrentTorso]) -> None:
     net = network((4,), hidden=16, encoder=())
-    obs, reset = torch.randint(0, 2, (ROWS, 4), dtype=torch.uint8), torch.zeros(ROWS, dtype=torch.bool)
+    obs, episode_start = torch.randint(0, 2, (ROWS, 4), dtype=torch.uint8), torch.zeros(ROWS, dtype=torch.bool)
     state = net.initial_state(ROWS)
     with torch.autocast("cpu", torch.bfloat16):
-        features, after = net(obs, state, reset)
+        features, after = net(obs, state, episode_start)
     assert features.shape == (ROWS, net.features)
     assert {name: (leaf.shape, leaf.dtype) for name, leaf in after.items()} == {
         name: ((ROWS, 16), torch.float32) for name in state

@@ -97,11 +97,11 @@ def test_a_rollout_begins_with_the_state_that_the_one_before_ended_with_not_with
 
 def slow_next_value(model: PPO, rollout: Rollout) -> Tensor:
     """One observation after the other: of the true last one where truncated, else of the one that follows."""
-    state, reset, expected = rollout.state, rollout.episode_start[0], torch.empty_like(rollout.reward)
+    state, episode_start, expected = rollout.state, rollout.episode_start[0], torch.empty_like(rollout.reward)
     for t in range(len(rollout.reward)):
-        _, state = model.network(rollout.obs[t], state, reset)
-        reset = rollout.terminated[t] | rollout.truncated[t]
-        expected[t] = model.critic(model.network(rollout.obs[t + 1], state, reset)[0])
+        _, state = model.network(rollout.obs[t], state, episode_start)
+        episode_start = rollout.terminated[t] | rollout.truncated[t]
+        expected[t] = model.critic(model.network(rollout.obs[t + 1], state, episode_start)[0])
         for slot, row in (rollout.final_step == t).nonzero().tolist():
             before = {name: leaf[row : row + 1] for name, leaf in state.items()}
             last = model.network(rollout.final_obs[slot, row].unsqueeze(0), before, torch.tensor([False]))[0]

@@ -171,11 +171,11 @@ def test_masked_choices_are_never_taken_nor_bootstrapped_from() -> None:
 def test_actions_are_in_the_units_of_the_box_uniform_at_first_and_greedy_when_asked() -> None:
     model, obs = SAC(BOX), torch.zeros(4000, 3)
     noise = model.noise((4000,), torch.Generator().manual_seed(0))
-    reset = torch.zeros(4000, dtype=torch.bool)
+    episode_start = torch.zeros(4000, dtype=torch.bool)
     model.random_warmup.fill_(True)
 
-    action = model.act(PolicyInput(obs, {}, reset), noise=noise)[0].action
-    greedy = model.act(PolicyInput(obs, {}, reset), greedy=True)[0].action
+    action = model.act(PolicyInput(obs, {}, episode_start), noise=noise)[0].action
+    greedy = model.act(PolicyInput(obs, {}, episode_start), greedy=True)[0].action
 
     assert_close(action.mean(0), torch.tensor([0.0, 5.0]), atol=0.2, rtol=0)
     assert_close(action.std(0), torch.tensor([4.0, 10.0]) / 12**0.5, atol=0.1, rtol=0)

@@ -114,8 +114,8 @@ def test_what_runs_has_probabilities_that_match_the_draws():
     obs = torch.randn(1, 3).expand(rows, 3)
     control.master.head.linear.bias.data.copy_(torch.tensor([1.0, 0.0, 0.0, -1.0]))
     state = control.initial_state(rows) | {"option_age": torch.ones(rows, dtype=torch.int64)}
-    reset = torch.zeros(rows, dtype=torch.bool)
-    choice = control.choose(obs, state, reset, choice_noise((rows,), 4, torch.Generator().manual_seed(1)))
+    episode_start = torch.zeros(rows, dtype=torch.bool)
+    choice = control.choose(obs, state, episode_start, choice_noise((rows,), 4, torch.Generator().manual_seed(1)))
 
     done = OptionRecord(choice.option, state["option"], choice.started, state["option_age"])
 

@@ -97,11 +97,11 @@ def test_one_option_is_soft_actor_critic_to_the_last_bit_after_300_updates(kind:
 def test_one_option_acts_with_the_noise_of_soft_actor_critic(kind: str):
     flat, one = made(SAC, kind), options(kind, 1)
     one.option_generator = torch.Generator().manual_seed(1)
-    obs, reset = torch.randn(ROWS, 3), torch.zeros(ROWS, dtype=torch.bool)
+    obs, episode_start = torch.randn(ROWS, 3), torch.zeros(ROWS, dtype=torch.bool)
     draws = [model.noise((4, ROWS), torch.Generator().manual_seed(2)) for model in (flat, one)]
 
-    plain = flat.act(PolicyInput(obs, {}, reset), noise=draws[0][1])[0].action
-    decision, state = one.act(PolicyInput(obs, one.initial_state(ROWS), reset), noise=draws[1][1])
+    plain = flat.act(PolicyInput(obs, {}, episode_start), noise=draws[0][1])[0].action
+    decision, state = one.act(PolicyInput(obs, one.initial_state(ROWS), episode_start), noise=draws[1][1])
 
     assert torch.equal(decision.action, plain)
     assert set(decision.extras) == {"option", "option_previous", "option_started", "option_previous_age"}
@@ -184,11 +184,11 @@ def test_scripts_that_leave_the_actor_out_teach_it_nothing_and_earn_no_entropy()
 def test_a_script_scales_what_the_actor_does():
     model, obs = options("continuous", 1, scripted_options=[Scaled()]), torch.randn(ROWS, 3)
     learned = options("continuous", 1)
-    reset = torch.ones(ROWS, dtype=torch.bool)
+    episode_start = torch.ones(ROWS, dtype=torch.bool)
 
-    half = model.act(PolicyInput(obs, model.initial_state(ROWS), reset), greedy=True)[0].action
+    half = model.act(PolicyInput(obs, model.initial_state(ROWS), episode_start), greedy=True)[0].action
 
-    whole = learned.act(PolicyInput(obs, learned.initial_state(ROWS), reset), greedy=True)[0].action
+    whole = learned.act(PolicyInput(obs, learned.initial_state(ROWS), episode_start), greedy=True)[0].action
     assert torch.allclose(half, 0.5 * whole)
 
 
@@ -210,13 +210,15 @@ def test_what_cannot_be_is_refused_in_a_sentence(changes: dict[str, Any], said: 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_acting_compiles_to_one_graph_with_equal_results(kind: str):
-    model, obs, reset = options(kind, 3), torch.randn(ROWS, 3), torch.rand(ROWS) < 0.5
+    model, obs, episode_start = options(kind, 3), torch.randn(ROWS, 3), torch.rand(ROWS) < 0.5
     draw = model.noise((ROWS,), torch.Generator().manual_seed(0))
 
-    def act(obs: Tensor, state: dict[str, Tensor], reset: Tensor, noise: Tensor) -> Any:
-        return model.act(PolicyInput(obs, state, reset), noise=noise)
+    def act(obs: Tensor, state: dict[str, Tensor], episode_start: Tensor, noise: Tensor) -> Any:
+        return model.act(PolicyInput(obs, state, episode_start), noise=noise)
 
-    eager = act(obs, model.initial_state(ROWS), reset, draw)
-    compiled = torch.compile(act, backend="aot_eager", fullgraph=True)(obs, model.initial_state(ROWS), reset, draw)
+    eager = act(obs, model.initial_state(ROWS), episode_start, draw)
+    compiled = torch.compile(act, backend="aot_eager", fullgraph=True)(
+        obs, model.initial_state(ROWS), episode_start, draw
+    )
 
     assert torch.equal(eager[0].action, compiled[0].action) and torch.equal(eager[1]["option"], compiled[1]["option"])

@@ -32,21 +32,25 @@ def operations(call: Callable[[], object]) -> int:
 
 
 def selection(controller: OptionController, rows: int) -> Callable[[], object]:
-    obs, state, reset = torch.randn(rows, OBS), controller.initial_state(rows), torch.zeros(rows, dtype=torch.bool)
+    obs, state, episode_start = (
+        torch.randn(rows, OBS),
+        controller.initial_state(rows),
+        torch.zeros(rows, dtype=torch.bool),
+    )
     noise = choice_noise((rows,), OPTIONS, torch.Generator().manual_seed(0))
-    return lambda: controller.choose(obs, state, reset, noise)
+    return lambda: controller.choose(obs, state, episode_start, noise)
 
 
 @pytest.mark.parametrize("rows", [16, 512])
 @torch.no_grad()
 def test_choosing_for_all_rows_takes_about_as_many_operations_as_one_decision_of_the_actor(rows: int):
     flat, controller = SAC(BOX), OptionController((OBS,), OPTIONS)
-    obs, reset = torch.randn(rows, OBS), torch.zeros(rows, dtype=torch.bool)
+    obs, episode_start = torch.randn(rows, OBS), torch.zeros(rows, dtype=torch.bool)
     noise = flat.noise((rows,), torch.Generator().manual_seed(0))
 
     choosing, deciding = (
         operations(call)
-        for call in (selection(controller, rows), lambda: flat.act(PolicyInput(obs, {}, reset), noise=noise))
+        for call in (selection(controller, rows), lambda: flat.act(PolicyInput(obs, {}, episode_start), noise=noise))
     )
 
     assert choosing < LIMIT * deciding, f"{choosing} operations, {deciding} of a decision"

@@ -8,15 +8,15 @@ Run = tuple[OptionRecord, torch.Tensor, torch.Tensor]
 
 
 def running(
-    option: list[int], reset: list[int], valid: list[int] | None = None, started: list[int] | None = None
+    option: list[int], episode_start: list[int], valid: list[int] | None = None, started: list[int] | None = None
 ) -> Run:
     """One row from its options: what begins where the option changes or an episode does, unless `started` says so."""
     previous, ages = [0, *option[:-1]], [0]
-    starts = [now != before or new for now, before, new in zip(option, previous, reset, strict=True)]
+    starts = [now != before or new for now, before, new in zip(option, previous, episode_start, strict=True)]
     for start in starts if started is None else started:
         ages.append(1 if start else ages[-1] + 1)
-    ran = [0 if new else age for new, age in zip(reset, ages, strict=False)]
-    columns = [option, previous, starts if started is None else started, ran, reset, valid or [1] * len(option)]
+    ran = [0 if new else age for new, age in zip(episode_start, ages, strict=False)]
+    columns = [option, previous, starts if started is None else started, ran, episode_start, valid or [1] * len(option)]
     tensors = [torch.tensor(column).unsqueeze(1) for column in columns]
     return OptionRecord(*tensors[:2], tensors[2].bool(), tensors[3]), tensors[4].bool(), tensors[5].bool()
 
@@ -53,12 +53,13 @@ def test_phantom_steps_count_for_nothing():
 
 @pytest.mark.parametrize("first", [1, 2, 3, 4])
 def test_lengths_go_on_from_one_rollout_to_the_next(first: int):
-    executed, reset, valid = running([0, 0, 0, 1, 1], [1, 0, 0, 0, 1])
+    executed, episode_start, valid = running([0, 0, 0, 1, 1], [1, 0, 0, 0, 1])
     parts = [
-        (OptionRecord(*(column[t] for column in executed)), reset[t], valid[t]) for t in (slice(first), slice(first, 5))
+        (OptionRecord(*(column[t] for column in executed)), episode_start[t], valid[t])
+        for t in (slice(first), slice(first, 5))
     ]
 
-    together = counted((executed, reset, valid))
+    together = counted((executed, episode_start, valid))
 
     assert counted(*parts) == together and together["length_mean"] == 2.0
 
@@ -84,10 +85,10 @@ def test_what_was_counted_survives_a_checkpoint_and_begins_anew_at_a_log():
 
 def test_recent_steps_of_row_0_are_kept_up_to_the_window():
     statistics = OptionStatistics(2, torch.zeros(2, dtype=torch.int64), window=4)
-    executed, reset, _ = running([0, 1, 1], [1, 0, 0])
+    executed, episode_start, _ = running([0, 1, 1], [1, 0, 0])
 
     for reward in (1.0, 2.0):
-        statistics.keep(executed, reset, torch.full((3, 1), reward), torch.zeros(3, 1, 5))
+        statistics.keep(executed, episode_start, torch.full((3, 1), reward), torch.zeros(3, 1, 5))
 
     assert statistics.recent["option"].tolist() == [1, 0, 1, 1]
     assert statistics.recent["reward"].tolist() == [1.0, 2.0, 2.0, 2.0]
