@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,6 @@ from modules.networks.base import Network, RecurrentNetwork, call_without_hooks,
 from modules.networks.distributions import Distribution, distribution_details
 from modules.networks.heads.policy import ValueHead, policy_head
 from modules.networks.multi_input import make_network, obs_shape_of
-from modules.networks.normalization import PartNormalizer, RunningNormalizer
 from modules.ppo.batch import gather_states
 
 
@@ -30,7 +29,7 @@ class ActorCritic(Algorithm):
         actor, critic: the heads.
     """
 
-    obs_normalizer: RunningNormalizer | PartNormalizer | None
+    obs_normalizer: Any
 
     def make_networks(self, network: Callable[[tuple[int, ...]], nn.Module], share_torso: bool) -> None:
         """Create the torsos and their heads."""
