@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from datamodules.core.pytree import tree_map
-from datamodules.core.types import Obs, Rollout
+from datamodules.core.types import Obs, Rollout, State
 
 
 def next_values(rollout: Rollout, values: Tensor, value: Callable[[Obs], Tensor]) -> Tensor:
@@ -23,3 +23,12 @@ def next_values(rollout: Rollout, values: Tensor, value: Callable[[Obs], Tensor]
     following = torch.cat([values[1:], torch.zeros_like(values[:1])])
     following.scatter_(0, torch.where(used, rollout.final_step, len(values) - 1), final.to(following.dtype))
     return following[:-1]
+
+
+def gather_states(states: State, index: Tensor) -> State:
+    """Return the states of all rows at the steps `index` `[S, B]`, each leaf `[S x B, ...]` from `[T, B, ...]`.
+
+    An unused slot (-1) takes step 0.
+    """
+    rows = torch.arange(index.shape[1], device=index.device)
+    return {name: leaf[index.clamp(min=0), rows].flatten(0, 1) for name, leaf in states.items()}

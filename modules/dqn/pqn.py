@@ -1,6 +1,7 @@
 """Parallelised Q-networks (`PQN`)."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -11,15 +12,15 @@ from datamodules.core.phase import Phase
 from datamodules.core.pytree import tree_map
 from datamodules.core.types import MetricVector, Obs, PolicyInput, PolicyOutput, Rollout, SpaceSpec, State
 from modules.base.algorithm import Algorithm
-from modules.base.bootstrap import next_values
-from modules.base.checks import check_memoryless, check_values
+from modules.base.bootstrap import gather_states, next_values
+from modules.base.checks import check_values
 from modules.base.hparams import save_plain_hyperparameters
 from modules.dqn.epsilon_greedy import EpsilonGreedy
 from modules.functional.policy_gradient import masked_mean
 from modules.functional.returns import gae
 from modules.functional.sampling import MASKED_LOGIT
 from modules.functional.schedules import Schedule
-from modules.networks.base import Network
+from modules.networks.base import Network, no_episode_start
 from modules.networks.heads.q_value import QHead, QNetwork
 from modules.networks.mlp import MLP
 from modules.networks.multi_input import make_network, obs_shape_of
@@ -29,16 +30,31 @@ METRICS = ("td_loss", "q_mean", "grad_norm")
 
 
 class PQNBatch(NamedTuple):
-    """Transitions `[N, ...]` and the targets of their action values; `valid` is None if all count."""
+    """Transitions and the targets of their action values.
+
+    Columns are `[N, ...]`, or `[T, B, ...]` in whole sequences if the network is recurrent. `valid` is None if all
+    transitions count, `episode_start` without sequences.
+
+    state: the network's `[B, ...]` before t=0, when the rollout began.
+    """
 
     obs: Obs
     action: Tensor
     target: Tensor
     valid: Tensor | None
+    episode_start: Tensor | None
+    state: State
+
+    @property
+    def size(self) -> int:
+        """Return the number of transitions, or of sequences, that minibatches are drawn from."""
+        return self.target.shape[0 if self.episode_start is None else 1]
 
     def rows(self, index: Tensor) -> "PQNBatch":
-        """Return the transitions at `index`."""
-        return tree_map(lambda column: column.index_select(0, index), self)
+        """Return the transitions, or the sequences, at `index`."""
+        dimension = 0 if self.episode_start is None else 1
+        selected = tree_map(lambda column: column.index_select(dimension, index), self._replace(state={}))
+        return selected._replace(state={name: leaf.index_select(0, index) for name, leaf in self.state.items()})
 
 
 class PQN(Algorithm):
@@ -51,6 +67,9 @@ class PQN(Algorithm):
     The network must normalise its layers (`layer_norm: true`) for stability. A truncated step bootstraps from max_a Q
     of the true last observation. Targets are computed once a rollout, as in the authors' code.
 
+    With a recurrent network minibatches are whole sequences of a rollout, unrolled again from the stored state with the
+    resets inside; the state is carried from one rollout to the next.
+
     Args:
         spaces: observation and action space, Discrete actions; on the command line it comes from the data.
         network: makes a torso from `obs_shape` (a class_path on the command line).
@@ -61,7 +80,8 @@ class PQN(Algorithm):
         gamma: discount per environment step, in [0, 1].
         q_lambda: lambda of the returns, in [0, 1]: 0 is one-step, 1 is Monte Carlo.
         update_epochs: epochs over each rollout.
-        num_minibatches: minibatches per epoch; must divide the rollout's transitions.
+        num_minibatches: minibatches per epoch; must divide the rollout's transitions (its rows, if the network is
+            recurrent).
         epsilon_start: probability of a random action at the start.
         epsilon_end: probability of a random action after `epsilon_decay_steps`.
         epsilon_decay_steps: environment steps, all ranks together, of the linear decay of epsilon.
@@ -94,12 +114,16 @@ class PQN(Algorithm):
         check_values(gamma=gamma, q_lambda=q_lambda, update_epochs=update_epochs, num_minibatches=num_minibatches)
         check_values(learning_rate=learning_rate, max_grad_norm=max_grad_norm)
         torso = self.with_obs_scale(make_network(network, obs_shape_of(spaces)))
-        check_memoryless(torso, "PQN")
         self.values = QNetwork(torso, QHead(cast(Network, torso).features, spaces["action_sizes"][0], dueling))
+        self.recurrent = self.values.recurrent
         self.optimizer, self.max_grad_norm, self.gamma, self.q_lambda = optimizer, max_grad_norm, gamma, q_lambda
         self.learning_rate, self.learning_rate_schedule = learning_rate, learning_rate_schedule
         self.update_epochs, self.num_minibatches = update_epochs, num_minibatches
         self.explore = EpsilonGreedy(spaces["action_sizes"][0], epsilon_start, epsilon_end, epsilon_decay_steps)
+
+    def initial_state(self, batch: int) -> State:
+        """Return the network's state at the start of an episode."""
+        return self.values.initial_state(batch)
 
     def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         """Draw the noise of epsilon-greedy exploration."""
@@ -110,23 +134,24 @@ class PQN(Algorithm):
 
         The greedy action's value is an extra.
         """
-        value, best = self.masked_q_values(inputs.obs, inputs.action_mask).max(-1)
+        q, state = self.q_values(inputs.obs, inputs.state, inputs.episode_start)
+        value, best = mask_q_values(q, inputs.action_mask).max(-1)
         if greedy or noise is None:
-            return PolicyOutput(best, {}), inputs.state
-        return PolicyOutput(self.explore(best, noise, inputs.action_mask), {"value": value}), inputs.state
+            return PolicyOutput(best, {}), state
+        return PolicyOutput(self.explore(best, noise, inputs.action_mask), {"value": value}), state
 
     def action_details(self, inputs: PolicyInput, output: PolicyOutput, state: State) -> dict[str, Tensor]:
         """Return the action values, and the largest allowed one as the value."""
-        allowed = self.masked_q_values(inputs.obs, inputs.action_mask)
-        return {"value": allowed.amax(-1), "q_values": self.masked_q_values(inputs.obs, None)}
+        q, _ = self.q_values(inputs.obs, inputs.state, inputs.episode_start)
+        return {"value": mask_q_values(q, inputs.action_mask).amax(-1), "q_values": q}
 
-    def masked_q_values(self, obs: Obs, mask: Tensor | None) -> Tensor:
-        """Return action values `[N, actions]`; those of masked actions are -1e8."""
-        value = self.values.head.mean(self.values(obs))
-        return value if mask is None else value.masked_fill(~mask, MASKED_LOGIT)
+    def q_values(self, obs: Obs, state: State, episode_start: Tensor) -> tuple[Tensor, State]:
+        """Return the action values `[N, actions]` of observations `[N, *obs]`, and the next state."""
+        output, state = self.values.step(obs, state, episode_start)
+        return self.values.head.mean(output), state
 
     def prepare(self, rollout: Rollout) -> PQNBatch:
-        """Compute lambda-returns of a rollout, flattened to T x B transitions."""
+        """Compute lambda-returns of a rollout, flattened to T x B transitions unless recurrent."""
         value = rollout.extras["value"]
         next_value = self.next_value(rollout, value)
         flags = (rollout.terminated, rollout.truncated)
@@ -135,22 +160,34 @@ class PQN(Algorithm):
             tree_map(lambda part: part[:-1], rollout.obs),
             rollout.valid if rollout.has_invalid_steps else None,
         )
-        return tree_map(lambda column: column.flatten(0, 1), PQNBatch(obs, rollout.action, target, valid))
+        if self.recurrent:
+            return PQNBatch(obs, rollout.action, target, valid, rollout.episode_start, rollout.state)
+        batch = PQNBatch(obs, rollout.action, target, valid, None, {})
+        return tree_map(lambda column: column.flatten(0, 1), batch)
 
     def next_value(self, rollout: Rollout, value: Tensor) -> Tensor:
         """Return max_a Q(s_{t+1}, a) `[T, B]` before any reset, of the true last observation where truncated.
 
         In the rollout's last observation and in true last ones all actions count as allowed.
         """
-        last = self.masked_q_values(tree_map(lambda part: part[-1], rollout.obs), None).amax(-1)
-        values = torch.cat([value, last.unsqueeze(0)])
-        return next_values(rollout, values, lambda obs: self.masked_q_values(obs, None).amax(-1))
+        if self.recurrent:
+            ended = rollout.terminated[-1:] | rollout.truncated[-1:]
+            episode_start = torch.cat([rollout.episode_start, ended])
+            output, states = self.values.unroll(rollout.obs, rollout.state, episode_start)
+            last, before = self.values.head.mean(output[-1]).amax(-1), gather_states(states, rollout.final_step)
+        else:
+            last, before = self.greedy_value(tree_map(lambda part: part[-1], rollout.obs), {}), {}
+        return next_values(rollout, torch.cat([value, last.unsqueeze(0)]), partial(self.greedy_value, state=before))
+
+    def greedy_value(self, obs: Obs, state: State) -> Tensor:
+        """Return max_a Q(s, a) `[N]` over all actions, given the network's state `[N, ...]` before the observations."""
+        return self.q_values(obs, state, no_episode_start(obs))[0].amax(-1)
 
     def update(self, batch: PQNBatch) -> MetricVector:
         """Train `update_epochs` epochs on the batch; return the means of the metrics over them."""
         measured = []
         for _ in range(self.update_epochs):
-            order = torch.randperm(len(batch.target), generator=self.minibatch_generator, device=self.device)
+            order = torch.randperm(batch.size, generator=self.minibatch_generator, device=self.device)
             measured.append(self.phases["update"](batch, order.view(self.num_minibatches, -1)).clone())
         self.updates += self.update_epochs * self.num_minibatches
         return MetricVector(METRICS, torch.stack(measured).mean(0))
@@ -167,7 +204,11 @@ class PQN(Algorithm):
 
     def loss(self, batch: PQNBatch) -> tuple[Tensor, Tensor]:
         """Return half the squared error of the taken actions' values, and their mean."""
-        values = self.values.head.mean(self.values(batch.obs))
+        if batch.episode_start is None:
+            output = self.values(batch.obs)
+        else:
+            output, _ = self.values.unroll(batch.obs, batch.state, batch.episode_start)
+        values = self.values.head.mean(output)
         value = values.gather(-1, batch.action.unsqueeze(-1)).squeeze(-1)
         error = (value - batch.target).square()
         return 0.5 * masked_mean(error, batch.valid), masked_mean(value, batch.valid)
@@ -206,3 +247,8 @@ class PQN(Algorithm):
     def build_optimizers(self) -> list[Optimizer]:
         """Return one optimizer over all parameters."""
         return [make_optimizer(self.optimizer, self.parameters())]
+
+
+def mask_q_values(value: Tensor, mask: Tensor | None) -> Tensor:
+    """Return action values `[N, actions]`, those of masked actions -1e8."""
+    return value if mask is None else value.masked_fill(~mask, MASKED_LOGIT)

@@ -10,13 +10,12 @@ from torch import Tensor, nn
 from datamodules.core.pytree import tree_map
 from datamodules.core.types import Obs, PolicyInput, PolicyOutput, Rollout, State
 from modules.base.algorithm import Algorithm
-from modules.base.bootstrap import next_values
+from modules.base.bootstrap import gather_states, next_values
 from modules.base.checks import check_recurrent
 from modules.networks.base import Network, RecurrentNetwork, call_without_hooks, no_episode_start
 from modules.networks.distributions import Distribution, distribution_details
 from modules.networks.heads.policy import ValueHead, policy_head
 from modules.networks.multi_input import make_network, obs_shape_of
-from modules.ppo.batch import gather_states
 
 
 class ActorCritic(Algorithm):

@@ -75,12 +75,3 @@ class PPOBatch(NamedTuple):
         total = Moments(*all_reduce_sum(torch.stack(moments(self.advantage, self.valid))).unbind())
         share = None if self.valid is None else self.valid.sum() * world_size() / total.number.clamp(min=1)
         return normalize(self.advantage, self.valid, moments=total), share
-
-
-def gather_states(states: State, index: Tensor) -> State:
-    """Return the states of all rows at the steps `index` `[S, B]`, each leaf `[S x B, ...]` from `[T, B, ...]`.
-
-    An unused slot (-1) takes step 0.
-    """
-    rows = torch.arange(index.shape[1], device=index.device)
-    return {name: leaf[index.clamp(min=0), rows].flatten(0, 1) for name, leaf in states.items()}

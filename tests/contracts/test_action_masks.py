@@ -1,5 +1,6 @@
 """No algorithm ever takes an action that its environment forbids, whatever steps the environments, at any time."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from datamodules.rollout import RolloutDataModule
 from datamodules.vector.sync_vector_env import SerialVectorEnv
 from modules.dqn.dqn import DQN
 from modules.dqn.pqn import PQN
+from modules.networks import GRU
 from modules.ppo.ppo import PPO
 from modules.sac.sac import SAC
 from modules.sac_options.sac_options import SACOptions
@@ -22,6 +24,7 @@ from tests.support.counting_env import Counting
 from tests.support.small_runs import trainer
 
 ALGORITHMS = [PPO, PQN, DQN, SAC, SACOptions]
+RECURRENT = [PPO, PQN]
 
 
 class Strict(Counting):
@@ -64,9 +67,10 @@ def data_for(algorithm: type, backend: str, **changes: Any) -> Any:
     return ReplayDataModule(f"{__name__}:Strict-v0", **settings)
 
 
-def run(root: Path, algorithm: type, data: Any) -> Any:
+def run(root: Path, algorithm: type, data: Any, **settings: Any) -> Any:
     lightning.seed_everything(1, verbose=False)
-    model = algorithm(data.spaces, **({"num_minibatches": 3} if algorithm in (PPO, PQN) else {}))
+    settings |= {"num_minibatches": 3} if algorithm in (PPO, PQN) else {}
+    model = algorithm(data.spaces, **settings)
     trainer(root, val_check_interval=3).fit(model, datamodule=data)
     return model
 
@@ -75,6 +79,17 @@ def run(root: Path, algorithm: type, data: Any) -> Any:
 @pytest.mark.parametrize("algorithm", ALGORITHMS, ids=lambda algorithm: algorithm.__name__)
 def test_no_forbidden_action_is_taken_in_training_or_evaluation(tmp_path: Path, algorithm: type, backend: str) -> None:
     model = run(tmp_path, algorithm, data_for(algorithm, backend, eval_greedy=backend == "sync"))
+
+    assert model.updates > 0 and "eval/return_mean" in model.last_logged
+
+
+@pytest.mark.parametrize("backend", ["sync", "vector"])
+@pytest.mark.parametrize("algorithm", RECURRENT, ids=lambda algorithm: algorithm.__name__)
+def test_no_forbidden_action_is_taken_by_a_recurrent_network(tmp_path: Path, algorithm: type, backend: str) -> None:
+    shared = {"share_torso": True} if algorithm is PPO else {}
+    data = data_for(algorithm, backend, eval_greedy=backend == "sync")
+
+    model = run(tmp_path, algorithm, data, network=partial(GRU, hidden=8, encoder=(8,)), **shared)
 
     assert model.updates > 0 and "eval/return_mean" in model.last_logged
 

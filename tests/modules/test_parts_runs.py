@@ -60,6 +60,7 @@ RUNS: dict[str, Any] = {
     "ppo device": (partial(rollouts, "tests.support.parts_env.TensorReach", backend="device", rollout_length=8), PPO),
     "dqn": (partial(replay, n_step=2, priority_alpha=0.5), DQN),
     "pqn": (rollouts, PQN),
+    "pqn recurrent": (rollouts, partial(PQN, network=LSTM, num_minibatches=4)),
     "sac": (partial(replay, BOX), partial(SAC, normalize_obs=True)),
     "sac discrete": (replay, SAC),
     "sac curious": (partial(replay, BOX), partial(SAC, curiosity=Curiosity)),

@@ -5,12 +5,23 @@ A Q head outputs K values per action, `[..., actions, K]`, and defines their mea
 these methods, built as `MyHead(features, actions, **your_arguments)`.
 """
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
 from modules.functional.q_learning import huber, project_distribution, quantile_huber
 from modules.functional.returns import td_target
-from modules.networks.base import Obs, call_without_hooks, extract_features, linear_fp32, orthogonal
+from modules.networks.base import (
+    Network,
+    Obs,
+    RecurrentNetwork,
+    State,
+    call_without_hooks,
+    extract_features,
+    linear_fp32,
+    orthogonal,
+)
 
 
 class QHead(nn.Module):
@@ -60,15 +71,39 @@ class QHead(nn.Module):
 
 
 class QNetwork(nn.Module):
-    """Memoryless torso with a Q head: `[N, actions, K]` from observations `[N, *obs]`."""
+    """Torso with a Q head: `[N, actions, K]` from observations `[N, *obs]`.
+
+    Attributes:
+        recurrent: whether the torso is recurrent; then `step` and `unroll` are used instead of a call.
+    """
 
     def __init__(self, torso: nn.Module, head: QHead) -> None:
         super().__init__()
         self.torso, self.head = torso, head
+        self.recurrent = hasattr(torso, "unroll")
 
     def forward(self, obs: Obs) -> Tensor:
-        """Return the head's outputs of every action."""
+        """Return the head's outputs of every action, from a memoryless torso."""
         return call_without_hooks(self.head, extract_features(self.torso, obs))
+
+    def initial_state(self, batch: int) -> State:
+        """Return the torso's state of `batch` rows at the start of an episode; `{}` when memoryless."""
+        return cast(Network, self.torso).initial_state(batch)
+
+    def step(self, obs: Obs, state: State, episode_start: Tensor) -> tuple[Tensor, State]:
+        """Return the outputs `[N, actions, K]` and the next state, initial before `episode_start`."""
+        features, state = call_without_hooks(self.torso, obs, state, episode_start)
+        return call_without_hooks(self.head, features), state
+
+    def unroll(self, obs: Obs, state: State, episode_start: Tensor) -> tuple[Tensor, State]:
+        """Return the outputs `[T, N, actions, K]` of sequences `[T, N, *obs]`, and the states `[T, N, ...]` after them.
+
+        Args:
+            state: before t=0.
+            episode_start: `[T, N]` bool, steps at which rows start from the initial state.
+        """
+        features, states = cast(RecurrentNetwork, self.torso).unroll_with_states(obs, state, episode_start)
+        return call_without_hooks(self.head, features), states
 
 
 class C51Head(QHead):

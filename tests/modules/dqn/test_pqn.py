@@ -11,7 +11,6 @@ from torch.testing import assert_close
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.types import PolicyInput
 from modules.dqn.pqn import PQN
-from modules.networks.recurrent import LSTM
 from tests.modules.dqn.test_dqn import SPACES, Table
 from tests.support.small_runs import cartpole_data, snake_data, trainer, weights_hash
 
@@ -80,7 +79,6 @@ def test_a_checkpoint_says_how_much_is_explored() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"network": LSTM}, "network is LSTM, which is recurrent"),
         ({"epsilon_decay_steps": 0}, "epsilon_decay_steps is 0; it must be positive"),
         ({"spaces": SPACES | {"action_type": "binary"}}, "PQN cannot act in .* MultiBinary: use modules.PPO"),
     ],
