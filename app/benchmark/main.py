@@ -33,6 +33,11 @@ FORCED_SETTINGS = {
 
 ONE_DEVICE = "trainer.devices=1"
 
+MAX_SPREAD = 0.2
+"""Largest spread of a ratio over the repeats with which it is printed."""
+
+TOO_BUSY = "no ratio: it differs too much between the repeats; use an idle machine, more --repeats or --max-spread"
+
 
 class BenchmarkWorker:
     """Process that trains on request, in its own empty folder (see `app.benchmark.worker`).
@@ -136,6 +141,10 @@ def make_parser() -> argparse.ArgumentParser:
         "--threads", type=int, default=torch.get_num_threads(), help="torch threads of every contestant"
     )
     parser.add_argument("--set", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help="change settings")
+    parser.add_argument(
+        "--max-spread", type=float, default=MAX_SPREAD, metavar="SHARE",
+        help=f"print no ratio whose values in the repeats differ by more than this share ({MAX_SPREAD}); inf: always",
+    )  # fmt: skip
     parser.add_argument("--json", type=Path, help="write the JSON object to this file too")
     return parser
 
@@ -153,6 +162,8 @@ def parsed(words: list[str]) -> argparse.Namespace:
     for name, least in (("repeats", 1), ("threads", 1)):
         if getattr(options, name) < least:
             parser.error(f"--{name} is {getattr(options, name)}; it must be at least {least}")
+    if not options.max_spread > 0:
+        parser.error(f"--max-spread is {options.max_spread:g}; it must be above 0")
     if not 0 < options.seconds < float("inf"):
         parser.error(f"--seconds is {options.seconds:g}; it must be above 0")
     for setting in options.set:
@@ -247,7 +258,7 @@ def outcome(contestants: list[BenchmarkWorker], options: argparse.Namespace) -> 
         "iteration_s": statistics.median(fitted),
         **parts,
         "bare_s": statistics.median(bare),
-        "other_s": statistics.median(whole - part for whole, part in zip(fitted, bare, strict=True)),
+        "other_s": max(0.0, statistics.median(whole - part for whole, part in zip(fitted, bare, strict=True))),
         "env_steps_per_cpu_s": ours.per_cpu_second(),
         "start_up_s": ours.start_up,
         **facts,
@@ -260,11 +271,20 @@ def outcome(contestants: list[BenchmarkWorker], options: argparse.Namespace) -> 
     }
     if others:
         peers = {each.name: statistics.median(each.speeds()) for each in others}
-        result["ratio"] = result["env_steps_per_s"] / max(peers.values())
         result |= {"peers": peers, "peers_spread": {each.name: spread(each.speeds()) for each in others}}
+        result["ratios"] = {each.name: ratio(ours, each, options.max_spread) for each in others}
+        result["ratio"] = result["ratios"][max(peers, key=lambda name: peers[name])]
         result["peers_per_cpu_s"] = {each.name: each.per_cpu_second() for each in others}
         result["peers_memory_mib"] = {each.name: each.ask("facts")["peak_memory_mib"] for each in others}
     return result
+
+
+def ratio(ours: BenchmarkWorker, other: BenchmarkWorker, max_spread: float) -> float | None:
+    """Return the ratio of the median speeds; None if its values in the repeats differ by more than `max_spread`."""
+    ratios = [one / another for one, another in zip(ours.speeds(), other.speeds(), strict=True)]
+    return (
+        statistics.median(ours.speeds()) / statistics.median(other.speeds()) if spread(ratios) <= max_spread else None
+    )
 
 
 def table(result: dict[str, Any]) -> str:
@@ -272,7 +292,7 @@ def table(result: dict[str, Any]) -> str:
     name = result["config"]
     rows = [(name, speed(result["env_steps_per_s"], result["spread"], result["env_steps_per_cpu_s"]))]
     for peer, steps in result.get("peers", {}).items():
-        times = f"{name} is {result['env_steps_per_s'] / steps:.2f} times as fast"
+        times = f"{name} is {found:.2f} times as fast" if (found := result["ratios"][peer]) else TOO_BUSY
         rows.append((peer, f"{speed(steps, result['peers_spread'][peer], result['peers_per_cpu_s'][peer])}; {times}"))
     parts = ("iteration_s", "collect_s", "prepare_s", "update_s", "other_s")
     for key in (part for part in parts if part in result):

@@ -3,13 +3,14 @@
 import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from lightning.pytorch import Callback
 
-from app.benchmark.main import command_line, compared, parsed
+from app.benchmark.main import command_line, compared, parsed, ratio
 from app.timing import latency, loop_without_trainer, percentile, spread
 from modules.active_dynamics.active_dynamics import ActiveDynamics
 from modules.exploration.policies import HeldRandomAction
@@ -29,7 +30,8 @@ def test_two_configs_are_compared_and_the_last_line_is_json(run: Run, folder: Pa
 
     outcome = run(
         "benchmark", "--config", "ppo_cartpole.yaml", "--against", "ppo_cartpole_large.yaml",
-        "--repeats", "2", "--seconds", "0.3", "--threads", "1", "--json", str(file), "--set", *SMALL,
+        "--repeats", "2", "--seconds", "0.3", "--threads", "1", "--max-spread", "inf", "--json", str(file),
+        "--set", *SMALL,
     )  # fmt: skip
 
     result = json.loads(outcome.out.splitlines()[-1])
@@ -61,6 +63,7 @@ def test_several_devices_are_compared_with_one(run: Run, folder: Path) -> None:
         (("--config", "ppo_cartpole.yaml", "--repeats", "0"), "--repeats is 0; it must be at least 1"),
         (("--config", "ppo_cartpole.yaml", "--repeats", "many"), "invalid int value: 'many'"),
         (("--config", "ppo_cartpole.yaml", "--seconds", "nan"), "--seconds is nan; it must be above 0"),
+        (("--config", "ppo_cartpole.yaml", "--max-spread", "0"), "--max-spread is 0; it must be above 0"),
         (("--config", "ppo_cartpole.yaml", "--set", "data.num_envs"), "--set data.num_envs is not a setting"),
         (("--config", "ppo_cartpole.yaml", "--against", "sb4"), "did you mean `sb3`?"),
         (
@@ -123,6 +126,17 @@ def test_every_contestant_warms_up_before_the_first_repeat(monkeypatch: pytest.M
 
     names = ("ppo_cartpole.yaml", "ppo_fast.yaml")
     assert orders == [(name, "train 2.0") for name in names] + [(name, "repeat 4.0") for name in names] * 2
+
+
+def test_a_ratio_that_differs_between_the_repeats_is_not_told() -> None:
+    def contestant(*speeds: float) -> Any:
+        return SimpleNamespace(speeds=lambda: list(speeds))
+
+    even = contestant(200.0, 100.0, 400.0), contestant(100.0, 50.0, 200.0)
+    uneven = contestant(200.0, 100.0, 400.0), contestant(100.0, 100.0, 100.0)
+
+    assert ratio(*even, max_spread=0.2) == 2.0
+    assert ratio(*uneven, max_spread=0.2) is None and ratio(*uneven, max_spread=float("inf")) == 2.0
 
 
 def test_percentiles_and_spread_of_known_numbers() -> None:
