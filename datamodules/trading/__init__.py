@@ -10,8 +10,9 @@ prices.time_split        training, validation and test periods, with an embargo;
 account                  gains of positions and costs of rebalancing
 baselines                policies without training
 performance              returns, risk and their confidence intervals
+hidden_markov            a baseline that filters two regimes from returns
 report                   agent and baselines on the same days
-scripted_options         six hand-written options
+scripted_options         hand-written options
 
 Arrays are NumPy's, float64, one entry per bar, computed once on the host; `account` and `scripted_options` are
 functions of tensors. To add a market, write its generator in `prices.synthetic` and name it there.
@@ -28,11 +29,13 @@ EXPORTS = {
     "TrendFollow": "datamodules.trading.scripted_options",
     "Scalp": "datamodules.trading.scripted_options",
     "Wait": "datamodules.trading.scripted_options",
+    "HoldWeight": "datamodules.trading.scripted_options",
 }
 """The exported classes and their modules; the imports below repeat them for type checkers."""
 
 if TYPE_CHECKING:
     from datamodules.trading.scripted_options import ClosePosition as ClosePosition
+    from datamodules.trading.scripted_options import HoldWeight as HoldWeight
     from datamodules.trading.scripted_options import OpenLong as OpenLong
     from datamodules.trading.scripted_options import OpenShort as OpenShort
     from datamodules.trading.scripted_options import Scalp as Scalp

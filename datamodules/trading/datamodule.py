@@ -2,6 +2,7 @@
 
 from typing import Any, cast
 
+import numpy as np
 import torch
 from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
@@ -11,8 +12,9 @@ from datamodules.core.errors import ConfigurationError
 from datamodules.core.required_values import require_values
 from datamodules.replay import ReplayDataModule
 from datamodules.trading.env import Trading
+from datamodules.trading.hidden_markov import RegimeModel, fit_regimes
 from datamodules.trading.prices.sources import describe_source
-from datamodules.trading.prices.synthetic import known_regime
+from datamodules.trading.prices.synthetic import known_regime, regime_settings
 from datamodules.trading.report import Report, report
 from datamodules.vector.func_vector_env import TensorVectorEnv
 from datamodules.vector.make_env import make_vector_env
@@ -59,6 +61,8 @@ class TradingDataModule(ReplayDataModule):
         super().__init__(env, env_kwargs=(env_kwargs or {}) | market, eval_env_kwargs=later, **replay)
         example = Trading(**self.env_kwargs)
         self.symbols, self._regime = len(example.prices), None if prices else known_regime(symbol, synthetic or {})
+        self._regime_settings = None if prices else regime_settings(symbol, synthetic or {})
+        self._regime_models: list[dict[str, RegimeModel]] = []
         if self.num_envs < self.symbols:
             raise ConfigurationError(
                 f"data.num_envs is {self.num_envs}, fewer than the {self.symbols} symbols: raise it."
@@ -107,5 +111,21 @@ class TradingDataModule(ReplayDataModule):
             weights[: len(episode["action"])] = env.weight(episode["action"])
         bars, gain = slice(env.first, env.first + env.length), env.tables_on(torch.device("cpu")).gain
         shared: dict[str, Any] = {"costs": env.costs, "limits": env.limits, "bars_per_year": env.bars_per_year}
-        symbols = zip(env.prices, gain, path, strict=True)
-        return [report(prices, change, bars, weight, **shared) for prices, change, weight in symbols]
+        shared["training"] = slice(*env.days.train)
+        symbols = zip(env.prices, gain, path, self.regime_models(env), strict=True)
+        return [report(prices, change, bars, weight, models=each, **shared) for prices, change, weight, each in symbols]
+
+    def regime_models(self, env: Trading) -> list[dict[str, RegimeModel]]:
+        """Return every symbol's hidden Markov models by the names of their rows, fitted once to the training bars.
+
+        A synthetic market of regimes also has the one that it was drawn from.
+        """
+        if not self._regime_models:
+            last = env.days.train[1]
+            fits = (fit_regimes(np.diff(np.log(prices.close[: last + 1]))) for prices in env.prices)
+            self._regime_models = [{"hidden Markov, fitted": fit} for fit in fits]
+            if (made := self._regime_settings) is not None:
+                drift, stay = np.array([made["drift"], -made["drift"]]), np.full(2, made["stay"])
+                known = RegimeModel(drift, np.asarray(made["volatility"]), stay)
+                self._regime_models = [models | {"hidden Markov, known": known} for models in self._regime_models]
+        return self._regime_models

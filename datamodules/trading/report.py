@@ -1,5 +1,6 @@
 """Compare an agent with the baselines on the same days, with the same costs."""
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from datamodules.trading.account import Costs, account
 from datamodules.trading.baselines import BASELINES, random_timing
+from datamodules.trading.hidden_markov import RegimeModel, regime_weights
 from datamodules.trading.performance import Performance, performance, sharpe_difference_interval
 from datamodules.trading.prices.price_files import Numbers, Prices
 
@@ -40,6 +42,8 @@ def report(
     costs: Costs,
     limits: tuple[float, float],
     bars_per_year: int = 252,
+    models: Mapping[str, RegimeModel] | None = None,
+    training: slice = slice(0, 0),
 ) -> Report:
     """Compute the accounts of the agent's weights and of every baseline.
 
@@ -47,9 +51,18 @@ def report(
         gain: of every bar of the symbol (`datamodules.trading.prices.lookup_tables.Tables.gain`).   bars: bars on which
             the agent decided.
         weight: the agent's weight on each of them.   limits: position limits, also for the baselines.
+        models: hidden Markov models of the market by the names of their rows.   training: bars that may choose the
+            no-trade bands of these.
     """
-    paths = {AGENT: weight.double().cpu().numpy()}
-    paths |= {name: path(prices, bars_per_year)[bars].clip(*limits) for name, path in BASELINES.items()}
+    everything = {name: path(prices, bars_per_year).clip(*limits) for name, path in BASELINES.items()}
+    for name, model in (models or {}).items():
+
+        def growth(path: Numbers) -> float:
+            held = torch.from_numpy(path[training].clip(*limits))
+            return float(account(held, gain[training].cpu(), costs).factor.log().sum())
+
+        everything[name] = regime_weights(prices.close, model, growth).clip(*limits)
+    paths = {AGENT: weight.double().cpu().numpy()} | {name: path[bars] for name, path in everything.items()}
     window = gain[bars].cpu()
 
     def outcome(path: Numbers) -> tuple[Numbers, Performance]:

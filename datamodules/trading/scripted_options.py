@@ -1,12 +1,13 @@
-"""Six scripted options of a trader: enter long or short, close, follow a trend, scalp, wait.
+"""Scripted options of a trader: enter long or short, close, follow a trend, scalp, wait; hold a constant weight.
 
-An agent learns when to select each; the environment reports where each may start as `option_mask`. They are functions
-of the environment's flat observation, which begins with the following numbers.
+An agent learns when to select each; the environment reports where each of the first six may start as `option_mask`.
+They are functions of the environment's flat observation, which begins with the following numbers.
 """
 
 import torch
 from torch import Tensor
 
+from datamodules.core.errors import ConfigurationError
 from datamodules.trading.prices.features import NAMES
 
 POSITION = ("side", "size", "profit", "duration")
@@ -172,6 +173,36 @@ class Wait(TradingOption):
         """Return a probability that grows with age and with a trend of 3 %."""
         aging = termination_ramp(age, self.min_duration, self.max_duration, 0.5).clamp(max=0.5)
         return torch.where(feature(obs, "trend").abs() > 2 * TREND, 0.75, aging)
+
+
+class HoldWeight(TradingOption):
+    """Option that holds a constant weight, whatever the actor does; may start anywhere.
+
+    Several of them make the choice of the option the position: long, cash and short.
+
+    Args:
+        weight: the weight to hold, from -1 (short) to 1 (long).
+        min_duration: bars after which the controller chooses again.
+    """
+
+    uses_actor = False
+
+    def __init__(self, weight: float, min_duration: int = 5):
+        if not -1 <= weight <= 1:
+            raise ConfigurationError(f"HoldWeight: weight is {weight}; it must be between -1 and 1.")
+        super().__init__(weight, min_duration, 0)
+
+    def initiation(self, obs: Tensor) -> Tensor:
+        """Return True."""
+        return torch.ones(obs.shape[0], dtype=torch.bool, device=obs.device)
+
+    def action(self, obs: Tensor, age: Tensor, actor_action: Tensor) -> Tensor:
+        """Return the constant weight."""
+        return torch.full_like(actor_action, self.action_scale)
+
+    def termination(self, obs: Tensor, age: Tensor) -> Tensor:
+        """Return 1: the option ends after its minimum duration, and may be chosen again."""
+        return torch.ones(obs.shape[0], device=obs.device)
 
 
 DEFAULT_OPTIONS = (OpenLong, OpenShort, ClosePosition, TrendFollow, Scalp, Wait)

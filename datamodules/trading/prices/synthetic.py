@@ -51,13 +51,19 @@ def regime(bars: int, seed: int, stay: float = 0.98) -> NDArray[np.int64]:
     return np.cumsum(np.random.default_rng([seed, 0]).random(bars) > stay) % 2
 
 
-def known_regime(symbol: str, settings: Mapping[str, Any]) -> Tensor | None:
-    """Return `regime` of the market of `symbol` and its settings, int64 `[bars]`; None for a market without regimes."""
+def regime_settings(symbol: str, settings: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return all arguments of `regimes`, defaults included; None for a market without regimes."""
     if symbol != "REGIMES":
         return None
     made = inspect.signature(regimes).bind(**settings)
     made.apply_defaults()
-    return torch.from_numpy(regime(*(made.arguments[name] for name in ("bars", "seed", "stay"))))
+    return made.arguments
+
+
+def known_regime(symbol: str, settings: Mapping[str, Any]) -> Tensor | None:
+    """Return `regime` of the market of `symbol` and its settings, int64 `[bars]`; None for a market without regimes."""
+    made = regime_settings(symbol, settings)
+    return None if made is None else torch.from_numpy(regime(*(made[name] for name in ("bars", "seed", "stay"))))
 
 
 MARKETS: dict[str, Callable[..., Numbers]] = {"WALK": random_walk, "AR1": autoregressive, "REGIMES": regimes}

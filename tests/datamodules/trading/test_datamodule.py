@@ -52,7 +52,7 @@ def test_whoever_always_holds_is_buy_and_hold(tmp_path: Path) -> None:
 
     assert report.rows["agent"] == report.rows["buy and hold"]
     assert report.rows["agent"]["sharpe_difference_low"] == 0 == report.rows["cash"]["log_return"]
-    assert len(report.equity) == 8 and all(len(equity) == len(report.day) for equity in report.equity.values())
+    assert len(report.equity) == 10 and all(len(equity) == len(report.day) for equity in report.equity.values())
 
 
 def test_buy_and_hold_is_what_the_file_says(tmp_path: Path) -> None:

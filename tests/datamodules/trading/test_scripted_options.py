@@ -2,10 +2,12 @@ import pytest
 import torch
 from torch import Tensor
 
+from datamodules.core.errors import ConfigurationError
 from datamodules.trading.scripted_options import (
     DEFAULT_OPTIONS,
     INDEX,
     ClosePosition,
+    HoldWeight,
     OpenLong,
     OpenShort,
     Scalp,
@@ -68,3 +70,13 @@ def test_closing_ends_in_cash_and_a_trend_that_fades_ends_its_option() -> None:
     assert ClosePosition().termination(observations(size=0.5), age) == pytest.approx(0.02)
     assert TrendFollow().termination(observations(trend=0.5), age) == pytest.approx(0.85)
     assert Wait().termination(observations(trend=3.5), age) == 0.75
+
+
+def test_hold_weight_holds_its_weight_and_ends_after_its_minimum_duration() -> None:
+    obs, age = observations(3), torch.arange(3)
+    option = HoldWeight(weight=-0.5, min_duration=7)
+
+    assert option.action(obs, age, torch.rand(3, 1)).eq(-0.5).all() and option.initiation(obs).all()
+    assert option.termination(obs, age).eq(1).all() and (option.min_duration, option.max_duration) == (7, 0)
+    with pytest.raises(ConfigurationError, match="weight is 2; it must be between -1 and 1"):
+        HoldWeight(weight=2)
