@@ -29,6 +29,7 @@ from app.plot.main import make_parser as plot_parser
 from app.verify.main import make_parser as verify_parser
 from datamodules.core.exports import class_path
 from modules.base.algorithm import Algorithm
+from modules.ppo.auxiliary.base import AuxiliaryLoss
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 
@@ -40,6 +41,7 @@ GIVEN = {"spaces", "obs_shape"}
 KINDS = {
     "algorithms": ("Algorithms", "`--model CLASS`, then `--model.NAME VALUE`"),
     "networks": ("Networks", "`--model.network CLASS`, then `--model.network.NAME VALUE`"),
+    "auxiliary_losses": ("Auxiliary losses", "an entry of `model.auxiliary_losses` in a config"),
     "options": ("Options and curiosity", "`--model.controller CLASS`, then `--model.controller.NAME VALUE`"),
     "latent_models": ("Latent models", "`--model.model CLASS`, then `--model.model.NAME VALUE`"),
     "exploration": ("Exploration", "`--model.exploration CLASS`, then `--model.exploration.NAME VALUE`"),
@@ -159,7 +161,12 @@ def kind_of(cls: type) -> str:
     """Return the page of a class."""
     if cls.__module__.startswith("datamodules.offline"):
         return "stored_data"
-    bases = {"algorithms": Algorithm, "data": LightningDataModule, "callbacks": Callback}
+    bases = {
+        "algorithms": Algorithm,
+        "auxiliary_losses": AuxiliaryLoss,
+        "data": LightningDataModule,
+        "callbacks": Callback,
+    }
     for kind, base in bases.items():
         if issubclass(cls, base):
             return kind
@@ -176,7 +183,8 @@ def kind_of(cls: type) -> str:
 def setting_rows(cls: type) -> Iterator[tuple[str, str, str, str]]:
     """Yield name, type, default and help of every argument of a class that a config sets."""
     required = {name for name, value in inspect.signature(cls).parameters.items() if value.default is value.empty}
-    given = GIVEN if issubclass(cls, Algorithm | LightningDataModule | Callback) else GIVEN | required
+    whole = issubclass(cls, Algorithm | AuxiliaryLoss | LightningDataModule | Callback)
+    given = GIVEN if whole else GIVEN | required
     parser = ArgumentParser()
     parser.add_class_arguments(cls, None, skip=given)
     for action in parser._actions[1:]:

@@ -72,6 +72,20 @@ AGENTS = Section(
     ),
 )
 
+AUXILIARY = Section(
+    "Auxiliary losses of PPO",
+    "With `model.auxiliary_losses`; values before the coefficients. See"
+    " [auxiliary losses](../guides/auxiliary_losses.md).",
+    (
+        ("kickstart/action_loss", "nats", "cross-entropy of the teachers' policies and the agent's, their mean"),
+        ("kickstart/value_loss", "(scaled) return squared", "half the squared difference of the values"),
+        ("kickstart/share", "share", "of the coefficients that is left by annealing"),
+        ("contrastive/loss", "nats", "InfoNCE"),
+        ("contrastive/accuracy", "share", "of the steps whose positive is more similar than every negative"),
+        ("l2_init/distance", "weights", "Euclidean distance of the weights to the initial ones"),
+    ),
+)  # fmt: skip
+
 DQN = Section(
     "DQN and PQN",
     "Beside the tags of episodes, evaluation and time. PQN logs `train/td_loss`, `train/q_mean`, `train/epsilon` and"
@@ -186,4 +200,17 @@ GPU = Section(
     ),
 )
 
-SECTIONS = (PPO, POLICY_LAG, RESTARTS, AGENTS, DQN, SAC, CURIOSITY, OPTIONS, DYNAMICS, TRADING, GPU)
+SECTIONS = (
+    PPO,
+    POLICY_LAG,
+    RESTARTS,
+    AGENTS,
+    AUXILIARY,
+    DQN,
+    SAC,
+    CURIOSITY,
+    OPTIONS,
+    DYNAMICS,
+    TRADING,
+    GPU,
+)

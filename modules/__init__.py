@@ -22,6 +22,9 @@ EXPORTS = {
     "CheckpointPolicy": "modules.opponents.checkpoint_policy",
     "UniformPolicy": "modules.opponents.uniform_policy",
     "Curiosity": "modules.sac.curiosity",
+    "InfoNCELoss": "modules.ppo.auxiliary.contrastive",
+    "KickstartLoss": "modules.ppo.auxiliary.kickstart",
+    "L2InitLoss": "modules.ppo.auxiliary.l2_init",
     "FullyObservedModel": "modules.active_dynamics.observed_model",
     "LatentModel": "modules.active_dynamics.latent_model",
 }
@@ -35,6 +38,9 @@ if TYPE_CHECKING:
     from modules.dqn.pqn import PQN as PQN
     from modules.opponents.checkpoint_policy import CheckpointPolicy as CheckpointPolicy
     from modules.opponents.uniform_policy import UniformPolicy as UniformPolicy
+    from modules.ppo.auxiliary.contrastive import InfoNCELoss as InfoNCELoss
+    from modules.ppo.auxiliary.kickstart import KickstartLoss as KickstartLoss
+    from modules.ppo.auxiliary.l2_init import L2InitLoss as L2InitLoss
     from modules.ppo.ppo import PPO as PPO
     from modules.sac.curiosity import Curiosity as Curiosity
     from modules.sac.sac import SAC as SAC

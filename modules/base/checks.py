@@ -4,7 +4,7 @@ import importlib
 import inspect
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from lightning.pytorch import LightningModule
@@ -181,6 +181,33 @@ def check_compatible(model: Any, data: Any) -> None:
             f"data.policy_lag is {data.policy_lag}, but {type(model).__name__} learns only from rollouts of its current"
             " policy: set it to 0 (or, if its `prepare` corrects for an older policy, set supports_policy_lag to True)."
         )
+
+
+SAME_SPACES = ("obs_shape", "obs_dtype", "obs_parts", "action_type", "action_sizes", "action_low", "action_high")
+"""Entries of the spaces in which agents of one environment agree."""
+
+
+def check_same_spaces(checkpoint: str, trained: SpaceSpec, spaces: SpaceSpec) -> None:
+    """Check that the agent of a checkpoint was trained on the spaces of an agent of this run.
+
+    Args:
+        checkpoint: path of the checkpoint.   trained: its spaces.   spaces: those of this run.
+
+    Raises: ConfigurationError otherwise.
+    """
+    mine, other = cast(dict[str, Any], spaces), cast(dict[str, Any], trained)
+    if changed := [name for name in SAME_SPACES if _as_lists(mine.get(name)) != _as_lists(other.get(name))]:
+        raise ConfigurationError(
+            f"{checkpoint} was trained with {changed[0]} {other.get(changed[0])}, but the agent has"
+            f" {mine.get(changed[0])}: give the checkpoint of an agent with the same spaces."
+        )
+
+
+def _as_lists(value: Any) -> Any:
+    """Return the value with lists instead of tuples, as some files store them."""
+    if isinstance(value, dict):
+        return {name: _as_lists(child) for name, child in value.items()}
+    return [_as_lists(child) for child in value] if isinstance(value, list | tuple) else value
 
 
 def check_own_optimizers(model: Any) -> None:

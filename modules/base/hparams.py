@@ -22,17 +22,20 @@ INSTANTIATOR = "lightning.pytorch.cli.instantiate_module"
 PLAIN_TYPES = (str, int, float, bool, type(None))
 
 
-def save_plain_hyperparameters(module: LightningModule) -> None:
+def save_plain_hyperparameters(module: LightningModule, ignore: tuple[str, ...] = ()) -> None:
     """Save the hyperparameters of a module whose `__init__` takes functions; call it in `__init__`.
 
     Plain functions, which a checkpoint cannot store, are left out: their defaults apply when it is loaded.
+
+    Args:
+        module: the module.   ignore: arguments that are left out.
 
     Raises: ConfigurationError for an argument that is None but has no None in its type.
     """
     caller = cast(FrameType, cast(FrameType, inspect.currentframe()).f_back)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Lightning warns that it cannot save functions
-        module.save_hyperparameters(frame=caller)
+        module.save_hyperparameters(frame=caller, ignore=ignore)
     require_values("model", type(module), module.hparams)
     for hparams in (cast(dict[str, Any], module._hparams), cast(dict[str, Any], module._hparams_initial)):
         for name in [name for name, value in hparams.items() if isinstance(value, FunctionType)]:

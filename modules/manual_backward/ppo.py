@@ -239,7 +239,7 @@ def methods(model: PPO) -> dict[str, Callable[..., Any]]:
 
 
 def supports(model: PPO) -> bool:
-    """Return whether `ManualPPO` covers the model: discrete actions, MLPs, float32 on a CPU, a flat optimizer."""
+    """Return whether `ManualPPO` covers the model: discrete actions, MLPs, float32 on a CPU, no auxiliary loss."""
     torsos = [model.network] if model.value_network is None else [model.network, model.value_network]
     heads = type(model.actor) is CategoricalHead and type(model.critic) is ValueHead
     supported = heads and all(
@@ -248,6 +248,7 @@ def supports(model: PPO) -> bool:
     supported = supported and all(affine(head.linear) for head in (model.actor, model.critic))
     return (
         supported
+        and not model.auxiliary_losses
         and is_fully_trainable(model)
         and uses_flat_fp32_cpu(model.optim, model)
         and not any(map(has_hooks, model.modules()))

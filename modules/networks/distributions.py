@@ -153,6 +153,32 @@ class DiagonalGaussian:
         return (self.log_std + (0.5 + _LOG_SQRT_2PI)).sum().expand(self.mean.shape[:-1])
 
 
+def cross_entropy(reference: Distribution, policy: Distribution) -> Tensor:
+    """Return the cross-entropy H(p, q) = -E_{a ~ p} log q(a) of reference p and policy q in nats, `[...]`.
+
+    Args:
+        reference: usually without gradient.   policy: of the same class.
+
+    Raises:
+        TypeError: If the distributions are of different classes, or of one that is not known.
+    """
+    match reference, policy:
+        case Categorical(), Categorical():
+            return -(reference.log_probs.exp() * policy.log_probs).sum(-1)
+        case MultiCategorical(), MultiCategorical():
+            parts = zip(reference.parts, policy.parts, strict=True)
+            return torch.stack([cross_entropy(one, other) for one, other in parts]).sum(0)
+        case Bernoulli(), Bernoulli():
+            return (F.softplus(policy.logits) - reference.logits.sigmoid() * policy.logits).sum(-1)
+        case DiagonalGaussian(), DiagonalGaussian():
+            squares = (reference.mean - policy.mean).square() + (2 * reference.log_std).exp()
+            return (0.5 * squares * (-2 * policy.log_std).exp() + policy.log_std + _LOG_SQRT_2PI).sum(-1)
+        case Hybrid(), Hybrid():
+            choices = cross_entropy(reference.choices, policy.choices)
+            return choices + cross_entropy(reference.continuous, policy.continuous)
+    raise TypeError(f"No cross-entropy of {type(reference).__name__} and {type(policy).__name__}.")
+
+
 def distribution_details(policy: object) -> dict[str, Tensor]:
     """Return the probabilities `[..., choices]` of a categorical or binary policy, or the `std` of a continuous one."""
     match policy:

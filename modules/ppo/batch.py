@@ -1,7 +1,7 @@
 """PPO's training batch: transitions, or whole sequences of them for a recurrent network."""
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +19,7 @@ class PPOBatch(NamedTuple):
     if every transition is valid and every action allowed, `episode_start` without sequences.
 
     state: the network's `[B, ...]` before t=0, when the rollout began.
+    extras: columns of auxiliary losses, by their name.
     """
 
     obs: Obs
@@ -31,6 +32,7 @@ class PPOBatch(NamedTuple):
     mask: Tensor | None
     episode_start: Tensor | None
     state: State
+    extras: dict[str, Any] = {}  # noqa: RUF012  # never changed in place
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "PPOBatch":
         """Apply a function to every column; the state does not change."""

@@ -23,6 +23,7 @@ from modules.networks.normalization import RewardScaler
 from modules.optim.distributed import all_reduce_mean
 from modules.optim.optimizer_group import make_optimizer
 from modules.ppo.actor_critic import ActorCritic
+from modules.ppo.auxiliary.base import AuxiliaryLoss, AuxiliaryLosses, ForwardPass
 from modules.ppo.batch import PPOBatch
 from modules.ppo.policy_lag import reevaluate, rollout_log_prob
 
@@ -81,6 +82,7 @@ class PPO(ActorCritic):
         target_kl: an iteration's epochs end when the KL divergence exceeds 1.5 times this, in nats; null: never.
         normalize_obs: scale observations by their running mean and standard deviation.
         normalize_reward: scale rewards by the running standard deviation of the discounted return.
+        auxiliary_losses: terms added to the loss, such as `modules.KickstartLoss`; null for none.
 
     Raises: ConfigurationError for values out of range.
     """
@@ -110,9 +112,10 @@ class PPO(ActorCritic):
         target_kl: float | None = None,
         normalize_obs: bool = False,
         normalize_reward: bool = False,
+        auxiliary_losses: list[AuxiliaryLoss] | None = None,
     ):
         super().__init__(spaces)
-        save_plain_hyperparameters(self)
+        save_plain_hyperparameters(self, ignore=("auxiliary_losses",))  # only training needs them
         check_values(
             gamma=gamma,
             gae_lambda=gae_lambda,
@@ -133,6 +136,7 @@ class PPO(ActorCritic):
         self.value_loss_coef, self.entropy_coef = value_loss_coef, entropy_coef
         self.obs_normalizer = make_obs_normalizer(spaces) if normalize_obs else None
         self.reward_scaler = RewardScaler(gamma) if normalize_reward else None
+        self.auxiliary_losses = AuxiliaryLosses(auxiliary_losses or ())
         self.make_networks(network, share_torso)
 
     def prepare(self, rollout: Rollout) -> PPOBatch:
@@ -147,19 +151,22 @@ class PPO(ActorCritic):
         advantage, target = estimate(*series, gamma=self.gamma, lam=self.gae_lambda)
         columns = (tree_map(lambda part: part[:-1], rollout.obs), rollout.action, log_prob, value, advantage, target)
         masks = (rollout.valid if rollout.has_invalid_steps else None, rollout.extras.get("action_mask"))
+        extras = self.auxiliary_losses.prepare(self, rollout)
         if self.recurrent:
-            return PPOBatch(*columns, *masks, rollout.episode_start, rollout.state)
-        return PPOBatch(*columns, *masks, None, {}).map(lambda column: column.flatten(0, 1))
+            return PPOBatch(*columns, *masks, rollout.episode_start, rollout.state, extras)
+        return PPOBatch(*columns, *masks, None, {}, extras).map(lambda column: column.flatten(0, 1))
 
     def on_fit_start(self) -> None:
         """Create the clip range as a tensor, which a captured update reads."""
         self.clip_range_tensor = torch.tensor(self.clip_range, device=self.device)
+        self.auxiliary_losses.on_fit_start(self)
         super().on_fit_start()
 
     def update_schedules(self) -> None:
         """Set learning rate and clip range of the iteration."""
         if self.clip_range_schedule != "constant":
             self.clip_range_tensor.fill_(schedule_value(self.clip_range_schedule, self.clip_range, self.progress))
+        self.auxiliary_losses.update_schedule(self.env_steps)
         self.schedule_learning_rates_()
 
     def update_normalizers(self, rollout: Rollout) -> None:
@@ -179,12 +186,16 @@ class PPO(ActorCritic):
             compile_targets=[(self, "loss")],
             mutated_tensors=self.mutated_tensors,
         )
-        return {"prepare": Phase(self.prepare, self.device, name="prepare"), "update": update}
+        changed = self.auxiliary_losses.mutated_tensors
+        return {"prepare": Phase(self.prepare, self.device, name="prepare", mutated_tensors=changed), "update": update}
 
     def update(self, batch: PPOBatch) -> MetricVector:
         """Train `update_epochs` epochs on the batch; return the means of the metrics over them."""
-        total, epochs_done = torch.zeros(len(METRICS), device=self.device), 0
+        names = (*METRICS[:-2], *self.auxiliary_losses.metrics, *METRICS[-2:])
+        total, epochs_done = torch.zeros(len(names), device=self.device), 0
         for _ in range(self.update_epochs):
+            if self.auxiliary_losses:
+                batch = self.auxiliary_losses.draw(self, batch)
             measured = self.phases["update"](batch, self.minibatch_permutation(batch.size))
             total, epochs_done = total.add_(measured), epochs_done + 1
             self.updates += self.num_minibatches
@@ -193,7 +204,7 @@ class PPO(ActorCritic):
                 and all_reduce_mean(measured[METRICS.index("approx_kl")]) > 1.5 * self.target_kl
             ):
                 break
-        return MetricVector(METRICS, total / epochs_done)
+        return MetricVector(names, total / epochs_done)
 
     def minibatch_permutation(self, parts: int) -> Tensor | None:
         """Return a new permutation; None if minibatches need none."""
@@ -223,7 +234,7 @@ class PPO(ActorCritic):
         return features, features if self.value_network is None else self.value_network(obs, {}, episode_start)[0]
 
     def loss(self, batch: PPOBatch) -> tuple[Tensor, Tensor]:
-        """Return the loss, and policy loss, value loss, entropy, approximate KL and clip fraction, `[5]`."""
+        """Return the loss, and policy loss, value loss, entropy, approximate KL, clip fraction, auxiliary metrics."""
         features, value_features = self.torso_features(batch)
         policy = self.actor(features, batch.mask)
         log_prob, value = policy.log_prob(batch.action), self.critic(value_features)
@@ -234,6 +245,9 @@ class PPO(ActorCritic):
         entropy = masked_mean(policy.entropy(), batch.valid)
         loss = policy_loss + self.value_loss_coef * value_loss - self.entropy_coef * entropy
         measures = torch.stack([policy_loss, value_loss, entropy, approx_kl, clip_fraction]).detach()
+        if self.auxiliary_losses:
+            term, values = self.auxiliary_losses.loss(self, batch, ForwardPass(features, policy, value))
+            loss, measures = loss + term, torch.cat([measures, values])
         return loss if share is None else loss * share, measures
 
     def build_optimizers(self) -> list[Optimizer]:
@@ -241,11 +255,23 @@ class PPO(ActorCritic):
         return [make_optimizer(self.optimizer, self.parameters())]
 
     def rank_state_dict(self) -> dict[str, object]:
-        """Add the running returns of the reward scaler."""
-        return super().rank_state_dict() | {"running_return": self.reward_scaler and self.reward_scaler.running}
+        """Add the running returns of the reward scaler, and the states of auxiliary losses."""
+        own = {"running_return": self.reward_scaler and self.reward_scaler.running}
+        return super().rank_state_dict() | own | {"auxiliary_losses": self.auxiliary_losses.rank_state_dict()}
 
     def load_rank_state_dict(self, state: dict) -> None:
         """Restore the state saved by `rank_state_dict`."""
         super().load_rank_state_dict(state)
         if self.reward_scaler is not None and state["running_return"] is not None:
             self.reward_scaler.running = state["running_return"].to(self.device)
+        self.auxiliary_losses.load_rank_state_dict(state.get("auxiliary_losses", {}), self.device)
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Add the states of auxiliary losses."""
+        super().on_save_checkpoint(checkpoint)
+        checkpoint["auxiliary_losses"] = self.auxiliary_losses.state_dict()
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Restore the states of auxiliary losses."""
+        super().on_load_checkpoint(checkpoint)
+        self.auxiliary_losses.load_state_dict(checkpoint.get("auxiliary_losses", {}))

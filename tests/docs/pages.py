@@ -37,6 +37,12 @@ def listings() -> dict[str, str]:
     return {block.split()[1]: block for block in blocks("python")}
 
 
+def configs() -> dict[str, str]:
+    """Return the YAML listings that have a file name in their first line, by that name."""
+    named = (block for block in blocks("yaml") if re.match(r"# \w+\.yaml\n", block))
+    return {block.split()[1]: block for block in named}
+
+
 def shortened(listing: str) -> str:
     """Return a listing that trains for two iterations, each of which is evaluated."""
     return listing.replace("100_000", "512").replace("val_check_interval=50", "val_check_interval=1")

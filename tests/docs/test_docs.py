@@ -24,6 +24,7 @@ from tests.docs.pages import (
     WRITTEN,
     anchors,
     commands,
+    configs,
     links,
     listings,
     name,
@@ -45,7 +46,7 @@ BANNED = ("aloud", "whoever", "nobody", "of now")
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory of a user who copied every listing."""
-    for file, listing in listings().items():
+    for file, listing in (listings() | configs()).items():
         (tmp_path / file).write_text(shortened(listing))
     (tmp_path / "mine.yaml").write_text("seed_everything: 3\n")
     monkeypatch.chdir(tmp_path)

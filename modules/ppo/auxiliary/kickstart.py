@@ -1,0 +1,154 @@
+"""KickstartLoss: imitate the policies and values of teachers, less and less."""
+
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from datamodules.core.errors import ConfigurationError
+from datamodules.core.pytree import tree_map
+from datamodules.core.types import PolicyInput, Rollout, State
+from modules.base.checks import check_same_spaces
+from modules.base.hparams import load_algorithm
+from modules.functional.policy_gradient import masked_mean
+from modules.networks.base import RecurrentNetwork
+from modules.networks.distributions import cross_entropy
+from modules.ppo.auxiliary.base import AuxiliaryLoss, Columns, ForwardPass
+from modules.ppo.batch import PPOBatch
+from modules.ppo.ppo import PPO
+
+
+class KickstartLoss(AuxiliaryLoss):
+    """Kickstarting: imitation of one or several trained agents in the states that the learning agent visits.
+
+    L = share mean_teachers(action_coef mean(H(pi_T(.|s), pi(.|s))) + value_coef mean(1/2 (v_T(s) - v(s))^2))
+
+    H is the cross-entropy. Several teachers are averaged, so that the coefficients mean the same for any number of
+    them. `share` is 1 at first, and falls linearly to 0 with the environment steps. Teachers are checkpoints of PPO,
+    with any network. They are evaluated once per rollout with their own normalisation, and the state of a recurrent
+    teacher goes on from one rollout to the next. Values are converted to the units of the agent's scaled rewards.
+
+    Args:
+        teachers: paths of the teachers' checkpoints; needed only while training.
+        action_coef: coefficient of the cross-entropy, at least 0.
+        value_coef: coefficient of the value error, at least 0.
+        constant_env_steps: environment steps before `share` begins to fall.
+        anneal_env_steps: environment steps in which `share` falls from 1 to 0; null: the rest of the run.
+
+    Raises: ConfigurationError for values out of range, no teacher, a file that is no checkpoint of PPO, and a teacher
+        with other spaces.
+
+    Source: Schmitt et al. 2018, arXiv:1803.03835, section 3.2, with the value error in addition.
+    """
+
+    name = "kickstart"
+    metrics = ("action_loss", "value_loss", "share")
+
+    def __init__(
+        self,
+        teachers: list[str],
+        action_coef: float = 1.0,
+        value_coef: float = 1.0,
+        constant_env_steps: int = 0,
+        anneal_env_steps: int | None = None,
+    ):
+        if not teachers:
+            raise ConfigurationError("KickstartLoss has no teachers: give the path of a checkpoint.")
+        if min(action_coef, value_coef, constant_env_steps) < 0 or (anneal_env_steps or 1) < 1:
+            raise ConfigurationError(
+                "KickstartLoss needs action_coef, value_coef and constant_env_steps from 0, anneal_env_steps above 0;"
+                f" they are {action_coef}, {value_coef}, {constant_env_steps} and {anneal_env_steps}."
+            )
+        self.paths, self.action_coef, self.value_coef = list(teachers), action_coef, value_coef
+        self.constant_env_steps, self.anneal_env_steps = constant_env_steps, anneal_env_steps
+        self.teachers: list[Teacher] = []
+
+    def on_fit_start(self, model: Any) -> None:
+        """Load the teachers."""
+        self.teachers = [Teacher(path, model) for path in self.paths]
+        self.share = torch.ones((), device=model.device)
+        self.total_env_steps = model.data.total_env_steps
+
+    def update_schedule(self, env_steps: int) -> None:
+        """Set the share of the coefficients that is left."""
+        length = self.anneal_env_steps or max(self.total_env_steps - self.constant_env_steps, 1)
+        self.share.fill_(min(max(1 - (env_steps - self.constant_env_steps) / length, 0.0), 1.0))
+
+    def prepare(self, model: Any, rollout: Rollout) -> Columns:
+        """Return the distribution parameters `[T, B, P]` and values `[T, B]` of every teacher."""
+        return {str(number): teacher.evaluate(model, rollout) for number, teacher in enumerate(self.teachers)}
+
+    def loss(self, model: Any, batch: PPOBatch, forward: ForwardPass) -> tuple[Tensor, list[Tensor]]:
+        """Return the loss, its two means over the teachers before the coefficients, and the share."""
+        action_losses, value_losses = [], []
+        for number, teacher in enumerate(self.teachers):
+            column = batch.extras[self.name][str(number)]
+            taught = teacher.model.actor.distribution(column["policy"])
+            action_losses.append(masked_mean(cross_entropy(taught, forward.policy), batch.valid))
+            value_losses.append(0.5 * masked_mean((column["value"] - forward.value).square(), batch.valid))
+        action_loss, value_loss = torch.stack(action_losses).mean(), torch.stack(value_losses).mean()
+        loss = self.share * (self.action_coef * action_loss + self.value_coef * value_loss)
+        return loss, [action_loss, value_loss, self.share]
+
+    def mutated_tensors(self) -> list[Tensor]:
+        """Return the states of recurrent teachers."""
+        return [leaf for teacher in self.teachers for leaf in teacher.state.values()]
+
+    def rank_state_dict(self) -> dict[str, Any]:
+        """Return the states of recurrent teachers."""
+        return {"states": [teacher.state for teacher in self.teachers]}
+
+    def load_rank_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
+        """Restore the states of recurrent teachers, of as many as there were."""
+        for teacher, leaves in zip(self.teachers, state["states"], strict=False):
+            teacher.state = {name: leaf.to(device) for name, leaf in leaves.items()}
+
+
+class Teacher:
+    """Agent of a checkpoint, which does not learn.
+
+    Args:
+        checkpoint: path of the file.
+        student: model that learns from it.
+
+    state: of a recurrent network before the next rollout, every leaf `[B, ...]`; empty before the first one, and
+        without recurrence.
+
+    Raises: ConfigurationError for a file that is no checkpoint of PPO, and for other spaces.
+    """
+
+    def __init__(self, checkpoint: str, student: PPO):
+        self.model: PPO = load_algorithm(Path(checkpoint))
+        if not isinstance(self.model, PPO):
+            raise ConfigurationError(
+                f"The teacher {checkpoint} is a {type(self.model).__name__}: give KickstartLoss checkpoints of PPO."
+            )
+        check_same_spaces(checkpoint, self.model.spaces, student.spaces)
+        self.model.requires_grad_(False).to(student.device)
+        self.state: State = {}
+
+    def evaluate(self, student: PPO, rollout: Rollout) -> dict[str, Tensor]:
+        """Return its distribution parameters `[T, B, P]`, and its values `[T, B]` in the student's units."""
+        obs, mask = tree_map(lambda part: part[:-1], rollout.obs), rollout.extras.get("action_mask")
+        if self.model.recurrent:
+            policy, value = self._unroll(obs, mask, rollout)
+        else:
+            rows = tree_map(lambda part: part.flatten(0, 1), obs)
+            flat = None if mask is None else mask.flatten(0, 1)
+            found, known, _ = self.model.policy_and_value(PolicyInput(rows, {}, rollout.episode_start.flatten(), flat))
+            policy = found.parameters.unflatten(0, rollout.reward.shape)
+            value = (self.model.value(rows) if known is None else known).view_as(rollout.reward)
+        own, other = self.model.reward_scaler, student.reward_scaler
+        value = value if own is None else value / own.returns.scale
+        return {"policy": policy, "value": value if other is None else value * other.returns.scale}
+
+    def _unroll(self, obs: Any, mask: Tensor | None, rollout: Rollout) -> tuple[Tensor, Tensor]:
+        """Return parameters and values of a recurrent network, and advance its state in place."""
+        self.state = self.state or self.model.initial_state(rollout.reward.shape[1])
+        network = cast(RecurrentNetwork, self.model.network)
+        features, states = network.unroll_with_states(self.model.normalized(obs), self.state, rollout.episode_start)
+        policy, value = self.model.actor(features, mask).parameters, self.model.critic(features)
+        for name, leaf in self.state.items():
+            leaf.copy_(states[name][-1])
+        return policy, value
