@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from modules.networks import *  # noqa: F403
     from modules.networks.latent import *  # noqa: F403
 else:
-    from app.cli.class_paths import short_names
+    from app.class_paths import short_names
     from datamodules.core.exports import lazy_exports
 
     EXPORTS = {name: path.rpartition(".")[0] for name, path in short_names().items()}

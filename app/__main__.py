@@ -1,4 +1,4 @@
-"""Entry point `python -m app VERB [options]`: the table of verbs; heavy modules are imported after the choice."""
+"""Entry point `python -m app VERB [options]`; heavy modules are imported after the choice of the verb."""
 
 import errno
 import os
@@ -9,46 +9,14 @@ from importlib.util import find_spec
 from io import TextIOWrapper
 from pathlib import Path
 
-from app.cli.config_files import configs_folder, problem, shipped_configs
+from app.cli.config_args import require_config, resolve_config_args
+from app.cli.config_files import shipped_configs
 from app.cli.error_messages import config_paths, exit_with_error, nearest
 from app.cli.import_policy import TRUST_VARIABLE, trusted, why_untrustworthy
+from app.verbs import VERB_HELP, VERBS, WITHOUT_TORCH
 from datamodules.core.errors import UnwritableFileError
 from datamodules.core.files.printable import printable_line
 
-VERBS = {
-    "fit": "app.cli.main:main",
-    "validate": "app.cli.main:main",
-    "test": "app.cli.main:main",
-    "predict": "app.cli.main:main",
-    "play": "app.play.main:main",
-    "envs": "app.envs.main:main",
-    "export": "app.export.main:main",
-    "verify": "app.verify.main:main",
-    "benchmark": "app.benchmark.main:main",
-    "diagnose": "app.diagnose.main:main",
-    "compare": "app.compare.main:main",
-    "plot": "app.plot.main:main",
-    "monitor": "app.monitor.main:main",
-    "docs": "app.docs:main",
-}
-VERB_HELP = {
-    "fit": "train an agent",
-    "validate": "evaluate whole greedy episodes as during training",
-    "test": "evaluate a checkpoint and print the statistics",
-    "predict": "write trajectories",
-    "play": "watch episodes of a checkpoint, as a video or in a window",
-    "envs": "list environments, or check one and say what to mend",
-    "export": "write the decision of a checkpoint as ONNX or a torch.export program, with a model card",
-    "verify": "check what training relies on: determinism, resume, compile, two ranks, export",
-    "benchmark": "time a config, beside another one or a peer",
-    "diagnose": "find out where the time goes and what to change",
-    "compare": "settings times seeds: steps to a threshold, final values, curves",
-    "plot": "curves of any runs as a figure, seeds of a config as a band",
-    "monitor": "watch a run and the machine in a terminal",
-    "docs": "write the reference pages of the documentation",
-}
-WITHOUT_TORCH = {"plot", "monitor"}
-"""The verbs that start without torch."""
 CANNOT_WRITE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}
 """Errors of a full or read-only disk."""
 PACKAGES = ("app", "modules", "datamodules", "callbacks")
@@ -161,46 +129,6 @@ def parse_trust_flags() -> None:
     if str(Path.cwd()) not in sys.path and "" not in sys.path:
         sys.path.append(str(Path.cwd()))
     sys.argv[:] = rest
-
-
-def resolve_config_args(argv: list[str]) -> list[str]:
-    """Return the command line with config names replaced by their paths."""
-    resolved: list[str] = []
-    for index, token in enumerate(argv):
-        flag, equals, name = token.partition("=")
-        if index and argv[index - 1] in ("-c", "--config"):
-            resolved.append(find_config(token))
-        elif flag == "--config" and equals:
-            resolved.append(f"--config={find_config(name)}")
-        else:
-            resolved.append(token)
-    return resolved
-
-
-def find_config(name: str) -> str:
-    """Return the path of a config: in the working directory, else, for a bare name, among the shipped ones."""
-    shipped = configs_folder() / name
-    if "://" in name:
-        exit_with_error(f"The config `{name}` is a URL: download it, read it, and give the local file.")
-    if Path(name).is_file():
-        return name
-    if name == Path(name).name and shipped.is_file():
-        return str(shipped)
-    exit_with_error(
-        f"There is no config `{name}`, neither in the working directory nor in"
-        f" {configs_folder()}: {nearest(name, shipped_configs())}"
-    )
-
-
-def require_config(path: str | Path) -> str:
-    """Return the path of a config, after a check that it is UTF-8, YAML and a mapping.
-
-    Raises:
-        SystemExit: with one sentence and code 2 if it is not.
-    """
-    if said := problem(Path(path)):
-        exit_with_error(said)
-    return str(path)
 
 
 if __name__ == "__main__":

@@ -12,9 +12,8 @@ import yaml
 from jsonargparse import ArgumentParser
 from lightning.pytorch import Callback, LightningDataModule
 
-from app.__main__ import VERB_HELP
 from app.benchmark.main import make_parser as benchmark_parser
-from app.cli.class_paths import exported_classes
+from app.class_paths import exported_classes
 from app.cli.config_files import configs_folder, shipped_configs
 from app.cli.error_messages import exit_with_error
 from app.cli.help_text import LIGHTNING_OPTIONS
@@ -26,6 +25,7 @@ from app.metrics import SECTIONS, Section
 from app.monitor.main import make_parser as monitor_parser
 from app.play.main import make_parser as play_parser
 from app.plot.main import make_parser as plot_parser
+from app.verbs import VERB_HELP
 from app.verify.main import make_parser as verify_parser
 from datamodules.core.exports import class_path
 from modules.base.algorithm import Algorithm

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import torch
 
-from app.__main__ import find_config, require_config
+from app.cli.config_args import find_config, require_config
 from app.cli.error_messages import PlainParser, exit_with_error, nearest
 from app.peers.base import UNREACHABLE_STEPS
 from app.peers.ppo import PEERS

@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Union, get_arg
 
 import yaml
 
-from app.cli.class_paths import short_names
+from app.class_paths import short_names
 from app.cli.config_files import compose, problem
 from app.cli.import_policy import why_untrustworthy
 from app.cli.setting_owners import SYNONYMS, owners, suggested

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Iterator
 from textwrap import fill
 
-from app.__main__ import VERB_HELP
-from app.cli.class_paths import exported_classes, short_names
+from app.class_paths import exported_classes, short_names
+from app.verbs import VERB_HELP
 
 WIDTH = 79
 """Characters of a line."""

@@ -20,7 +20,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 from torch import distributed
 
-from app.cli.class_paths import exported_classes
+from app.class_paths import exported_classes
 from app.cli.config_files import SHARED, configs_folder, problem
 from app.cli.error_messages import dropped_settings, exit_with_error
 from app.cli.import_policy import restrict_imports, trusted, untrusted_environments

@@ -17,7 +17,7 @@ from jsonargparse.typing import register_type
 from lightning.pytorch.cli import LightningArgumentParser, LightningCLI
 from lightning_utilities.core.enums import StrEnum
 
-from app.cli.class_paths import canonical_path, short_names
+from app.class_paths import canonical_path, short_names
 from app.cli.config_files import excess
 from app.cli.error_messages import ParserMessage, exit_with_error, explain_parse_error
 from app.cli.help_text import introduction

@@ -8,7 +8,7 @@ from typing import Any
 from jsonargparse import Namespace
 from lightning.pytorch import Trainer
 
-from app.cli.class_paths import short_names
+from app.class_paths import short_names
 from app.cli.error_messages import wrong_value
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.required_values import null_arguments

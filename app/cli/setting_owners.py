@@ -6,7 +6,7 @@ from functools import cache
 
 from jsonargparse import ArgumentParser
 
-from app.cli.class_paths import canonical_path, exported_classes, short_names
+from app.class_paths import canonical_path, exported_classes, short_names
 from datamodules.core.exports import class_path
 
 FAMILIES = {

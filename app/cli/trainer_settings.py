@@ -13,7 +13,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.accelerators import CUDAAccelerator, MPSAccelerator
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
-from app.cli.class_paths import canonical_path
+from app.class_paths import canonical_path
 from app.cli.config_files import SHARED, configs_folder
 from app.cli.error_messages import config_paths
 from callbacks.run_control.checkpoint import RunCheckpoint

@@ -18,12 +18,12 @@ from typing import NamedTuple
 
 from torch.utils.tensorboard import SummaryWriter
 
-from app.__main__ import find_config, require_config
-from app.cli.class_paths import canonical_path
+from app.class_paths import canonical_path
+from app.cli.config_args import find_config, require_config
 from app.cli.error_messages import PlainParser, exit_with_error, nearest
-from app.compare.statistics import ConfidenceBand, Points, Result, confidence_band, summarize_setting, table
 from app.monitor.curves import Curves
 from app.plot.learning_curves import draw_learning_curves
+from app.plot.statistics import ConfidenceBand, Points, Result, confidence_band, summarize_setting, table
 from app.runs.find_checkpoint import checkpoint_in
 from app.subprocess_env import child_environ
 from callbacks.figures.plotting import encode, style

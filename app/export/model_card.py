@@ -10,9 +10,9 @@ from typing import Any
 import yaml
 
 from app.agent.agent import Agent
-from app.compare.statistics import confidence_band
 from app.monitor.curves import Curves
 from app.plot.learning_curves import draw_learning_curves
+from app.plot.statistics import confidence_band
 from app.runs.checkpoints import load_checkpoint
 from callbacks.figures.plotting import encode, style
 from callbacks.run_control.atomic_write import atomic_write

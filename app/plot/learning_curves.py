@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from app.compare.statistics import ConfidenceBand
+from app.plot.statistics import ConfidenceBand
 from callbacks.figures.plotting import COLOURS, INK, SIZE, legend_below, new_figure
 
 Panels = Mapping[str, Mapping[str, ConfidenceBand]]

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import yaml
 
 from app.cli.error_messages import PlainParser, exit_with_error, nearest
-from app.compare.statistics import Points, confidence_band
 from app.monitor.curves import Curves
 from app.monitor.event_files import EVENT_FILES
 from app.plot.learning_curves import draw_learning_curves
+from app.plot.statistics import Points, confidence_band
 from callbacks.figures.plotting import encode, style
 
 FIGURES = (".png", ".pdf", ".svg")

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from app.cli.class_paths import canonical_path
+from app.class_paths import canonical_path
 from callbacks.run_control.checkpoint_index import verify_index
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.files.tensor_files import load_tensors

@@ -8,7 +8,7 @@ from typing import Any
 
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 
-from app.cli.class_paths import canonical_path
+from app.class_paths import canonical_path
 from app.runs.checkpoints import Experiment, load_checkpoint
 from callbacks.run_control.checkpoint_index import IndexEntry, entry_of, read_index, verify_index
 from datamodules.core.errors import ConfigurationError

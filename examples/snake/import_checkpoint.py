@@ -18,7 +18,7 @@ from typing import Any
 from checkpoint import laid_out, named_alike, read_checkpoint
 from lightning.pytorch import Callback, Trainer
 
-from app.__main__ import resolve_config_args
+from app.cli.config_args import resolve_config_args
 from app.cli.error_messages import exit_with_error
 from app.cli.main import LeydenCLI
 from app.diagnose.profiler import QUIET

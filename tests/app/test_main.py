@@ -7,7 +7,9 @@ from typing import cast
 
 import pytest
 
-from app.__main__ import VERBS, announce, find_config, parse_trust_flags, resolve_config_args
+from app.__main__ import announce, parse_trust_flags
+from app.cli.config_args import find_config, resolve_config_args
+from app.verbs import VERBS
 from tests.app.conftest import Run
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,14 +50,14 @@ def test_a_bare_config_name_means_the_working_directory_first_then_the_shipped_c
     shipped.mkdir()
     (shipped / "small.yaml").touch()
     (shipped / "other.yaml").touch()
-    monkeypatch.setattr("app.__main__.configs_folder", lambda: shipped)
+    monkeypatch.setattr("app.cli.config_args.configs_folder", lambda: shipped)
 
     assert find_config("small.yaml") == "small.yaml"
     assert find_config("other.yaml") == str(shipped / "other.yaml")
 
 
 def test_every_way_to_write_a_config_is_resolved(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("app.__main__.find_config", lambda name: f"found/{name}")
+    monkeypatch.setattr("app.cli.config_args.find_config", lambda name: f"found/{name}")
 
     assert resolve_config_args(["fit", "-c", "a", "--config", "b", "--config=c", "--model.config", "d"]) == [
         "fit", "-c", "found/a", "--config", "found/b", "--config=found/c", "--model.config", "d",

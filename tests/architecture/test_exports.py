@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from app.cli.class_paths import PACKAGES, canonical_path, exported_classes, short_names
+from app.class_paths import PACKAGES, canonical_path, exported_classes, short_names
 from app.cli.config_files import configs_folder, shipped_configs
 from datamodules.core.exports import class_path
 from tests.architecture.source import PACKAGES as ROOTS

@@ -14,9 +14,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import app.cli.main  # noqa: F401  (first, so that Lightning's log handler keeps a stream that outlives one test)
 from app import docs
-from app.__main__ import VERBS, main
+from app.__main__ import main
 from app.cli.config_files import shipped_configs
 from app.metrics import PPO, SECTIONS
+from app.verbs import VERBS
 from tests.docs.pages import (
     PAGES,
     REFERENCE,

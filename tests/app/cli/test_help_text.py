@@ -2,7 +2,7 @@
 
 import pytest
 
-from app.cli.class_paths import short_names
+from app.class_paths import short_names
 from app.cli.help_text import LIGHTNING_OPTIONS, WIDTH, introduction
 from tests.app.conftest import Run
 

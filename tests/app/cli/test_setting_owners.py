@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.class_paths import exported_classes
+from app.class_paths import exported_classes
 from app.cli.setting_owners import SYNONYMS, arguments, owners, suggested
 from tests.app.conftest import Run
 

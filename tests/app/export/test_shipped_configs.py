@@ -10,7 +10,7 @@ import yaml
 from lightning.pytorch import LightningDataModule, LightningModule, seed_everything
 from lightning.pytorch.cli import instantiate_module
 
-from app.cli.class_paths import exported_classes
+from app.class_paths import exported_classes
 from app.cli.config_files import configs_folder, shipped_configs
 from app.export.comparison import Difference, export_and_compare
 from app.export.decision import Decision

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from matplotlib.colors import to_hex
 
-from app.compare.statistics import ConfidenceBand, Estimate, confidence_band
 from app.plot.learning_curves import draw_learning_curves, limits
+from app.plot.statistics import ConfidenceBand, Estimate, confidence_band
 from callbacks.figures.plotting import COLOURS, pixels, style
 
 CURVE = [(10, 0.1), (20, 0.5), (30, 0.4), (40, 0.9)]

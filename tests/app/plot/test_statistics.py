@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from app.compare.statistics import (
+from app.plot.statistics import (
     bootstrap,
     confidence_band,
     interquartile_mean,
