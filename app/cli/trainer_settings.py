@@ -104,8 +104,9 @@ def replaced_callbacks(trainer: Any, argv: Sequence[str]) -> str | None:
         trainer: parsed settings of the Trainer.
         argv: the verb and its arguments.
     """
-    texts = {path: path.read_text(encoding="utf-8") for path in config_paths(argv) if not is_complete(path)}
-    replacing = [path for path, text in texts.items() if "callbacks" in (yaml.safe_load(text).get("trainer") or {})]
+    texts = {path: path.read_text(encoding="utf-8") for path in config_paths(argv)}
+    users = {path: text for path, text in texts.items() if not is_complete(path, text)}
+    replacing = [path for path, text in users.items() if "callbacks" in (yaml.safe_load(text).get("trainer") or {})]
     own = {canonical_path(each.class_path) for each in as_list(trainer.get("callbacks"))}
     optional = [path for path in shared_callbacks() if not path.endswith((".RunCheckpoint", ".DivergenceGuard"))]
     without = [path.rpartition(".")[2] for path in optional if path not in own]
@@ -117,9 +118,9 @@ def replaced_callbacks(trainer: Any, argv: Sequence[str]) -> str | None:
     )
 
 
-def is_complete(path: Path) -> bool:
+def is_complete(path: Path, text: str) -> bool:
     """Return whether a config is a shipped one or was written by the program, which leave out callbacks on purpose."""
-    return path.resolve().parent == configs_folder() or path.read_text(encoding="utf-8").startswith(WRITTEN)
+    return path.resolve().parent == configs_folder() or text.startswith(WRITTEN)
 
 
 def check_settings(settings: Any) -> None:

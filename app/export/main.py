@@ -9,15 +9,12 @@ from pathlib import Path
 
 import torch
 
-from app.agent.data import load_data
-from app.agent.load import load
+from app.agent.checkpoint_option import add_ckpt_path, load_agent_and_data
 from app.cli.error_messages import PlainParser, exit_with_error
-from app.cli.import_policy import trusted
 from app.export.comparison import TOLERANCE, Difference, export_and_compare
 from app.export.decision import sizes_of
 from app.export.formats import FORMATS
 from app.export.model_card import write_card
-from app.monitor.main import DEFAULT_ROOT, find_run
 from callbacks.run_control.atomic_write import atomic_write
 from callbacks.run_control.checkpoint import run_folder
 from datamodules.core.errors import ConfigurationError
@@ -47,11 +44,7 @@ def main() -> None:
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the verb's options."""
     parser = PlainParser("python -m app export", description="Export the decision of a trained agent.")
-    parser.add_argument(
-        "--ckpt_path",
-        metavar="PATH",
-        help=f"a checkpoint, or the folder of a run: its best one (the newest run in {DEFAULT_ROOT})",
-    )
+    add_ckpt_path(parser)
     parser.add_argument("--format", choices=[*FORMATS], default="onnx", help="format of the file (onnx)")
     parser.add_argument("--output", type=Path, metavar="FOLDER", help="folder to write (RUN/export)")
     parser.add_argument(
@@ -68,10 +61,8 @@ def run(options: argparse.Namespace) -> Difference:
     Raises:
         ConfigurationError: for a checkpoint, an algorithm or an environment that cannot be exported.
     """
-    agent = load(options.ckpt_path or str(find_run(None)), trusted())
+    agent, data = load_agent_and_data(options.ckpt_path)
     assert agent.path is not None
-    print(f"Checkpoint: {agent.path}", flush=True)
-    data = load_data(agent.path, trusted())
     folder = options.output or run_folder(agent.path, ".") / "export"
     path = folder / FORMATS[options.format]
     decision, example, recorded, found = export_and_compare(

@@ -8,11 +8,8 @@ from typing import Any
 
 import torch
 
-from app.agent.data import load_data
-from app.agent.load import load
+from app.agent.checkpoint_option import add_ckpt_path, load_agent_and_data
 from app.cli.error_messages import PlainParser, exit_with_error
-from app.cli.import_policy import trusted
-from app.monitor.main import DEFAULT_ROOT, find_run
 from app.play.window import Window
 from callbacks.run_control.checkpoint import run_folder
 from callbacks.video.encoding import VideoWriter, video_writer
@@ -42,11 +39,7 @@ def main() -> None:
 def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the verb's options."""
     parser = PlainParser("python -m app play", description="Watch episodes of a trained agent.")
-    parser.add_argument(
-        "--ckpt_path",
-        metavar="PATH",
-        help=f"a checkpoint, or the folder of a run: its best one (the newest run in {DEFAULT_ROOT})",
-    )
+    add_ckpt_path(parser)
     parser.add_argument(
         "--video", type=Path, nargs="+", metavar="FILE", help="write .mp4 or .gif files (RUN/videos/play.mp4)"
     )
@@ -64,11 +57,8 @@ def play(options: argparse.Namespace) -> None:
     Raises:
         ConfigurationError: for a checkpoint, an environment or a video that cannot be used.
     """
-    path = options.ckpt_path or str(find_run(None))
-    agent = load(path, trusted())
+    agent, data = load_agent_and_data(options.ckpt_path)
     assert agent.path is not None
-    data = load_data(agent.path, trusted())
-    print(f"Checkpoint: {agent.path}")
     videos = options.video or [run_folder(agent.path, ".") / "videos" / "play.mp4"]
     data.eval_max_steps = options.max_steps or data.eval_max_steps
     sinks: list[VideoWriter] = []
