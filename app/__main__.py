@@ -12,6 +12,7 @@ from pathlib import Path
 from app.cli.config_args import require_config, resolve_config_args
 from app.cli.config_files import shipped_configs
 from app.cli.error_messages import config_paths, exit_with_error, nearest
+from app.cli.help_text import introduction
 from app.cli.import_policy import TRUST_VARIABLE, trusted, why_untrustworthy
 from app.verbs import VERB_HELP, VERBS, WITHOUT_TORCH
 from datamodules.core.errors import UnwritableFileError
@@ -67,6 +68,8 @@ def run_verb() -> None:
     configs = config_paths(sys.argv)
     for path in configs:
         require_config(path)
+    if VERBS[verb] == VERBS["fit"] and not {"-h", "--help"}.isdisjoint(sys.argv):
+        print(introduction(verb), flush=True)
     announce(verb, configs)
     module, _, function = VERBS[verb].partition(":")
     getattr(import_module(module), function)()

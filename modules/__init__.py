@@ -1,16 +1,16 @@
 """Learning: algorithms (one package each), pure functions (`functional`) and networks (`networks`).
 
 `modules.base.algorithm` has the single base class: counters, metrics, the iteration. To add an algorithm, subclass
-`Algorithm` in its own package, implement `act`, `prepare` and `update`, add its name to `EXPORTS` with the import below
-and to the algorithms' import contract in pyproject.toml, and give it a config in `configs/`. Algorithms never import
-one another.
+`Algorithm` in its own package, implement `act`, `prepare` and `update`, add its name to `ALGORITHMS` with the import
+below and to the algorithms' import contract in pyproject.toml, and give it a config in `configs/`. Algorithms never
+import one another.
 """
 
 from typing import TYPE_CHECKING
 
 from datamodules.core.exports import lazy_exports
 
-EXPORTS = {
+ALGORITHMS = {
     "PPO": "modules.ppo.ppo",
     "DQN": "modules.dqn.dqn",
     "PQN": "modules.dqn.pqn",
@@ -18,6 +18,10 @@ EXPORTS = {
     "SACBC": "modules.sac.sac_bc",
     "SACOptions": "modules.sac_options.sac_options",
     "ActiveDynamics": "modules.active_dynamics.active_dynamics",
+}
+"""The algorithms and their modules."""
+
+EXPORTS = ALGORITHMS | {
     "OptionController": "modules.sac_options.controller",
     "CheckpointPolicy": "modules.opponents.checkpoint_policy",
     "UniformPolicy": "modules.opponents.uniform_policy",

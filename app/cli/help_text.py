@@ -1,10 +1,12 @@
-"""The help of Lightning's verbs: data, model and callbacks with the classes to choose from, before Lightning's own."""
+"""The help of Lightning's verbs before Lightning's own: data, model, callbacks and their classes; needs no torch."""
 
 from collections.abc import Iterable, Iterator
 from textwrap import fill
 
-from app.class_paths import exported_classes, short_names
+import modules
+from app.class_paths import short_names
 from app.verbs import VERB_HELP
+from modules import networks
 
 WIDTH = 79
 """Characters of a line."""
@@ -46,13 +48,11 @@ def data_rows() -> Iterator[tuple[str, str]]:
 
 def model_rows() -> Iterator[tuple[str, str]]:
     """Yield the algorithms and the parts of them that can be chosen."""
-    algorithms = [kind.__name__ for kind in exported_classes("modules") if hasattr(kind, "action_types")]
-    networks = exported_classes("modules.networks")
-    heads = [kind.__name__ for kind in networks if ".heads." in kind.__module__]
-    yield "algorithms", listed(algorithms)
-    yield "networks", f"{listed({kind.__name__ for kind in networks}.difference(heads))} (--model.network CLASS)"
+    heads = {name for name, module in networks.EXPORTS.items() if ".heads." in module}
+    yield "algorithms", listed(modules.ALGORITHMS)
+    yield "networks", f"{listed(networks.EXPORTS.keys() - heads)} (--model.network CLASS)"
     yield "heads, critics", listed(heads)
-    yield "other parts", listed(short_names("modules").keys() - set(algorithms))
+    yield "other parts", listed(modules.EXPORTS.keys() - modules.ALGORITHMS.keys())
     yield "exploration", listed(short_names("modules.exploration"))
     yield "latent models", listed(short_names("modules.networks.latent"))
     yield "their settings", "--model.help CLASS; of a network: --model.help CLASS --model.network.help CLASS"

@@ -20,7 +20,6 @@ from lightning_utilities.core.enums import StrEnum
 from app.class_paths import canonical_path, short_names
 from app.cli.config_files import excess
 from app.cli.error_messages import ParserMessage, exit_with_error, explain_parse_error
-from app.cli.help_text import introduction
 from app.cli.trainer_settings import merge_callbacks_
 
 LOAD_YAML = get_loader("yaml")
@@ -70,14 +69,14 @@ class ConciseParser(LightningArgumentParser):
         return added
 
     def format_help(self, formatter: argparse.HelpFormatter | None = None) -> str:
-        """Return the help; that of a verb shows the program's own settings before those of Lightning's Trainer."""
+        """Return the help; of a verb, that of the Trainer's settings, which follows `app.cli.help_text`."""
         if self.verb is None:
             return str(super().format_help(formatter))
         shown = self._action_groups, self.usage, self.description
         trainer = [group for group in self._action_groups if any(map(sets_trainer, group._group_actions))]
         self._action_groups, self.usage, self.description = trainer, argparse.SUPPRESS, None
         try:
-            return f"{introduction(self.verb)}\n{super().format_help(formatter)}"
+            return str(super().format_help(formatter))
         finally:
             self._action_groups, self.usage, self.description = shown
 

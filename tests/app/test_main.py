@@ -125,6 +125,17 @@ def test_a_test_prints_its_table_before_it_writes_the_file(
     assert "95 % interval" in capsys.readouterr().out
 
 
+def test_help_names_the_classes_to_choose_from_before_torch_is_imported(tmp_path: Path) -> None:
+    script = (
+        "import sys; sys.modules['torch'] = None; from app.__main__ import main; sys.argv[1:] = ['fit', '-h']; main()"
+    )
+
+    outcome = python("-c", script, cwd=tmp_path)
+
+    assert "algorithms           ActiveDynamics, DQN, PPO" in outcome.stdout
+    assert outcome.returncode == 1 and "import of torch" in outcome.stderr
+
+
 REFUSED = """
 import sys
 from app.__main__ import main

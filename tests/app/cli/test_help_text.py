@@ -2,8 +2,10 @@
 
 import pytest
 
-from app.class_paths import short_names
+from app.class_paths import exported_classes, short_names
 from app.cli.help_text import LIGHTNING_OPTIONS, WIDTH, introduction
+from modules import ALGORITHMS
+from modules.base.algorithm import Algorithm
 from tests.app.conftest import Run
 
 
@@ -22,6 +24,7 @@ def test_help_shows_data_model_and_callbacks_before_lightnings_settings(run: Run
 def test_help_names_every_class_to_choose_from() -> None:
     text = introduction("fit")
 
+    assert all(issubclass(kind, Algorithm) == (kind.__name__ in ALGORITHMS) for kind in exported_classes("modules"))
     assert all(name in text for name in short_names() if name not in short_names("datamodules.trading"))
     assert all(option.partition(" ")[0] in text for option, _ in LIGHTNING_OPTIONS)
     assert "  algorithms           ActiveDynamics, DQN, PPO, PQN, SAC, SACBC, SACOptions\n" in text
