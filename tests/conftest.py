@@ -1,20 +1,27 @@
 """One thread, fixed seeds, Ctrl-C heard, GPU tests only where a GPU is, and a tier for every test by its folder."""
 
+import gc
 import logging
+import multiprocessing
 import os
 import random
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import cloudpickle
 import numpy as np
 import pytest
 import torch
+
+import tests
+from tests.support.two_ranks import TwoRanks
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the processes that tests start
 torch.set_num_threads(1)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as what a shell runs in the background and all its children do
     signal.signal(signal.SIGINT, signal.default_int_handler)
+cloudpickle.register_pickle_by_value(tests)  # workers receive environments whole: by name, they would import torch
 
 
 TESTS = Path(__file__).parent
@@ -62,6 +69,21 @@ def _log_levels() -> Iterator[None]:
     yield
     for logger, level in zip(loggers, levels, strict=True):
         logger.setLevel(level)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _no_workers_of_another_file() -> Iterator[None]:
+    """A fit that failed keeps its environments, and their workers, until its data is collected as garbage."""
+    yield
+    if multiprocessing.active_children():
+        gc.collect()
+
+
+@pytest.fixture(scope="session")
+def ranks() -> Iterator[TwoRanks]:
+    """Two ranks, which start with the first test that calls a function on them."""
+    with TwoRanks() as ranks:
+        yield ranks
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

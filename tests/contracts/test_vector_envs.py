@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-import cloudpickle
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -16,7 +15,6 @@ import torch
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 
 from datamodules.core.protocols import VectorEnv
-from tests.support import counting_env
 from tests.support.counting_env import Counting, Echo, Masking, SometimesMasking, copied, sometimes_masked, transitions
 from tests.support.vector_backends import BACKENDS
 
@@ -36,9 +34,7 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
         made.append(BACKENDS[backend].make(list(makers)))
         return made[-1]
 
-    cloudpickle.register_pickle_by_value(counting_env)  # sent whole, workers need not import torch
     yield make_envs
-    cloudpickle.unregister_pickle_by_value(counting_env)
     for envs in made:
         envs.close()
     assert multiprocessing.active_children() == []

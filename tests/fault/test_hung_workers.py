@@ -2,16 +2,13 @@
 
 import multiprocessing
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
 import pytest
 
 from datamodules.core.errors import ConfigurationError
 from tests.fault import print_count
-from tests.support import counting_env as counting
 from tests.support.killed_parent import seconds_until_workers_end
 from tests.support.small_runs import cartpole_data, small_ppo, trainer
 
@@ -20,16 +17,7 @@ CALLS = ("its start", "its reset", "its step", "the reset after its step")
 KILLS, SECONDS, TIMEOUT = 10, 60.0, 4.0
 
 
-@pytest.fixture
-def quick_workers() -> Iterator[None]:
-    """Send the environments whole rather than by name: workers then import no torch, which may take longer than 4 s."""
-    cloudpickle.register_pickle_by_value(counting)
-    yield
-    cloudpickle.unregister_pickle_by_value(counting)
-
-
 @pytest.mark.fault
-@pytest.mark.usefixtures("quick_workers")
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_environment_that_hangs_ends_training_and_evaluation_with_its_name(backend: str, tmp_path: Path) -> None:
     held = 0

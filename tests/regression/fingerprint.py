@@ -7,7 +7,6 @@ different machines differ, because their BLAS kernels do.
 
 import hashlib
 import json
-import subprocess
 import sys
 import tempfile
 import warnings
@@ -33,9 +32,11 @@ from tests.modules.active_dynamics import test_latent_runs as latent
 from tests.modules.sac_options import test_sac_options_runs as options
 from tests.oracles.sac import box_data, choice_data, small_sac
 from tests.support.counting_env import Counting
+from tests.support.ddp_worker import train
 from tests.support.dynamics_fixtures import explorer, spring_data
 from tests.support.replay_fixtures import replay_data, small_dqn
 from tests.support.small_runs import cartpole_data, small_ppo, snake_data, trainer
+from tests.support.two_ranks import TwoRanks
 
 Made = tuple[Algorithm, EnvDataModule]
 
@@ -121,7 +122,8 @@ def resumed(name: str, root: Path) -> str:
 
 def ranks(root: Path) -> str:
     """Train PPO on two CPU ranks and return a hash of what rank 0 saw."""
-    subprocess.run([sys.executable, "-m", "tests.support.ddp_worker", str(root)], check=True, capture_output=True)
+    with TwoRanks() as ranks:
+        ranks.run(train, root)
     seen = json.loads((root / "rank0.json").read_text())
     values = [value for line in seen for name, value in sorted(line.items()) if name not in ("weights", "latest")]
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:16]

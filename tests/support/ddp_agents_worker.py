@@ -1,15 +1,10 @@
-"""A small run of several agents on two CPU processes; `python -m tests.support.ddp_agents_worker FOLDER`.
-
-It writes FOLDER/result.json at its end. Agents see their id, and a random policy plays one of them.
-"""
+"""A small run of several agents on two CPU ranks: agents see their id, and a random policy plays one of them."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import lightning
-import torch
 
 from datamodules.rollout import RolloutDataModule
 from modules.opponents.uniform_policy import UniformPolicy
@@ -23,10 +18,8 @@ def agents_data(**changes: Any) -> RolloutDataModule:
     return RolloutDataModule(**{**small, "total_env_steps": 160, "eval_episodes": 4, **changes})
 
 
-def main() -> None:
-    """Train; rank 0 writes the results."""
-    torch.set_num_threads(1)
-    folder = Path(sys.argv[1])
+def train(folder: Path) -> None:
+    """Train; rank 0 writes the results into FOLDER/result.json."""
     lightning.seed_everything(1, verbose=False)
     data = agents_data(total_env_steps=320)
     model = small_ppo(data)
@@ -35,8 +28,3 @@ def main() -> None:
     if run.is_global_zero:
         counts = {"env_steps": model.env_steps, "agent_steps": int(model.agent_steps)}
         (folder / "result.json").write_text(json.dumps(counts), encoding="utf-8")
-    torch.distributed.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,10 +1,9 @@
-"""Run small off-policy fits on two CPU ranks: `python -m tests.support.ddp_replay_worker FOLDER`.
+"""Small off-policy fits on two CPU ranks.
 
 Of every kind a whole run, the beginning of one, its end from the checkpoint, and its end where rank 1 lost its replay;
 and the beginning of a run with steps that do not count.
 """
 
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -50,11 +49,10 @@ def fit(root: Path, kind: str, *callbacks: Callback, ckpt_path: Path | None = No
     run.fit(model, datamodule=data, ckpt_path=ckpt_path, weights_only=True)
 
 
-def main() -> None:
-    """All runs of all kinds, one after the other, in the same two processes."""
-    torch.set_num_threads(1)
+def train(root: Path) -> None:
+    """All runs of all kinds, one after the other."""
     for kind in KINDS:
-        folder = Path(sys.argv[1]) / kind
+        folder = root / kind
         fit(folder, kind, Witness(folder / "whole"))
         fit(folder, kind, RunCheckpoint(), limit_train_batches=HALFWAY)
         last = folder / "checkpoints" / "last.ckpt"
@@ -62,10 +60,5 @@ def main() -> None:
         if torch.distributed.get_rank() == 1:
             next(last.parent.glob("last.replay-1-*.pt")).unlink()
         fit(folder, kind, Witness(folder / "bereft"), ckpt_path=last)
-    folder = Path(sys.argv[1]) / "autoresets"
+    folder = root / "autoresets"
     fit(folder, "autoresets", Witness(folder / "whole"), limit_train_batches=60)
-    torch.distributed.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main()

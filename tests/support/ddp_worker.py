@@ -1,14 +1,12 @@
-"""Run a small fit on two CPU ranks: `python -m tests.support.ddp_worker FOLDER [interrupt, stale, parts, restart]`."""
+"""A small fit on two CPU ranks, which write what they saw."""
 
 import json
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
 import lightning
-import torch
 from lightning.pytorch.callbacks import Callback
 
 from callbacks.run_control.graceful_stop import GracefulStop
@@ -55,11 +53,11 @@ class FailsOnRankOne(Failing):
         return super().step(action)
 
 
-def data_of(folder: Path) -> RolloutDataModule:
+def data_of(folder: Path, kind: str) -> RolloutDataModule:
     """Boards of Snake, observations of several parts, or environments of which one fails once on rank 1."""
-    if "restart" not in sys.argv:
-        parts = {"env": "tests.support.parts_env.TensorReach", "env_kwargs": {}} if "parts" in sys.argv else {}
-        return snake_data(total_env_steps=2560, policy_lag=int("stale" in sys.argv), **parts)
+    if kind != "restart":
+        parts = {"env": "tests.support.parts_env.TensorReach", "env_kwargs": {}} if kind == "parts" else {}
+        return snake_data(total_env_steps=2560, policy_lag=int(kind == "policy_lag"), **parts)
     kwargs = {"how": "raise", "file": str(folder / "failed")}
     settings: dict[str, Any] = {"backend": "async", "on_env_error": "restart", "num_envs": 2, "rollout_length": 16}
     return RolloutDataModule(
@@ -67,18 +65,16 @@ def data_of(folder: Path) -> RolloutDataModule:
     )
 
 
-def main() -> None:
-    """Train on two ranks; every rank writes its file."""
-    torch.set_num_threads(1)
-    folder, interrupt = Path(sys.argv[1]), "interrupt" in sys.argv
+def train(folder: Path, kind: str = "plain") -> None:
+    """Train on two ranks; every rank writes its file.
+
+    Args:
+        folder: of the files.
+        kind: plain, parts, policy_lag, restart or interrupt.
+    """
     lightning.seed_everything(1, verbose=False)
-    data = data_of(folder)
-    callbacks = [Witness(folder), GracefulStop(), *([Interrupted()] if interrupt else [])]
+    data = data_of(folder, kind)
+    callbacks = [Witness(folder), GracefulStop(), *([Interrupted()] if kind == "interrupt" else [])]
     run = trainer(folder, *callbacks, strategy="ddp", devices=2, val_check_interval=4, log_every_n_steps=1)
     run.fit(small_ppo(data, target_kl=0.01), datamodule=data)
     run.save_checkpoint(folder / "end.ckpt")
-    torch.distributed.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main()

@@ -1,7 +1,5 @@
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,38 +9,31 @@ from lightning.pytorch import Callback
 
 from callbacks.run_control.checkpoint import RunCheckpoint
 from callbacks.run_control.graceful_stop import GracefulStop
-from datamodules.core.signals import STOP_SIGNALS
-
-ROOT = Path(__file__).resolve().parents[3]
-
-TWO_RANKS = """
-import os, signal, sys, torch
-from lightning.pytorch import Callback, Trainer
-from callbacks.run_control.checkpoint import RunCheckpoint
 from callbacks.run_control.run_summary import RunSummary
-from callbacks.run_control.graceful_stop import GracefulStop
-from datamodules.rollout import RolloutDataModule
-from modules import PPO
+from datamodules.core.signals import STOP_SIGNALS
+from tests.support.small_runs import cartpole_data, small_ppo, trainer
+from tests.support.two_ranks import TwoRanks
+
 
 class OneRankIsTold(Callback):
-    def tell(self, trainer, *_):
+    """Sends SIGTERM to rank 1 in its third iteration, at one moment: the name of a hook."""
+
+    def __init__(self, moment: str) -> None:
+        setattr(self, moment, self.tell)
+
+    def tell(self, trainer: Any, *_: Any) -> None:
         if trainer.global_rank == 1 and trainer.global_step == 2:
             os.kill(os.getpid(), signal.SIGTERM)
 
-setattr(OneRankIsTold, sys.argv[1], OneRankIsTold.tell)
 
-data = RolloutDataModule("CartPole-v1", num_envs=2, rollout_length=8, total_env_steps=640)
-trainer = Trainer(
-    accelerator="cpu", strategy="ddp", devices=2, max_epochs=1, logger=False, val_check_interval=2,
-    check_val_every_n_epoch=None, num_sanity_val_steps=0, enable_progress_bar=False, use_distributed_sampler=False,
-    callbacks=[OneRankIsTold(), interrupt := GracefulStop(), RunSummary(), RunCheckpoint()],
-)
-trainer.fit(model := PPO(data.spaces, update_epochs=1, num_minibatches=2), data)
-line = f"rank {trainer.global_rank} stopped by {interrupt.stopped_by.name} at {trainer.global_step}"
-line += f", evaluated {'eval/return_mean' in model.last_logged}; "
-os.write(1, line.encode())
-torch.distributed.destroy_process_group()
-"""
+def fit_until_told(folder: Path, moment: str) -> None:
+    """Train on this rank until one rank is told to stop, and write when that was."""
+    data = cartpole_data(num_envs=2, rollout_length=8)
+    callbacks = [OneRankIsTold(moment), interrupt := GracefulStop(), RunSummary(), RunCheckpoint()]
+    run = trainer(folder, *callbacks, strategy="ddp", devices=2, val_check_interval=2)
+    run.fit(model := small_ppo(data), data)
+    said = f"stopped by {interrupt.stopped_by.name} at {run.global_step}, evaluated"
+    (folder / f"rank{run.global_rank}").write_text(f"{said} {'eval/return_mean' in model.last_logged}")
 
 
 class Sends(Callback):
@@ -180,15 +171,9 @@ def test_a_signal_ends_what_only_plays_episodes(make_run: Any, verb: str, number
     ("moment", "outcome"),
     [("on_train_batch_start", "at 3, evaluated True"), ("on_validation_start", "at 2, evaluated False")],
 )
-def test_a_rank_that_is_told_to_stop_stops_all(tmp_path: Path, moment: str, outcome: str) -> None:
-    script = tmp_path / "two_ranks.py"
-    script.write_text(TWO_RANKS, encoding="utf-8")
+def test_a_rank_that_is_told_to_stop_stops_all(ranks: TwoRanks, tmp_path: Path, moment: str, outcome: str) -> None:
+    ranks.run(fit_until_told, tmp_path, moment)
 
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, str(script), moment]
-    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=100)
-
-    assert done.returncode == 0, done.stderr
-    assert all(f"rank {rank} stopped by SIGTERM {outcome}" in done.stdout for rank in (0, 1))
+    assert {(tmp_path / f"rank{rank}").read_text() for rank in (0, 1)} == {f"stopped by SIGTERM {outcome}"}
     iteration = torch.load(tmp_path / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
     assert outcome.startswith(f"at {iteration},")

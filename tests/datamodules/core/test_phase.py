@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, distributed, multiprocessing
+from torch import Tensor, distributed
 
 from datamodules.core.phase import Phase
+from tests.support.two_ranks import TwoRanks
 
 
 class Work:
@@ -115,17 +116,16 @@ def test_an_error_of_the_function_itself_is_raised() -> None:
         phase(-torch.eye(2))
 
 
-def work_on_rank(rank: int, folder: str) -> None:
+def work_on_rank(folder: Path) -> None:
     """Rank 1's second part cannot be compiled."""
-    distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
-    work = Work(looks=rank == 1)
+    rank = distributed.get_rank()
+    work = Work(looks=rank == 1, backend="aot_eager")
     results = [work.phase(torch.ones(3)).tolist() for _ in range(2)]
-    torch.save((work.phase.execution_mode, work.calls, results), f"{folder}/{rank}.pt")
-    distributed.destroy_process_group()
+    torch.save((work.phase.execution_mode, work.calls, results), folder / f"{rank}.pt")
 
 
-def test_what_one_rank_cannot_compile_no_rank_compiles(tmp_path: Path) -> None:
-    multiprocessing.spawn(work_on_rank, (str(tmp_path),), nprocs=2)
+def test_what_one_rank_cannot_compile_no_rank_compiles(ranks: TwoRanks, tmp_path: Path) -> None:
+    ranks.run(work_on_rank, tmp_path)
 
     first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1))
     assert first == second == ("eager", 2, [[10.0] * 3] * 2)

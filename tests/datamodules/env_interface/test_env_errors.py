@@ -3,7 +3,6 @@ import sys
 from contextlib import closing
 from functools import partial
 
-import cloudpickle
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ from datamodules.vector.gymnasium_adapter import GymnasiumVectorAdapter
 from datamodules.vector.make_env import probe_spaces
 from datamodules.vector.sync_vector_env import SerialVectorEnv
 from datamodules.worker_pool.vector_env import WorkerPoolVectorEnv
-from tests.support import counting_env as counting
 from tests.support.counting_env import Breaking, Counting, CountingTensors
 from tests.support.small_runs import fitted
 
@@ -49,13 +47,8 @@ def played(backend: str, make, steps: int = 5) -> None:
 
 
 @pytest.fixture(autouse=True)
-def sent_whole_and_no_orphans():
-    modules = (counting, sys.modules[__name__])
-    for module in modules:
-        cloudpickle.register_pickle_by_value(module)
+def no_orphans():
     yield
-    for module in modules:
-        cloudpickle.unregister_pickle_by_value(module)
     assert multiprocessing.active_children() == []
 
 

@@ -1,15 +1,12 @@
 """Environments in processes: how long they may take, and that they end with their parent."""
 
 import multiprocessing
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
 import pytest
 
 from datamodules.core.errors import ConfigurationError
-from tests.support import counting_env as counting
 from tests.support.killed_parent import seconds_until_workers_end
 from tests.support.small_runs import cartpole_data, small_ppo, trainer
 
@@ -18,24 +15,14 @@ HANGING = "tests.support.counting_env.Hanging"
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("call", ["its step", ""])
-def test_workers_end_within_seconds_of_a_killed_parent_even_in_a_step_that_hangs(backend: str, call: str) -> None:
-    assert seconds_until_workers_end(backend, call, delay=0.5) < 60  # a hung step lasts 600 s
-
-
-@pytest.fixture
-def quick_workers() -> Iterator[None]:
-    """Send the environments whole rather than by name: workers then import no torch, which may take longer than 4 s."""
-    cloudpickle.register_pickle_by_value(counting)
-    yield
-    cloudpickle.unregister_pickle_by_value(counting)
+def test_workers_end_within_seconds_of_a_killed_parent_even_in_a_step_that_hangs(backend: str) -> None:
+    assert seconds_until_workers_end(backend, "its step", delay=0.5) < 60  # a hung step lasts 600 s
 
 
 def hanging(backend: str, **changes: Any) -> Any:
     return cartpole_data(env=HANGING, backend=backend, num_envs=2, total_env_steps=64, env_timeout=4.0, **changes)
 
 
-@pytest.mark.usefixtures("quick_workers")
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_environment_that_hangs_ends_a_fit_in_one_sentence(backend: str, tmp_path: Path) -> None:
     data = hanging(backend, env_kwargs={"call": "its step"})
@@ -48,7 +35,6 @@ def test_an_environment_that_hangs_ends_a_fit_in_one_sentence(backend: str, tmp_
     assert multiprocessing.active_children() == []
 
 
-@pytest.mark.usefixtures("quick_workers")
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_environment_that_hangs_ends_an_evaluation_in_one_sentence(backend: str, tmp_path: Path) -> None:
     data = hanging(backend, eval_env_kwargs={"call": "its step"})

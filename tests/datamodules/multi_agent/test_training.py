@@ -1,9 +1,6 @@
 """Runs of several agents: what is counted, what is masked, resume to the bit, two ranks, opponents."""
 
 import json
-import os
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,9 +17,10 @@ from datamodules.rollout import RolloutDataModule
 from modules.dqn.dqn import DQN
 from modules.networks.recurrent import GRU
 from modules.opponents.checkpoint_policy import CheckpointPolicy
-from tests.support.ddp_agents_worker import agents_data
+from tests.support.ddp_agents_worker import agents_data, train
 from tests.support.parallel_env import LENGTHS
 from tests.support.small_runs import fitted, small_ppo, trainer, weights_hash
+from tests.support.two_ranks import TwoRanks
 
 RELAY, TENSORS = "tests.support.parallel_env.Relay", "tests.support.parallel_env.RelayTensors"
 
@@ -94,10 +92,8 @@ def test_a_resumed_run_ends_where_the_whole_one_does(tmp_path: Path) -> None:
     assert (resumed.env_steps, int(resumed.agent_steps)) == (whole.env_steps, int(whole.agent_steps))
 
 
-@pytest.mark.timeout(300)
-def test_two_ranks_count_together(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.support.ddp_agents_worker", str(tmp_path)]
-    subprocess.run(command, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"}, timeout=280)
+def test_two_ranks_count_together(ranks: TwoRanks, tmp_path: Path) -> None:
+    ranks.run(train, tmp_path)
     result = json.loads((tmp_path / "result.json").read_text())
     assert result == {"env_steps": 320, "agent_steps": 320 // max(LENGTHS) * (LENGTHS[0] + LENGTHS[2])}
 

@@ -1,13 +1,11 @@
 """Environments in processes that fail and are begun anew: their broken episodes count for nothing."""
 
 import multiprocessing
-import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
 import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
@@ -24,7 +22,6 @@ from datamodules.env_interface.restart_counter import RestartCounter
 from datamodules.vector.gymnasium_adapter import GymnasiumVectorAdapter
 from datamodules.vector.restarting_vector_env import RestartingVectorEnv
 from datamodules.worker_pool.vector_env import WorkerPoolVectorEnv
-from tests.support import counting_env as counting
 from tests.support.counting_env import Breaking, Counting, Failing, copied
 from tests.support.small_runs import cartpole_data, fitted
 from tests.support.still_policy import Still
@@ -35,13 +32,8 @@ GOOD = partial(Counting, length=6)
 
 
 @pytest.fixture(autouse=True)
-def quick_workers_and_no_orphans() -> Iterator[None]:
-    modules = (counting, sys.modules[__name__])
-    for module in modules:
-        cloudpickle.register_pickle_by_value(module)
+def no_orphans() -> Iterator[None]:
     yield
-    for module in modules:
-        cloudpickle.unregister_pickle_by_value(module)
     assert multiprocessing.active_children() == []
 
 

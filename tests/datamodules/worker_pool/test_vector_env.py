@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 
-import cloudpickle
 import gymnasium as gym
 import numpy as np
 import pytest
@@ -21,7 +20,6 @@ from datamodules.core.signals import STOP_SIGNALS
 from datamodules.vector.gymnasium_adapter import GymnasiumVectorAdapter
 from datamodules.vector.sync_vector_env import SerialVectorEnv
 from datamodules.worker_pool.vector_env import WorkerPoolVectorEnv
-from tests.support import counting_env as counting
 from tests.support.counting_env import (
     Counting,
     Dying,
@@ -57,13 +55,8 @@ class Unmade(Counting):
 
 
 @pytest.fixture(autouse=True)
-def quick_workers_and_no_orphans():
-    modules = (counting, sys.modules[__name__])
-    for module in modules:  # sent whole rather than by name, they are there without an import of torch
-        cloudpickle.register_pickle_by_value(module)
+def no_orphans():
     yield
-    for module in modules:
-        cloudpickle.unregister_pickle_by_value(module)
     assert multiprocessing.active_children() == []
 
 

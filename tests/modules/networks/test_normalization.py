@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 
 from modules.networks.normalization import RewardScaler, RunningNormalizer
+from tests.support.two_ranks import TwoRanks
 
 
 def test_statistics_equal_those_of_all_batches_together() -> None:
@@ -132,25 +132,22 @@ def test_reward_scaler_refuses_a_gamma_outside_the_unit_interval() -> None:
         RewardScaler(1.01)
 
 
-def update_on_rank(rank: int, folder: str) -> None:
+def update_on_rank(folder: Path, batches: list[torch.Tensor]) -> None:
     """Merge this rank's share twice, and leave the statistics behind."""
-    dist.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
-    normalizer = RunningNormalizer((3,))
-    for batch in torch.load(f"{folder}/batches.pt", weights_only=True):
+    normalizer, rank = RunningNormalizer((3,)), dist.get_rank()
+    for batch in batches:
         share = torch.arange(len(batch)) % 3 == 0
         normalizer.update_(batch, share if rank == 0 else ~share)
-    torch.save(normalizer.state_dict(), f"{folder}/{rank}.pt")
-    dist.destroy_process_group()
+    torch.save(normalizer.state_dict(), folder / f"{rank}.pt")
 
 
-def test_two_ranks_hold_the_statistics_of_all_their_data(tmp_path: Path) -> None:
+def test_two_ranks_hold_the_statistics_of_all_their_data(ranks: TwoRanks, tmp_path: Path) -> None:
     batches = [torch.randn(30, 3) * 2 + 50, torch.randn(12, 3)]
-    torch.save(batches, tmp_path / "batches.pt")
     alone = RunningNormalizer((3,))
     for batch in batches:
         alone.update_(batch)
 
-    mp.spawn(update_on_rank, (str(tmp_path),), nprocs=2)
+    ranks.run(update_on_rank, tmp_path, batches)
 
     first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1))
     torch.testing.assert_close(first, second, rtol=0, atol=0)

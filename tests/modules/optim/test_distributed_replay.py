@@ -1,26 +1,23 @@
 """Two CPU processes with a replay each: different transitions, equal weights, one ratio, and a resume of both."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from tests.support.ddp_replay_worker import AUTORESETS, HALFWAY, KINDS
+from tests.support.ddp_replay_worker import AUTORESETS, HALFWAY, KINDS, train
+from tests.support.two_ranks import TwoRanks
 
 Lines = list[dict[str, Any]]
 KIND = pytest.mark.parametrize("kind", KINDS)
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def root(ranks: TwoRanks, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ranks")
-    command = [sys.executable, "-m", "tests.support.ddp_replay_worker", str(folder)]
-    finished = subprocess.run(command, capture_output=True, text=True, timeout=110)
-    assert finished.returncode == 0, finished.stderr[-3000:]
+    ranks.run(train, folder)
     return folder
 
 
