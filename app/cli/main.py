@@ -118,8 +118,12 @@ class LeydenCLI(LightningCLI):
 
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
-        """Return Lightning's verbs; `weights_only` is not an option, because checkpoints are always loaded with it."""
-        return {verb: {*skip, "weights_only"} for verb, skip in LightningCLI.subcommands().items()}
+        """Return the verb of the command line, whose parser alone is made; all of Lightning's where there is none.
+
+        `weights_only` is not an option, because checkpoints are always loaded with it.
+        """
+        known = {verb: {*skip, "weights_only"} for verb, skip in LightningCLI.subcommands().items()}
+        return {verb: skip for verb, skip in known.items() if verb == sys.argv[1]} or known
 
     def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
         parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)

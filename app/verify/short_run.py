@@ -1,17 +1,19 @@
 """ShortRun: a run of a few iterations of a config in a process of its own."""
 
+import io
 import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
 from app.cli.import_policy import TRUST_VARIABLE
+from app.cli.main import main
 from app.subprocess_env import child_environ
-from datamodules.core.errors import ConfigurationError
 
 TIMEOUT = 900.0
 """Seconds after which a run is ended."""
@@ -47,43 +49,49 @@ def short_run(folder: Path, words: Sequence[str], iterations: int, *more: str) -
     folder.mkdir(parents=True)
     callback = json.dumps({"class_path": REPORT, "init_args": {"path": str(report)}})
     own = [f"--trainer.default_root_dir={folder}", "--trainer.logger=false", f"--trainer.max_steps={iterations}"]
-    code, said = program("fit", ["--trainer.accelerator=cpu", *words, *own, f"--trainer.callbacks+={callback}", *more])
+    words = ["--trainer.accelerator=cpu", *words, *own, f"--trainer.callbacks+={callback}", *more]
+    code, out, err = program("fit", words)
     if code == 0 and report.is_file():
         return Outcome(folder, json.loads(report.read_text()), "")
-    return Outcome(folder, None, last_line(said) or f"exit code {code}")
+    return Outcome(folder, None, last_line(err) or last_line(out) or f"exit code {code}")
 
 
 def settings(words: Sequence[str]) -> dict[str, Any]:
     """Return the settings of a config with its overrides.
 
     Raises:
-        ConfigurationError: if the command line is invalid.
+        SystemExit: with one sentence and code 2 if the command line is invalid.
     """
-    code, said = program("fit", [*words, "--print_config"], stderr=False)
-    if code != 0:
-        raise ConfigurationError(last_line(program("fit", [*words, "--print_config"])[1]).removeprefix("error: "))
-    found: dict[str, Any] = yaml.safe_load(said)
+    argv, printed = sys.argv, io.StringIO()
+    sys.argv = [argv[0], "fit", *words, "--print_config"]
+    try:
+        with redirect_stdout(printed):
+            main()
+    except SystemExit as end:
+        if end.code:
+            raise
+    finally:
+        sys.argv = argv
+    found: dict[str, Any] = yaml.safe_load(printed.getvalue())
     return found
 
 
-def program(verb: str, words: Sequence[str], stderr: bool = True) -> tuple[int, str]:
-    """Run a verb and return its exit code and its output."""
+def program(verb: str, words: Sequence[str]) -> tuple[int, str, str]:
+    """Run a verb and return its exit code, its output and its messages."""
     environ = child_environ()
     environ[TRUST_VARIABLE] = ",".join(filter(None, [environ.get(TRUST_VARIABLE, ""), REPORT.rpartition(".")[0]]))
-    where = subprocess.STDOUT if stderr else subprocess.DEVNULL
     try:
         done = subprocess.run(
             [sys.executable, "-P", "-m", "app", verb, *words],
             env=environ,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=where,
+            capture_output=True,
             text=True,
             timeout=TIMEOUT,
         )
     except subprocess.TimeoutExpired:
-        return 1, f"It took longer than {TIMEOUT:.0f} seconds."
-    return done.returncode, done.stdout
+        return 1, "", f"It took longer than {TIMEOUT:.0f} seconds."
+    return done.returncode, done.stdout, done.stderr
 
 
 def last_line(said: str) -> str:

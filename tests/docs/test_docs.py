@@ -85,6 +85,18 @@ def test_scripts_run(script: str, folder: Path) -> None:
     runpy.run_path(script, run_name="__main__")
 
 
+def test_an_agent_acts_after_a_run(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("fit --config ppo_cartpole.yaml", monkeypatch, "--data.total_env_steps=512", *SHORT[1:2], SHORT[-1])
+    capsys.readouterr()
+
+    runpy.run_path("act.py", run_name="__main__")
+    assert "return " in capsys.readouterr().out
+    runpy.run_path("act_batch.py", run_name="__main__")
+    assert "Agent(PPO of" in capsys.readouterr().out
+
+
 def test_the_environment_keeps_gymnasiums_contract(folder: Path) -> None:
     scope: dict[str, type] = {}
     exec(listings()["my_env.py"], scope)
@@ -218,7 +230,7 @@ def test_the_metrics_of_ppo_are_exactly_what_a_run_logs(folder: Path, monkeypatc
     "command",
     [
         "dqn_cartpole.yaml --data.learning_starts=64",
-        "pqn_snake.yaml --data.num_envs=256",
+        "pqn_snake.yaml --data.num_envs=32",
         "sac_pendulum.yaml --data.learning_starts=64",
         "sac_options_fourrooms.yaml --data.learning_starts=64",
         "dynamics_duffing.yaml",
@@ -228,7 +240,8 @@ def test_the_metrics_of_ppo_are_exactly_what_a_run_logs(folder: Path, monkeypatc
 def test_every_tag_that_an_algorithm_logs_is_documented(
     command: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run(f"fit --config {command}", monkeypatch, "--trainer.max_steps=8", "--trainer.log_every_n_steps=1", SHORT[-1])
+    few = ("--trainer.max_steps=8", "--trainer.log_every_n_steps=1", "--data.eval_episodes=2")
+    run(f"fit --config {command}", monkeypatch, *few, SHORT[-1])
     reported = r"(rollout|eval)/\w+_(mean|max)"  # by the environment, at the end of an episode
     known = [reported] + [
         tag.replace("N", r"\d+") for section in SECTIONS for tags, _, _ in section.rows for tag in tags.split()

@@ -1,4 +1,4 @@
-"""The pages on Python are true in the folder of a user: after a run, and beside a `modules/` folder of their own."""
+"""The pages on Python are true in the folder of a user, beside a `modules/` folder of their own."""
 
 import os
 import subprocess
@@ -23,12 +23,11 @@ def python(folder: Path, *words: str) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a user who copied the listings, with packages of their own that have the names of Leyden's."""
-    folder = tmp_path_factory.mktemp("mine")
-    for name in ("act.py", "act_batch.py", "notebook.py"):
-        (folder / name).write_text(shortened(listings()[name]))
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder of a user who copied the notebook, with packages of their own that have the names of Leyden's."""
+    folder = tmp_path
+    (folder / "notebook.py").write_text(shortened(listings()["notebook.py"]))
     for package in ("modules", "app", "datamodules"):
         (folder / package).mkdir()
         (folder / package / "__init__.py").write_text("raise ImportError('this is not of Leyden')\n")
@@ -43,16 +42,6 @@ def test_the_notebook_runs_beside_folders_of_the_same_names(folder: Path) -> Non
     said = python(folder, "notebook.py")
 
     assert "Agent(PPO of" in said
-
-
-def test_an_agent_acts_after_a_run(tmp_path: Path, folder: Path) -> None:
-    short = ["--data.total_env_steps=512", "--trainer.accelerator=cpu", "--data.eval_episodes=2"]
-    python(tmp_path, "-m", "app", "fit", "--config", "ppo_cartpole.yaml", *short)
-    for name in ("act.py", "act_batch.py"):
-        (tmp_path / name).write_text((folder / name).read_text())
-
-    assert "return " in python(tmp_path, "act.py")
-    assert "Agent(PPO of" in python(tmp_path, "act_batch.py")
 
 
 def test_a_package_of_the_same_name_that_was_imported_before_is_named(tmp_path: Path) -> None:

@@ -18,34 +18,25 @@ SHORT = (
 )
 
 
-def test_two_settings_of_a_config_are_run_and_compared(run: Run, folder: Path) -> None:
-    short = [word for setting in (*SHORT, "trainer.callbacks=[]") for word in ("--with", setting)]
-
-    outcome = run("compare", *WORDS, "--set", "model.gamma=,0.5", "--seeds", "1", "--jobs", "2", *short)
-
-    assert outcome.code == 0, outcome.err
-    result = json.loads(outcome.out.splitlines()[-1])
-    assert list(result) == ["ppo_cartpole gamma=config", "ppo_cartpole gamma=0.5"]
-    found = folder / "runs/compare"
-    assert "ppo_cartpole gamma=0.5,1,64," in (found / "curves.csv").read_text()
-    assert (found / "curves.png").is_file() and len(list(found.glob("compared/*/events*"))) == 2
-    again = run("compare", *WORDS, "--set", "model.gamma=,0.5", "--seeds", "1", *short)
-    assert "done" not in again.out and again.out.splitlines()[-1] == outcome.out.splitlines()[-1]
-
-
-def test_one_setting_with_several_seeds_reports_each_run_its_checkpoint_and_their_mean(run: Run, folder: Path) -> None:
+def test_seeds_of_a_setting_are_run_and_a_setting_added_later_is_compared_with_them(run: Run, folder: Path) -> None:
     callbacks = "trainer.callbacks=[{class_path: callbacks.RunCheckpoint}]"
     short = [word for setting in (*SHORT, callbacks) for word in ("--with", setting)]
 
-    outcome = run("compare", "--config", "ppo_cartpole.yaml", "--seeds", "2", "--jobs", "2", *short)
+    seeds = run("compare", *WORDS, "--set", "model.gamma=0.5", "--seeds", "2", "--jobs", "2", *short)
+    both = run("compare", *WORDS, "--set", "model.gamma=,0.5", "--seeds", "1", *short)
 
-    assert outcome.code == 0, outcome.err
-    result = json.loads(outcome.out.splitlines()[-1])["ppo_cartpole"]
-    values = [line for line in outcome.out.splitlines() if "at 64 env steps" in line]
-    assert [line[:22] for line in values] == ["ppo_cartpole, seed 1: ", "ppo_cartpole, seed 2: "]
+    assert (seeds.code, both.code) == (0, 0), seeds.err + both.err
+    result = json.loads(seeds.out.splitlines()[-1])["ppo_cartpole gamma=0.5"]
+    assert result["mean"][1] <= result["mean"][0] <= result["mean"][2] and result["seeds"] == 2
+    values = [line for line in seeds.out.splitlines() if "at 64 env steps" in line]
+    assert [line.partition(": ")[0] for line in values] == [f"ppo_cartpole gamma=0.5, seed {seed}" for seed in (1, 2)]
     paths = [folder / line.split()[-1] for line in values]
     assert all(path.is_file() and path.name.startswith("best") for path in paths) and paths[0] != paths[1]
-    assert result["mean"][1] <= result["mean"][0] <= result["mean"][2] and result["seeds"] == 2
+    assert list(json.loads(both.out.splitlines()[-1])) == ["ppo_cartpole gamma=config", "ppo_cartpole gamma=0.5"]
+    assert both.out.count("done") == 1, "the run of the first call was to be read"
+    found = folder / "runs/compare"
+    assert "ppo_cartpole gamma=0.5,1,64," in (found / "curves.csv").read_text()
+    assert (found / "curves.png").is_file() and len(list(found.glob("compared/*/events*"))) == 2
 
 
 def test_settings_multiply_and_brackets_keep_their_commas() -> None:

@@ -25,7 +25,6 @@ def test_every_check_of_an_environment_that_saves_its_state_holds(folder: Path, 
     assert said.out.count(" holds ") == 7
 
 
-@pytest.mark.timeout(600)
 def test_a_wrong_setting_is_said_in_one_sentence(folder: Path, run: Run) -> None:
     said = run("verify", "--config", "ppo_cartpole.yaml", "--data.num_envs=0")
 

@@ -43,7 +43,12 @@ def test_a_compiled_run_equals_an_eager_one(tmp_path: Path) -> None:
 
 def test_a_compiled_run_that_collects_ahead_equals_an_eager_one(tmp_path: Path) -> None:
     eager, compiled = (
-        run(tmp_path, Compile(mode), data=snake_data(total_env_steps=768, policy_lag=1), network=MLP)
+        run(
+            tmp_path,
+            Compile(mode, backend="aot_eager"),
+            data=snake_data(total_env_steps=768, policy_lag=1),
+            network=MLP,
+        )
         for mode in ("off", "default")
     )
     assert difference(eager, compiled) < 1e-4
@@ -64,7 +69,7 @@ class CompileActing(Callback):
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         for each in trainer.datamodule.collector.policy_runners:
-            each.phase.mode = "default"
+            each.phase.mode, each.phase.backend = "default", "aot_eager"
 
 
 def test_a_compiled_pool_of_more_steps_than_may_be_compiled_anew_equals_an_eager_one(tmp_path: Path) -> None:
@@ -93,7 +98,7 @@ def test_what_cannot_be_compiled_goes_on_eagerly_and_says_why(tmp_path: Path, mo
 
 
 class Failing(Callback):
-    """Notes the precision in force, and may end the run with an error."""
+    """Notes the current precision, and may end the run with an error."""
 
     def __init__(self, fails: bool):
         self.fails, self.precisions = fails, list[str]()

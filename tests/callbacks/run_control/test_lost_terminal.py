@@ -63,9 +63,16 @@ def saved_iterations(folder: Path) -> int:
     return torch.load(folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"]
 
 
-@pytest.mark.parametrize("kind", ["program", "script"])
-@pytest.mark.parametrize("again", [False, True])
-def test_a_run_whose_terminal_is_closed_saves_and_stops(tmp_path: Path, again: bool, kind: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "again"),
+    [
+        ("program", False),
+        ("script", True),
+        pytest.param("program", True, marks=pytest.mark.fault),
+        pytest.param("script", False, marks=pytest.mark.fault),
+    ],
+)
+def test_a_run_whose_terminal_is_closed_saves_and_stops(tmp_path: Path, kind: str, again: bool) -> None:
     ours, theirs = pty.openpty()
     with training(tmp_path, kind, stdin=theirs, stdout=theirs, stderr=theirs) as process:
         os.close(theirs)
