@@ -304,7 +304,7 @@ def table(result: dict[str, Any]) -> str:
         rows.append(("ranks", f"{result['ranks']}; env steps/s of all together"))
     rows += [("memory", f"{result['peak_memory_mib']:,.0f} MiB at the peak")]
     rows += [("start", f"{result['start_up_s']:.1f} s to the first update, first calls {result['compile_s']:.1f} s")]
-    rows += list(result["in_force"].items())
+    rows += list(result["execution"].items())
     host = result["machine"]
     if host["load_per_core"] > 1:
         rows += [("note", "the machine is busy with other work: compare only measurements of this run")]

@@ -47,7 +47,7 @@ class PacedCallback(Callback):
         found = {
             "compile_s": sum(phase.warmup_seconds for phase in phases(trainer, pl_module).values()),
             "device": device_name(device),
-            "in_force": execution_summary(trainer, pl_module),
+            "execution": execution_summary(trainer, pl_module),
             "ranks": trainer.world_size,
         }
         if trainer.world_size > 1:

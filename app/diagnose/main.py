@@ -102,7 +102,7 @@ def diagnosed(test: str, words: list[str]) -> dict[str, Any]:
 
 def report(found: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of the report."""
-    yield table("In force:", found["in_force"])
+    yield table("Execution:", found["execution"])
     iteration = found["iteration_s"]
     speed = f"{found['env_steps_per_s']:,.0f} env steps/s, evaluation and logging off"
     yield f"Iteration: {iteration * 1e3:.3g} ms, {speed}"

@@ -83,7 +83,7 @@ class ProfilerCallback(Callback):
         if self.batches < WARM_UP:
             return
         if self.batches == WARM_UP:
-            self.found["in_force"] = execution_summary(trainer, pl_module)
+            self.found["execution"] = execution_summary(trainer, pl_module)
             collector = trainer.datamodule.collector
             self.found["backend"] = None if collector is None else backend(collector.envs)
             self._begin(trainer, pl_module)

@@ -40,7 +40,7 @@ class ExecutionSummary(Callback):
         """Print once."""
         if not self._said:
             self._said = True
-            pl_module.print(table("In force:", execution_summary(trainer, pl_module)))
+            pl_module.print(table("Execution:", execution_summary(trainer, pl_module)))
 
 
 def execution_summary(trainer: Any, pl_module: Any) -> dict[str, str]:

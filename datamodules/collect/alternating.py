@@ -17,8 +17,8 @@ from datamodules.worker_pool.vector_env import WorkerPoolVectorEnv
 class AlternatingCollector(RolloutCollector):
     """RolloutCollector that keeps a worker pool and the policy busy at the same time.
 
-    Every action is computed from the newest observation of its rows and the current weights; nothing is stale. No step
-    is pending when a rollout ends.
+    Every action is computed from the newest observation of its rows and the current weights. No step is
+    pending when a rollout ends.
     """
 
     noise: Tensor

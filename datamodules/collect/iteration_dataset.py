@@ -24,8 +24,8 @@ class IterationBatch:
 class IterationDataset(IterableDataset):
     """Sized dataset of training iterations; subclasses implement `collect`.
 
-    It has a length because Lightning prefetches one batch of an unsized loader, which would make every rollout one
-    update stale. It has no state of its own, so that an iterator can be replaced at any batch.
+    It has a length because Lightning prefetches one batch of an unsized loader, which would make the policy of every
+    rollout one update old. It has no state of its own, so that an iterator can be replaced at any batch.
 
     Args:
         iterations: iterations of the run, including those before a resume.

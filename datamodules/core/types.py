@@ -18,7 +18,7 @@ class NonFiniteError(ConfigurationError):
 
 
 State = dict[str, Tensor]
-"""Flat dictionary of tensors with leading dimension B; empty when memoryless."""
+"""Flat dictionary of tensors with leading dimension B; empty for policies without a state."""
 
 Obs = Tensor | dict[str, Tensor]
 """Observations: one tensor, or its parts by name (`SpaceSpec.obs_parts`), each in its own dtype."""

@@ -104,7 +104,7 @@ class Algorithm(LightningModule):
         return set_scales_(network, self.spaces, getattr(self, "obs_normalizer", None) is not None)
 
     def initial_state(self, batch: int) -> State:
-        """Return the actor's state at the start of an episode; `{}` if memoryless, the default."""
+        """Return the actor's state at the start of an episode; `{}` if not recurrent, the default."""
         return {}
 
     def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:

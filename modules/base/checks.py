@@ -72,13 +72,13 @@ def check_minibatches(model: Any, data: Any) -> None:
 
 
 def check_memoryless(network: object, who: str) -> None:
-    """Check that a network is memoryless; `who` names the part that needs it.
+    """Check that a network is not recurrent; `who` names the part that needs it.
 
     Raises: ConfigurationError for a recurrent network.
     """
     if hasattr(network, "unroll"):
         raise ConfigurationError(
-            f"model.network is {type(network).__name__}, which is recurrent: give {who} a memoryless one."
+            f"model.network is {type(network).__name__}, which is recurrent: give {who} a feed-forward one."
         )
 
 

@@ -48,7 +48,7 @@ def iterate_counted(trainer: Any, batch: Collection[Any]) -> Iterator[Any]:
 
 
 def set_length(trainer: Any, iterations: int) -> None:
-    """Set the number of iterations of the run, including those done; a `limit_train_batches` stays in force.
+    """Set the number of iterations of the run, including those done; a `limit_train_batches` still acts.
 
     Args:
         trainer: inside `training_step`.

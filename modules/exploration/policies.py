@@ -68,7 +68,7 @@ class RandomAction(nn.Module):
         return actions
 
     def initial_state(self, batch: int, actions: int) -> State:
-        """Return `{}`: the policy is memoryless."""
+        """Return `{}`: the policy has no state."""
         return {}
 
     def forward(self, knowledge: PlannerContext, belief: Belief, state: State, noise: Tensor) -> tuple[Tensor, State]:

@@ -1,7 +1,7 @@
 """Networks: torsos that map observations to features, and heads that map features to policies and values.
 
 base             the protocol of a network, initialisation, layers
-mlp  cnn         memoryless torsos: `MLP`, `CNN` for small planes, `NatureCNN` for 84x84 frames
+mlp  cnn         feed-forward torsos: `MLP`, `CNN` for small planes, `NatureCNN` for 84x84 frames
 recurrent        recurrent torsos: `LSTM`, `GRU`, `MinGRU`
 multi_input      observations with several parts: an encoder for each, joined, then a torso
 choice_encoders  one-hot and embedding of choices

@@ -1,4 +1,4 @@
-"""Protocol of networks, their memoryless base class, orthogonal initialisation, activations and layer helpers."""
+"""Protocol of networks, their feed-forward base class, orthogonal initialisation, activations and layer helpers."""
 
 import math
 from collections.abc import Sequence
@@ -56,7 +56,7 @@ class Network(Protocol):
     features: int
 
     def initial_state(self, batch: int) -> State:
-        """Return the state of `batch` rows at the start of an episode, every leaf `[B, ...]`; `{}` when memoryless."""
+        """Return the state of `batch` rows at the start of an episode, every leaf `[B, ...]`; `{}` if not recurrent."""
         ...
 
     def __call__(self, obs: Obs, state: State, episode_start: Tensor) -> tuple[Tensor, State]:
@@ -86,7 +86,7 @@ class RecurrentNetwork(Network, Protocol):
 
 
 class FeedForward(Preprocessing):
-    """Memoryless network: its features depend on the current observation only.
+    """Feed-forward network: its features depend on the current observation only.
 
     Args:
         body: maps `[B, *obs_shape]` to `[B, features]`.
@@ -100,7 +100,7 @@ class FeedForward(Preprocessing):
         self.features = features
 
     def initial_state(self, batch: int) -> State:
-        """Return `{}`: the network is memoryless."""
+        """Return `{}`: the network has no state."""
         return {}
 
     def forward(self, obs: Tensor, state: State, episode_start: Tensor) -> tuple[Tensor, State]:
@@ -109,7 +109,7 @@ class FeedForward(Preprocessing):
 
 
 def extract_features(network: nn.Module, obs: Obs) -> Tensor:
-    """Return features `[N, F]` of observations `[N, *obs_shape]` from a memoryless network."""
+    """Return features `[N, F]` of observations `[N, *obs_shape]` from a feed-forward network."""
     return call_without_hooks(network, obs, {}, no_episode_start(obs))[0]
 
 

@@ -10,7 +10,7 @@ from modules.networks.base import State
 
 
 class ChoiceEncoder(nn.Module):
-    """Base of encoders of choices: memoryless networks built from the numbers of choices instead of a shape.
+    """Base of encoders of choices: feed-forward networks built from the numbers of choices instead of a shape.
 
     Args:
         sizes: number of choices of each element of the part, flat.
@@ -25,7 +25,7 @@ class ChoiceEncoder(nn.Module):
         self.register_buffer("offsets", torch.tensor([0, *accumulate(sizes)][:-1]), persistent=False)
 
     def initial_state(self, batch: int) -> State:
-        """Return `{}`: the network is memoryless."""
+        """Return `{}`: the network has no state."""
         return {}
 
     def index(self, obs: Tensor) -> Tensor:

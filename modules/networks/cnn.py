@@ -13,7 +13,7 @@ _NATURE = ((32, 8, 4), (64, 4, 2), (64, 3, 1))
 
 
 class Convolutional(FeedForward):
-    """Memoryless network whose body takes planes `[B, C, H, W]`, whatever the layout of the observation.
+    """Feed-forward network whose body takes planes `[B, C, H, W]`, whatever the layout of the observation.
 
     Args:
         body: maps planes to features.

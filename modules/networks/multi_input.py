@@ -42,7 +42,7 @@ class FlattenPart(Preprocessing):
         self.features = math.prod(shape)
 
     def initial_state(self, batch: int) -> State:
-        """Return `{}`: the network is memoryless."""
+        """Return `{}`: the network has no state."""
         return {}
 
     def forward(self, obs: Tensor, state: State, episode_start: Tensor) -> tuple[Tensor, State]:

@@ -23,7 +23,7 @@ class UniformPolicy(nn.Module):
         self.register_buffer("high", torch.tensor(spaces["action_high"]))
 
     def initial_state(self, batch: int) -> State:
-        """Return `{}`: it is memoryless."""
+        """Return `{}`: the policy has no state."""
         return {}
 
     def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:

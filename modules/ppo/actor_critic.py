@@ -59,7 +59,7 @@ class ActorCritic(Algorithm):
         return PolicyOutput(action, {"policy": policy.parameters} | ({} if value is None else {"value": value})), state
 
     def policy_and_value(self, inputs: PolicyInput) -> tuple[Distribution, Tensor | None, State]:
-        """Return the policy, the value `[N]` if a memoryless torso is shared, else None, and the next state."""
+        """Return the policy, the value `[N]` if a feed-forward torso is shared, else None, and the next state."""
         obs, state, episode_start, mask = inputs
         features, state = call_without_hooks(self.network, self.normalized(obs), state, episode_start)
         policy = call_without_hooks(self.actor, features, mask)

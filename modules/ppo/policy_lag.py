@@ -13,7 +13,7 @@ from modules.ppo.actor_critic import ActorCritic
 
 @torch.no_grad()
 def reevaluate(model: ActorCritic, rollout: Rollout) -> Rollout:
-    """Re-evaluate a stale rollout with the current networks.
+    """Re-evaluate a rollout of an older policy with the current networks.
 
     Replace the behaviour policy's distribution parameters, and with a shared torso its values, by the current ones.
     """

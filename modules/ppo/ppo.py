@@ -56,7 +56,7 @@ class PPO(ActorCritic):
     18. A recurrent network is shared; minibatches are whole sequences, unrolled again with the resets inside.
     19. Masked actions have logits of -1e8.
     20. Losses and log-probabilities are float32 under any precision.
-    21. A stale rollout (`data.policy_lag` 1) is corrected by V-trace; see `modules.ppo.policy_lag`.
+    21. A rollout of the previous policy (`data.policy_lag` 1) is corrected by V-trace; see `modules.ppo.policy_lag`.
 
     The paper's Atari wrappers and frame stacks belong to the environment.
 

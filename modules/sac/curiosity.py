@@ -61,7 +61,7 @@ class Curiosity(NoCuriosity):
 
     Args:
         spaces: observation and action space; given by the algorithm.
-        network: makes phi from `obs_shape` (a class_path on the command line); memoryless.
+        network: makes phi from `obs_shape` (a class_path on the command line); not recurrent.
         hidden: width of the hidden layer in the forward and in the inverse model.
         scale: mean intrinsic reward per step, in the environment's units; 0 leaves rewards unchanged.
         anneal_env_steps: environment steps of the scale's linear decay to 0; null keeps it constant.

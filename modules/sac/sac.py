@@ -53,7 +53,7 @@ class SAC(Algorithm):
 
     Args:
         spaces: observation and action space; on the command line it comes from the data.
-        network: makes the actor's torso from `obs_shape` (a class_path on the command line); memoryless.
+        network: makes the actor's torso from `obs_shape` (a class_path on the command line); not recurrent.
         critic: makes the twin critics from `obs_shape`, action dimensions and outputs
             (`modules.networks.heads.twin_critic.Critic`).
         optimizer: makes each optimizer from its parameters.

@@ -42,7 +42,7 @@ def exit_code(folder: Path, said: Path, numbers: Sequence[int], draw: random.Ran
     child.start()
     wait_for(said)
     deadline = time.monotonic() + 60 * (draw.random() > 0.25)
-    while "In force:" not in said.read_text(errors="replace") and time.monotonic() < deadline:
+    while "Execution:" not in said.read_text(errors="replace") and time.monotonic() < deadline:
         time.sleep(0.01)
     time.sleep(draw.uniform(0, 2))
     for number in numbers:

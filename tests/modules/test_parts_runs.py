@@ -55,7 +55,7 @@ RUNS: dict[str, Any] = {
     "ppo shared": (rollouts, partial(PPO, share_torso=True)),
     "ppo recurrent": (rollouts, partial(PPO, network=LSTM, share_torso=True)),
     "ppo box": (partial(rollouts, BOX), PPO),
-    "ppo stale": (partial(rollouts, policy_lag=1), PPO),
+    "ppo policy lag": (partial(rollouts, policy_lag=1), PPO),
     "ppo pool": (partial(rollouts, backend="pool"), PPO),
     "ppo device": (partial(rollouts, "tests.support.parts_env.TensorReach", backend="device", rollout_length=8), PPO),
     "dqn": (partial(replay, n_step=2, priority_alpha=0.5), DQN),

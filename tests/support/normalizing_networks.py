@@ -9,7 +9,7 @@ from modules.networks.base import State
 
 
 class Normalizing(nn.Module):
-    """A memoryless torso with BatchNorm, dropout, a running maximum outside the state dict, and a count of calls."""
+    """A feed-forward torso with BatchNorm, dropout, a running maximum outside the state dict, and a count of calls."""
 
     features = 16
     largest: Tensor

@@ -39,7 +39,7 @@ def small_ppo(data: EnvDataModule, **changes: Any) -> PPO:
 
 
 class Told(Callback):
-    """Notes what is in force in the last iteration, and whether the algorithm goes the short way."""
+    """Notes how the last iteration is executed, and whether the algorithm goes the short way."""
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
         self.forms, self.manual_backward = execution_summary(trainer, pl_module), bool(pl_module.replaced_methods)

@@ -13,7 +13,7 @@ Torso = Callable[[tuple[int, ...]], nn.Module]
 
 
 class TorsoWithHead(nn.Module):
-    """Memoryless torso with a head on its features.
+    """Feed-forward torso with a head on its features.
 
     Args:
         network: makes the torso from `obs_shape`.

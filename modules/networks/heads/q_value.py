@@ -83,11 +83,11 @@ class QNetwork(nn.Module):
         self.recurrent = hasattr(torso, "unroll")
 
     def forward(self, obs: Obs) -> Tensor:
-        """Return the head's outputs of every action, from a memoryless torso."""
+        """Return the head's outputs of every action, from a feed-forward torso."""
         return call_without_hooks(self.head, extract_features(self.torso, obs))
 
     def initial_state(self, batch: int) -> State:
-        """Return the torso's state of `batch` rows at the start of an episode; `{}` when memoryless."""
+        """Return the torso's state of `batch` rows at the start of an episode; `{}` if not recurrent."""
         return cast(Network, self.torso).initial_state(batch)
 
     def step(self, obs: Obs, state: State, episode_start: Tensor) -> tuple[Tensor, State]:

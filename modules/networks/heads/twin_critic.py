@@ -102,7 +102,7 @@ class TwinTorsoCritic(nn.Module):
         obs_shape: shape of one observation.
         action_dims: number of dimensions of a continuous action; 0 for discrete actions, with one output each.
         outputs: number of outputs of each critic.
-        network: makes a torso from `obs_shape`; it must be memoryless.
+        network: makes a torso from `obs_shape`; it must not be recurrent.
         hidden: width of the layer after the torso.
     """
 

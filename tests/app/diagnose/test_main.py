@@ -76,14 +76,14 @@ def test_overrides_act_as_in_fit(diagnose: Any) -> None:
 
     found = json.loads(diagnose("--test", "env", *words).out.splitlines()[-1])
 
-    assert found["in_force"]["environments"] == "4 x CartPole-v1, backend vector"
+    assert found["execution"]["environments"] == "4 x CartPole-v1, backend vector"
 
 
 def test_what_goes_on_beside_the_learning_is_said_and_its_copy_foretold(diagnose: Any) -> None:
     found = json.loads(diagnose("--data.policy_lag", "1").out.splitlines()[-1])
     before = json.loads(diagnose().out.splitlines()[-1])
 
-    assert found["in_force"]["acting"] == "8 rows a policy call, concurrently with learning"
+    assert found["execution"]["acting"] == "8 rows a policy call, concurrently with learning"
     assert found["checks"]["rollout_mib"] == pytest.approx(2 * before["checks"]["rollout_mib"], abs=0.011)
     assert found["iteration_s"] < sum(found[f"{name}_s"] for name in ("collect", "prepare", "update", "other"))
     assert "--data.policy_lag 1" not in {change["setting"] for change in found["changes"]}
@@ -97,7 +97,7 @@ def test_a_run_on_envpool_s_environments_trains_and_is_diagnosed(run: Run, diagn
     found = json.loads(diagnose("--test", "env", *words).out.splitlines()[-1])
 
     assert trained.code == 0
-    assert found["in_force"]["environments"] == "8 x CartPole-v1, backend envpool"
+    assert found["execution"]["environments"] == "8 x CartPole-v1, backend envpool"
     assert found["environment"]["env_steps_per_s"] > 0
 
 
@@ -122,7 +122,7 @@ def test_data_that_was_stored_has_nothing_to_collect(diagnose: Any, folder: Path
     outcome, refused = diagnose(), diagnose("--test", "inference")
 
     found = json.loads(outcome.out.splitlines()[-1])
-    assert found["in_force"]["environments"].startswith("none, learning from")
+    assert found["execution"]["environments"].startswith("none, learning from")
     assert not {"collect_s", "environment", "inference"} & set(found) and "rollout_mib" not in found["checks"]
     assert {change["setting"] for change in found["changes"]} == {"--data.batch_size 6"}
     assert refused.code == 2 and "use --test update" in refused.err and refused.err.count("\n") == 1

@@ -38,7 +38,7 @@ def test_a_figure_is_light_whatever_the_settings_of_the_user() -> None:
     assert picture.mean() > 240 and picture.min() < 100
 
 
-def test_every_setting_of_the_style_is_in_force_within_it() -> None:
+def test_every_setting_of_the_style_is_set_within_it() -> None:
     with style():
         assert all(matplotlib.rcParams[name] == value for name, value in matplotlib.RcParams(STYLE).items())
 

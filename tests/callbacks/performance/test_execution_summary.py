@@ -28,7 +28,7 @@ def test_it_prints_once_what_was_really_used(make_run: Any, capsys: pytest.Captu
     make_run(ExecutionSummary(), iterations=3).fit()
 
     out = capsys.readouterr().out
-    assert out.count("In force:") == 1
+    assert out.count("Execution:") == 1
     assert "4 x CartPole-v1, backend sync" in out
     assert "collect eager, prepare eager, update eager" in out
     assert "32-true" in out and "1 thread of torch" in out and "4 rows a policy call" in out

@@ -15,7 +15,7 @@ from datamodules.rollout import RolloutDataModule
 from modules.ppo.ppo import PPO, PPOBatch
 from tests.support.small_runs import cartpole_data, fitted, snake_data, trainer
 
-STALE = {"policy_lag": 1}
+LAGGED = {"policy_lag": 1}
 MEETING = threading.Barrier(2)
 
 
@@ -44,7 +44,7 @@ class Met(PPO):
 
 
 def test_the_next_rollout_is_collected_while_the_last_one_is_learned_from(tmp_path: Path) -> None:
-    data = cartpole_data(**STALE, env="Meeting-v0", num_envs=1, rollout_length=4, total_env_steps=40)
+    data = cartpole_data(**LAGGED, env="Meeting-v0", num_envs=1, rollout_length=4, total_env_steps=40)
     trainer(tmp_path).fit(Met(data.spaces, num_minibatches=1), datamodule=data)
 
 
@@ -69,7 +69,7 @@ def collecting() -> bool:
 
 
 def test_what_an_environment_raises_ends_the_run_and_the_thread(tmp_path: Path) -> None:
-    data = cartpole_data(**STALE, env="Breaking-v0", num_envs=1, rollout_length=4, total_env_steps=400)
+    data = cartpole_data(**LAGGED, env="Breaking-v0", num_envs=1, rollout_length=4, total_env_steps=400)
     with pytest.raises(RuntimeError, match="lost a wheel"):
         trainer(tmp_path).fit(PPO(data.spaces, num_minibatches=1), datamodule=data)
     assert not collecting()
@@ -132,7 +132,7 @@ class Ends(PPO):
 
 
 def sleeping(**changes: Any) -> RolloutDataModule:
-    return cartpole_data(**STALE, env="Sleeping-v0", num_envs=1, rollout_length=4, total_env_steps=400, **changes)
+    return cartpole_data(**LAGGED, env="Sleeping-v0", num_envs=1, rollout_length=4, total_env_steps=400, **changes)
 
 
 @pytest.mark.parametrize(("error", "seen"), [(ValueError(), ValueError), (KeyboardInterrupt(), SystemExit)])
@@ -168,7 +168,7 @@ def test_a_run_that_stops_leaves_an_environment_behind_that_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("datamodules.collect.prefetching.GRACE", 0.5)
-    data = cartpole_data(**STALE, env="Hanging-v0", num_envs=1, rollout_length=4, total_env_steps=400)
+    data = cartpole_data(**LAGGED, env="Hanging-v0", num_envs=1, rollout_length=4, total_env_steps=400)
 
     with pytest.warns(UserWarning, match=r"did not finish within 0\.5 s: it is abandoned"):
         trainer(tmp_path, StopAt(), limit_val_batches=0).fit(PPO(data.spaces, num_minibatches=1), datamodule=data)
@@ -181,5 +181,5 @@ def test_a_run_that_stops_leaves_an_environment_behind_that_hangs(
 
 @pytest.mark.parametrize("changes", [{}, {"max_steps": 4}])
 def test_the_thread_ends_with_the_run(tmp_path: Path, changes: Any) -> None:
-    fitted(tmp_path, snake_data(**STALE), **changes)
+    fitted(tmp_path, snake_data(**LAGGED), **changes)
     assert not collecting()

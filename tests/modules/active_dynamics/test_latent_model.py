@@ -1,4 +1,4 @@
-"""The latent model: what each of its options does, what masks keep out, and that nothing in it goes stale."""
+"""The latent model: what each of its options does, what masks keep out, and that no part keeps older weights."""
 
 from typing import Any
 

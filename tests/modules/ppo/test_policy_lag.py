@@ -21,7 +21,7 @@ from modules.ppo.ppo import PPO
 from tests.modules.base.test_training_loop import SaveAt, SaveAtTheEnd
 from tests.support.small_runs import cartpole_data, fitted, snake_data, trainer, weights_hash
 
-STALE = {"policy_lag": 1}
+LAGGED = {"policy_lag": 1}
 
 
 class Dated(PPO):
@@ -59,7 +59,7 @@ def dated(root: Path, data: Any, *callbacks: Callback, **changes: Any) -> Dated:
 
 @pytest.mark.parametrize("make_data", [snake_data, cartpole_data, partial(cartpole_data, backend="pool")])
 def test_every_rollout_but_the_first_is_of_the_policy_of_one_iteration_before(tmp_path: Path, make_data: Any) -> None:
-    model = dated(tmp_path, make_data(**STALE))
+    model = dated(tmp_path, make_data(**LAGGED))
 
     assert model.collected == [[0.0], *([float(n)] for n in range(9))]
     assert model.last_logged["rollout/policy_lag"] == 1
@@ -70,7 +70,7 @@ def test_every_rollout_but_the_first_is_of_the_policy_of_one_iteration_before(tm
     "changes", [{}, {"share_torso": True}, {"share_torso": True, "network": partial(LSTM, hidden=8)}]
 )
 def test_the_ratio_that_is_clipped_is_to_the_policy_before_the_update(tmp_path: Path, changes: Any) -> None:
-    model = dated(tmp_path, cartpole_data(**STALE, backend="vector", num_envs=8), num_minibatches=4, **changes)
+    model = dated(tmp_path, cartpole_data(**LAGGED, backend="vector", num_envs=8), num_minibatches=4, **changes)
 
     assert max(model.ratios) < 1e-5
 
@@ -135,9 +135,9 @@ def test_the_same_seed_gives_the_same_weights_and_others_than_without_policy_lag
 @pytest.mark.parametrize("iteration", [1, 2, 4, 9])
 def test_resume_equals_the_uninterrupted_run_bit_for_bit(tmp_path: Path, iteration: int) -> None:
     path = tmp_path / "k.ckpt"
-    uninterrupted = fitted(tmp_path, snake_data(**STALE))
-    saving = fitted(tmp_path, snake_data(**STALE), SaveAt(iteration, path))
-    resumed = fitted(tmp_path, snake_data(**STALE), ckpt_path=path)
+    uninterrupted = fitted(tmp_path, snake_data(**LAGGED))
+    saving = fitted(tmp_path, snake_data(**LAGGED), SaveAt(iteration, path))
+    resumed = fitted(tmp_path, snake_data(**LAGGED), ckpt_path=path)
 
     assert weights_hash(saving) == weights_hash(resumed) == weights_hash(uninterrupted)
     assert resumed.last_logged["rollout/policy_lag"] == 1
@@ -145,9 +145,9 @@ def test_resume_equals_the_uninterrupted_run_bit_for_bit(tmp_path: Path, iterati
 
 @pytest.mark.parametrize("save", [lambda path: SaveAt(10, path), SaveAtTheEnd])
 def test_a_finished_run_can_be_extended(tmp_path: Path, save: Any) -> None:
-    path, longer = tmp_path / "end.ckpt", {"total_env_steps": 1920, **STALE}
+    path, longer = tmp_path / "end.ckpt", {"total_env_steps": 1920, **LAGGED}
     whole = fitted(tmp_path, snake_data(**longer), learning_rate_schedule="constant")
-    fitted(tmp_path, snake_data(**STALE), save(path), learning_rate_schedule="constant")
+    fitted(tmp_path, snake_data(**LAGGED), save(path), learning_rate_schedule="constant")
     extended = fitted(tmp_path, snake_data(**longer), ckpt_path=path, learning_rate_schedule="constant")
 
     assert weights_hash(extended) == weights_hash(whole)
@@ -167,7 +167,7 @@ class Partial(PPO):
 def test_a_module_that_saves_a_part_of_itself_resumes(tmp_path: Path) -> None:
     path = tmp_path / "k.ckpt"
     for ckpt_path in (None, path):
-        data = snake_data(**STALE)
+        data = snake_data(**LAGGED)
         model = Partial(data.spaces, num_minibatches=1)
         trainer(tmp_path, SaveAt(4, path)).fit(model, datamodule=data, ckpt_path=ckpt_path, weights_only=True)
         assert model.global_step == 10
@@ -182,8 +182,8 @@ def test_the_policy_lag_can_be_changed_at_a_resume(tmp_path: Path) -> None:
 
 
 def test_evaluation_sees_the_weights_of_now_and_disturbs_nothing(tmp_path: Path) -> None:
-    without = fitted(tmp_path, snake_data(**STALE))
-    evaluated = fitted(tmp_path, snake_data(**STALE), val_check_interval=2)
+    without = fitted(tmp_path, snake_data(**LAGGED))
+    evaluated = fitted(tmp_path, snake_data(**LAGGED), val_check_interval=2)
 
     assert "eval/return_mean" in evaluated.last_logged
     assert weights_hash(without) == weights_hash(evaluated)
@@ -191,7 +191,7 @@ def test_evaluation_sees_the_weights_of_now_and_disturbs_nothing(tmp_path: Path)
 
 def test_the_weights_that_collect_ahead_are_in_a_checkpoint_once(tmp_path: Path) -> None:
     path = tmp_path / "k.ckpt"
-    fitted(tmp_path, snake_data(**STALE), SaveAt(4, path))
+    fitted(tmp_path, snake_data(**LAGGED), SaveAt(4, path))
 
     saved = torch.load(path, weights_only=True)["RolloutDataModule"]
 
@@ -199,7 +199,7 @@ def test_the_weights_that_collect_ahead_are_in_a_checkpoint_once(tmp_path: Path)
 
 
 def test_an_algorithm_that_does_not_correct_for_it_refuses(tmp_path: Path) -> None:
-    data = snake_data(**STALE)
+    data = snake_data(**LAGGED)
     with pytest.raises(
         ConfigurationError, match=r"policy_lag is 1, but PQN learns only from rollouts of its current policy"
     ):

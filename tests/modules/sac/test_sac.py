@@ -260,7 +260,7 @@ def test_the_share_of_the_entropy_of_choices_acts_and_is_logged(tmp_path: Path) 
         ({"gamma": 1.1}, "model.gamma is 1.1"),
         ({"max_grad_norm": 0.0}, "model.max_grad_norm is 0.0"),
         ({"critic_learning_rate": 0.0}, "model.critic_learning_rate is 0.0"),
-        ({"network": GRU}, "model.network is GRU, which is recurrent: give SAC a memoryless one"),
+        ({"network": GRU}, "model.network is GRU, which is recurrent: give SAC a feed-forward one"),
         (
             {"spaces": {**CHOICES, "action_type": "multidiscrete"}},
             "SAC cannot act in .* MultiDiscrete: use modules.PPO",
