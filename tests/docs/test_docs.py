@@ -229,10 +229,10 @@ def test_the_metrics_of_ppo_are_exactly_what_a_run_logs(folder: Path, monkeypatc
 @pytest.mark.parametrize(
     "command",
     [
-        "dqn_cartpole.yaml --data.learning_starts=64",
-        "pqn_snake.yaml --data.num_envs=32",
-        "sac_pendulum.yaml --data.learning_starts=64",
-        "sac_options_fourrooms.yaml --data.learning_starts=64",
+        "dqn_cartpole.yaml --data.learning_starts=64 --data.eval_episodes=2",
+        "pqn_snake.yaml --data.num_envs=32 --data.eval_episodes=2",
+        "sac_pendulum.yaml --data.learning_starts=64 --data.eval_episodes=2",
+        "sac_options_fourrooms.yaml --data.learning_starts=64 --data.eval_episodes=2",
         "dynamics_duffing.yaml",
     ],
     ids=["dqn", "pqn", "sac", "sac_options", "dynamics"],
@@ -240,8 +240,7 @@ def test_the_metrics_of_ppo_are_exactly_what_a_run_logs(folder: Path, monkeypatc
 def test_every_tag_that_an_algorithm_logs_is_documented(
     command: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    few = ("--trainer.max_steps=8", "--trainer.log_every_n_steps=1", "--data.eval_episodes=2")
-    run(f"fit --config {command}", monkeypatch, *few, SHORT[-1])
+    run(f"fit --config {command}", monkeypatch, "--trainer.max_steps=8", "--trainer.log_every_n_steps=1", SHORT[-1])
     reported = r"(rollout|eval)/\w+_(mean|max)"  # by the environment, at the end of an episode
     known = [reported] + [
         tag.replace("N", r"\d+") for section in SECTIONS for tags, _, _ in section.rows for tag in tags.split()

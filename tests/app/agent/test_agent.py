@@ -21,7 +21,7 @@ from modules import PPO, ActiveDynamics, FullyObservedModel
 from modules.networks import LSTM
 from modules.networks.latent import RBF
 
-SHORT = ["--trainer.max_steps=2", "--trainer.accelerator=cpu", "--data.num_envs=4"]
+SHORT = ["--trainer.max_steps=2", "--trainer.accelerator=cpu", "--data.num_envs=4", "--data.eval_max_steps=80"]
 OFF_POLICY = ["--data.learning_starts=16", "--data.eval_episodes=2"]
 
 
