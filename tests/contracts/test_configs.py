@@ -30,6 +30,8 @@ EPISODES = {"eval_max_steps": 64}
 SEQUENCES = {"num_envs": 2, "train_freq": 8, "total_env_steps": 32, "sequence_length": 4}
 SEQUENCES |= {"num_val_sequences": 2, "val_sequence_length": 25}
 """Two iterations of eight steps, each of which is planned."""
+VALIDATION = {"SPY": "2014-06-01", "REGIMES": "2030-01-01"}
+"""First day of a validation of half a year, which the trading report plays from end to end."""
 NEEDED = {
     "LunarLander": ("Box2D", "box2d"),
     "ALE/": ("ale_py", "atari"),
@@ -81,15 +83,19 @@ def read(name: str) -> dict[str, Any]:
     return yaml.safe_load((configs_folder() / name).read_text(encoding="utf-8"))
 
 
-def smaller(config: dict[str, Any]) -> dict[str, dict[str, int]]:
+def smaller(config: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Settings of data and model that make a config's run short."""
-    sizes = {part: {key: SMALL[key] for key in SMALL if key in config[part]["init_args"]} for part in ("data", "model")}
+    sizes: dict[str, Any] = {
+        part: {key: SMALL[key] for key in SMALL if key in config[part]["init_args"]} for part in ("data", "model")
+    }
     kind = config["data"]["class_path"]
     sizes["data"] |= SEQUENCES if kind.endswith(".SequenceDataModule") else {} if "Sequence" in kind else EPISODES
+    if (symbol := config["data"]["init_args"].get("symbol")) is not None:
+        sizes["data"]["val_from"] = VALIDATION[symbol]
     return sizes
 
 
-def words(sizes: dict[str, dict[str, int]]) -> list[str]:
+def words(sizes: dict[str, dict[str, Any]]) -> list[str]:
     """The settings as words of the command line, on the CPU."""
     settings = [f"--{part}.{key}={value}" for part in sizes for key, value in sizes[part].items()]
     return [*settings, "--trainer.accelerator=cpu"]
