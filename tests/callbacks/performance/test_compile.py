@@ -43,12 +43,7 @@ def test_a_compiled_run_equals_an_eager_one(tmp_path: Path) -> None:
 
 def test_a_compiled_run_that_collects_ahead_equals_an_eager_one(tmp_path: Path) -> None:
     eager, compiled = (
-        run(
-            tmp_path,
-            Compile(mode, backend="aot_eager"),
-            data=snake_data(total_env_steps=768, policy_lag=1),
-            network=MLP,
-        )
+        run(tmp_path, Compile(mode), data=snake_data(total_env_steps=768, policy_lag=1), network=MLP)
         for mode in ("off", "default")
     )
     assert difference(eager, compiled) < 1e-4
