@@ -71,7 +71,7 @@ def check_minibatches(model: Any, data: Any) -> None:
         check_divides(num_minibatches, transitions)
 
 
-def check_memoryless(network: object, who: str) -> None:
+def check_feed_forward(network: object, who: str) -> None:
     """Check that a network is not recurrent; `who` names the part that needs it.
 
     Raises: ConfigurationError for a recurrent network.

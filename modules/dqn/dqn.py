@@ -20,7 +20,7 @@ from datamodules.core.types import (
     State,
 )
 from modules.base.algorithm import Algorithm, Collected
-from modules.base.checks import check_memoryless, check_values
+from modules.base.checks import check_feed_forward, check_values
 from modules.base.hparams import save_plain_hyperparameters
 from modules.dqn.epsilon_greedy import EpsilonGreedy
 from modules.functional.policy_gradient import masked_mean
@@ -145,7 +145,7 @@ class DQN(Algorithm):
         Raises: ConfigurationError for a recurrent network.
         """
         torso = self.with_obs_scale(make_network(network, obs_shape_of(self.spaces)))
-        check_memoryless(torso, "DQN")
+        check_feed_forward(torso, "DQN")
         features = cast(Network, torso).features
         return QNetwork(torso, head(features, self.spaces["action_sizes"][0]))
 

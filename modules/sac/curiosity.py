@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.pytree import tree_map
 from datamodules.core.types import Obs, SpaceSpec
-from modules.base.checks import check_memoryless, check_one_step
+from modules.base.checks import check_feed_forward, check_one_step
 from modules.networks.base import Network, extract_features, run_layers
 from modules.networks.mlp import MLP
 from modules.networks.multi_input import make_network, obs_shape_of
@@ -99,7 +99,7 @@ class Curiosity(NoCuriosity):
         actions = self.choices or len(spaces["action_low"])
         with torch.random.fork_rng(devices=[]):  # later modules get the same initial weights as without it
             self.network = make_network(network, obs_shape_of(spaces))
-            check_memoryless(self.network, "curiosity")
+            check_feed_forward(self.network, "curiosity")
             features = cast(Network, self.network).features
             self.forward_model = _model(features + actions, hidden, features)
             self.inverse_model = _model(2 * features, hidden, actions)

@@ -13,7 +13,7 @@ from datamodules.core.phase import Phase
 from datamodules.core.pytree import tree_map
 from datamodules.core.types import MetricVector, Obs, OffPolicyIteration, PolicyInput, PolicyOutput, SpaceSpec, State
 from modules.base.algorithm import Algorithm
-from modules.base.checks import check_memoryless, check_values
+from modules.base.checks import check_feed_forward, check_values
 from modules.base.hparams import save_plain_hyperparameters
 from modules.functional.returns import td_target
 from modules.functional.schedules import Schedule
@@ -141,7 +141,7 @@ class SAC(Algorithm):
         self.register_buffer("action_scale", (high - low) / 2, persistent=False)
         self.register_buffer("action_center", (high + low) / 2, persistent=False)
         self.network = self.with_obs_scale(make_network(network, obs_shape_of(self.spaces)))
-        check_memoryless(self.network, "SAC")
+        check_feed_forward(self.network, "SAC")
         features = cast(Network, self.network).features
         choices = 1 if self.continuous else self.spaces["action_sizes"][0]
         self.head = SquashedGaussianHead(features, dims) if self.continuous else CategoricalHead(features, choices)
