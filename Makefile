@@ -10,7 +10,7 @@ PARALLEL := -n auto --maxprocesses 8 --dist loadfile
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup fit unit test check coverage learn fault docs clean
+.PHONY: help setup mettagrid fit unit test check coverage learn fault docs clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -25,6 +25,11 @@ $(STAMP): pyproject.toml constraints.txt
 	$(INSTALL) -e ".[$(EXTRAS)]"
 	@$(INSTALL) -e ".[$(EXTRAS),box2d]" || echo "box2d does not install here: everything but LunarLander and CarRacing works without it."
 	@touch $@
+
+mettagrid: ## build .venv-mettagrid, with the package mettagrid, which needs other releases (Python 3.11 or 3.12)
+	$(PYTHON) -m venv .venv-mettagrid
+	.venv-mettagrid/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-mettagrid.txt torch
+	.venv-mettagrid/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-mettagrid.txt -e ".[dev,mettagrid]"
 
 fit: setup ## train: make fit CONFIG=ppo_cartpole.yaml ARGS="--trainer.max_time 00:00:10:00"
 	$(BIN)/python -m app fit --config $(CONFIG) $(ARGS)
@@ -57,5 +62,5 @@ docs: setup ## write the reference pages from the code, and the documentation as
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean: ## remove .venv, caches and build leftovers; runs and checkpoints stay
-	rm -rf .venv build site *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .venv-mettagrid build site *.egg-info .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -13,6 +13,7 @@ from torch import Tensor
 from datamodules.collect.alternating import AlternatingCollector
 from datamodules.collect.collector import RolloutCollector
 from datamodules.collect.evaluation import EvaluationDataset
+from datamodules.collect.iteration_dataset import set_env_progress
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.phase import Phase
 from datamodules.core.protocols import Policy, VectorEnv
@@ -225,7 +226,7 @@ class EnvDataModule(LightningDataModule):
         return collector
 
     def _make_training_envs(self, rows: int) -> VectorEnv:
-        return self._make_envs(rows, self.env_kwargs, self.train_wrappers)
+        return set_env_progress(self._make_envs(rows, self.env_kwargs, self.train_wrappers), self.progress)
 
     def _make_envs(self, rows: int, env_kwargs: dict[str, Any], wrappers: tuple[EnvWrapper, ...]) -> VectorEnv:
         """Create this rank's environments; the host's cores are divided among its ranks."""
@@ -304,8 +305,8 @@ class EnvDataModule(LightningDataModule):
     ) -> Iterator[RenderedStep]:
         """Play one evaluation episode in this process on the CPU, and yield its states with images.
 
-        It is one of those that `predict` plays, in one environment, without images if that has several agents or is
-        vectorised; no Trainer is needed.
+        It is one of those that `predict` plays, in one environment; no Trainer is needed. Of environments of several
+        agents and vectorised ones only on-device environments with a `render` have images.
 
         Args:
             policy: on the CPU, in eval mode.
@@ -318,7 +319,7 @@ class EnvDataModule(LightningDataModule):
         env_kwargs = self.rendered_env_kwargs
         if self.spaces["num_agents"] > 1 or resolve_env(self.env).is_whole:
             envs = make_vector_env(self.env, 1, backend=self.backend, env_kwargs=env_kwargs, wrappers=self.wrappers)
-            return vector_episode(self.agents.wrap(envs), policy, **how)
+            return vector_episode(self.agents.wrap(envs), policy, images=images, **how)
         return rendered_episode(self.env, env_kwargs, policy, wrappers=self.wrappers, images=images, **how)
 
     @property

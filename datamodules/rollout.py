@@ -6,7 +6,7 @@ from torch import Tensor
 
 from datamodules.base import EnvDataModule, check_positive
 from datamodules.collect.collector import RolloutCollector
-from datamodules.collect.iteration_dataset import IterationDataset
+from datamodules.collect.iteration_dataset import IterationDataset, follows_progress
 from datamodules.collect.prefetching import PrefetchingCollector
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.protocols import Policy
@@ -75,6 +75,11 @@ class RolloutDataModule(EnvDataModule):
         assert self.trainer is not None
         collector, ahead = self.make_collector(), None
         if self.policy_lag:
+            if follows_progress(collector.envs):
+                raise ConfigurationError(
+                    f"{self.env} becomes harder between two rollouts, but with data.policy_lag 1 the next has begun by"
+                    " then: set data.policy_lag to 0, or leave the curriculum out of data.env_kwargs."
+                )
             ahead = PrefetchingCollector(collector, self._actor, self.trainer.precision_plugin.forward_context)
             if self._restored_ahead is not None:
                 ahead.load_state_dict(self._restored_ahead)

@@ -302,6 +302,9 @@ def table(result: dict[str, Any]) -> str:
         seconds, share = result["all_reduce_s"], result["all_reduce_s"] / result["iteration_s"]
         rows.append(("all-reduce", f"{seconds * 1e3:.3f} ms an iteration, {share:.1%}: gradients, measured alone"))
         rows.append(("ranks", f"{result['ranks']}; env steps/s of all together"))
+    if result["num_agents"] > 1:
+        steps = result["env_steps_per_s"] * result["num_agents"]
+        rows.append(("agent steps", f"{steps:,.0f} agent steps/s, {result['num_agents']} agents an environment"))
     rows += [("memory", f"{result['peak_memory_mib']:,.0f} MiB at the peak")]
     rows += [("start", f"{result['start_up_s']:.1f} s to the first update, first calls {result['compile_s']:.1f} s")]
     rows += list(result["execution"].items())

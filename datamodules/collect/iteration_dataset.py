@@ -2,9 +2,11 @@
 
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from torch.utils.data import IterableDataset
+
+from datamodules.core.protocols import VectorEnv
 
 
 class IterationBatch:
@@ -17,7 +19,10 @@ class IterationBatch:
         return self.count
 
     def __iter__(self) -> Iterator[Any]:
+        data = self.source.trainer.datamodule
         for _ in range(self.count):
+            if getattr(data, "collector", None) is not None:
+                set_env_progress(data.collector.envs, data.progress)
             yield self.source.collect()
 
 
@@ -47,6 +52,18 @@ class IterationDataset(IterableDataset):
     def collect(self) -> Any:
         """Return the data of one iteration."""
         raise NotImplementedError
+
+
+def set_env_progress(envs: VectorEnv, progress: float) -> VectorEnv:
+    """Set the progress of the run, from 0 to 1, of environments whose difficulty follows it; return them."""
+    if follows_progress(envs):
+        cast(Any, getattr(envs, "unwrapped", envs)).set_progress(progress)
+    return envs
+
+
+def follows_progress(envs: VectorEnv) -> bool:
+    """Return whether the difficulty of environments follows the progress of the run."""
+    return getattr(getattr(envs, "unwrapped", envs), "follows_progress", False)
 
 
 def batch_size(trainer: Any) -> int:

@@ -117,6 +117,9 @@ class TorchFuncEnv(Protocol):
     noise_size: uniforms in [0, 1) that an environment uses each step; `initial` and `transition` share them.
     episode_stat_keys: names in `info` reported at the end of an episode.
     min_truncation_step: fewest steps after which an episode can be truncated; None if it never is.
+
+    An environment whose difficulty follows the training has `follows_progress` True and `set_progress(progress)`, which
+    is called with the progress of the run, from 0 to 1, before every rollout; in evaluations it is never called.
     """
 
     spaces: SpaceSpec

@@ -15,3 +15,8 @@ class DeviceConstants:
         if device not in self._copies:
             self._copies[device] = tuple(tensor.to(device) for tensor in self._copies[torch.device("cpu")])
         return self._copies[device]
+
+    def fill_(self, value: float) -> None:
+        """Fill the tensors on every device with a value, in place."""
+        for tensor in (each for copies in self._copies.values() for each in copies):
+            tensor.fill_(value)

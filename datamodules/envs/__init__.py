@@ -9,7 +9,7 @@ holds ordinary Gymnasium environments.
 import gymnasium
 
 
-def _register(name: str, tensor_env: str, **kwargs: str) -> None:
+def _register(name: str, tensor_env: str, **kwargs: str | int) -> None:
     """Register an on-device environment under an id, for one environment and as a vector.
 
     Args:
@@ -24,9 +24,11 @@ def _register(name: str, tensor_env: str, **kwargs: str) -> None:
 
 
 _register("Snake-v0", "datamodules.envs.snake.env.Snake")
+_register("GridWorld-v0", "datamodules.envs.gridworld.env.GridWorld", num_agents=1)
 _register("Trading-v0", "datamodules.trading.env.Trading")
 _register("FourRooms-v0", "datamodules.envs.four_rooms.FourRooms")
 _register("FetchAndDeliver-v0", "datamodules.envs.four_rooms.FetchAndDeliver")
+gymnasium.register("MettaGrid-v0", vector_entry_point="datamodules.envs.mettagrid.vector_env:MettaGridVectorEnv")
 gymnasium.register(
     "CartPolePositions-v0",
     entry_point="datamodules.envs.cartpole:CartPolePositions",

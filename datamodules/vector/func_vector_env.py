@@ -1,5 +1,7 @@
 """TensorVectorEnv: an on-device environment (TorchFuncEnv) as a vector environment that holds the state."""
 
+from typing import Any, cast
+
 import torch
 from torch import Tensor
 
@@ -34,6 +36,7 @@ class TensorVectorEnv:
         self.spaces: SpaceSpec = without_constants(env.spaces, type(env).__name__)
         self.episode_stat_keys = env.episode_stat_keys
         self.min_truncation_step = env.min_truncation_step
+        self.follows_progress: bool = getattr(env, "follows_progress", False)
         self.rows = num_envs * env.spaces["num_agents"]
         self.state: State = {}
         self.max_steps: int | None = None
@@ -56,6 +59,10 @@ class TensorVectorEnv:
     def limit(self, steps: int) -> None:
         """Truncate every episode after this number of steps, from the next reset on; the state then counts steps."""
         self.max_steps = steps
+
+    def set_progress(self, progress: float) -> None:
+        """Set the progress of the run, from 0 to 1; only with `follows_progress`."""
+        cast(Any, self.env).set_progress(progress)
 
     def noise(self, steps: int) -> Tensor:
         """Draw uniforms in [0, 1) for `steps` vector steps, `[steps, num_envs, noise_size]`."""

@@ -4,6 +4,7 @@ base             the protocol of a network, initialisation, layers
 mlp  cnn         feed-forward torsos: `MLP`, `CNN` for small planes, `NatureCNN` for 84x84 frames
 recurrent        recurrent torsos: `LSTM`, `GRU`, `MinGRU`
 multi_input      observations with several parts: an encoder for each, joined, then a torso
+tokens           lists of tokens, decoded to planes: `TokenEncoder`
 choice_encoders  one-hot and embedding of choices
 heads            policies, Q-values and twin critics from features
 distributions    distributions over actions
@@ -25,6 +26,7 @@ EXPORTS = {
     "CNN": "modules.networks.cnn",
     "NatureCNN": "modules.networks.cnn",
     "MultiInput": "modules.networks.multi_input",
+    "TokenEncoder": "modules.networks.tokens",
     "OneHot": "modules.networks.choice_encoders",
     "Embedding": "modules.networks.choice_encoders",
     "LSTM": "modules.networks.recurrent",
@@ -55,5 +57,6 @@ if TYPE_CHECKING:
     from modules.networks.recurrent import GRU as GRU
     from modules.networks.recurrent import LSTM as LSTM
     from modules.networks.recurrent import MinGRU as MinGRU
+    from modules.networks.tokens import TokenEncoder as TokenEncoder
 else:
     __getattr__, __dir__ = lazy_exports(__name__, EXPORTS)

@@ -8,6 +8,7 @@ from torch import Tensor
 import datamodules.envs  # noqa: F401  (registers the ids)
 from datamodules.core.protocols import TorchFuncEnv
 from datamodules.core.types import State
+from datamodules.envs.gridworld.env import GridWorld
 from datamodules.vector.resolve_env import resolve_env
 
 
@@ -17,7 +18,17 @@ def tensor_envs() -> list[str]:
     return sorted(name for name, path in paths.items() if path.startswith("datamodules.envs."))
 
 
+def shape(env: TorchFuncEnv, rows: int) -> tuple[int, ...]:
+    """The shape of what is one per agent."""
+    agents = env.spaces["num_agents"]
+    return (rows, agents) if agents > 1 else (rows,)
+
+
 def actions(env: TorchFuncEnv, rows: int) -> Tensor:
+    return agent_actions(env, rows * env.spaces["num_agents"]).unflatten(0, shape(env, rows))
+
+
+def agent_actions(env: TorchFuncEnv, rows: int) -> Tensor:
     spaces = env.spaces
     if spaces["action_type"] == "continuous":
         low, high = torch.tensor(spaces["action_low"]), torch.tensor(spaces["action_high"])
@@ -35,7 +46,11 @@ def same(first: State, second: State) -> bool:
 
 
 every_env = pytest.mark.parametrize(
-    "make", [pytest.param(resolve_env(name).tensor_env, id=name) for name in tensor_envs()]
+    "make",
+    [
+        *(pytest.param(resolve_env(name).tensor_env, id=name) for name in tensor_envs()),
+        pytest.param(GridWorld, id="GridWorld of 4 agents"),
+    ],
 )
 
 
@@ -47,10 +62,12 @@ def test_shapes_and_dtypes(make: Callable[[], TorchFuncEnv], rows: int):
     state, reward, terminated, truncated = env.transition(state, actions(env, rows), torch.rand(rows, env.noise_size))
     obs, info = env.observation(state), env.info(state)
     assert all(leaf.shape[0] == rows for leaf in state.values())
-    assert obs.shape == (rows, *env.spaces["obs_shape"]) and obs.dtype == getattr(torch, env.spaces["obs_dtype"])
-    assert (reward.shape, reward.dtype) == ((rows,), torch.float32)
-    assert terminated.shape == truncated.shape == (rows,) and terminated.dtype == truncated.dtype == torch.bool
-    assert all(info[name].shape == (rows,) for name in env.episode_stat_keys)
+    each = shape(env, rows)
+    assert obs.shape == (*each, *env.spaces["obs_shape"]) and obs.dtype == getattr(torch, env.spaces["obs_dtype"])
+    assert (reward.shape, reward.dtype) == (each, torch.float32)
+    assert {terminated.shape, truncated.shape} <= {(rows,), each}
+    assert terminated.dtype == truncated.dtype == torch.bool
+    assert all(info[name].shape == each for name in env.episode_stat_keys)
     assert all(name in env.episode_stat_keys or info[name].dtype == torch.bool for name in info)
 
 

@@ -21,7 +21,7 @@ from tests.support.small_runs import trainer
 SMALL = ("data.num_envs=4", "data.rollout_length=16", "model.update_epochs=2", "model.num_minibatches=2")
 WHAT_EVERY_RESULT_HOLDS = (
     "env_steps_per_s", "spread", "collect_s", "prepare_s", "update_s", "other_s", "peak_memory_mib", "compile_s",
-    "start_up_s", "device", "torch", "config", "settings", "execution", "machine", "versions",
+    "start_up_s", "device", "torch", "config", "settings", "execution", "machine", "versions", "num_agents",
 )  # fmt: skip
 
 
@@ -42,6 +42,18 @@ def test_two_configs_are_compared_and_the_last_line_is_json(run: Run, folder: Pa
     assert 0.5 * result["bare_s"] < sum(parts) < result["bare_s"]
     assert "Evaluation is switched off" in outcome.out and "Changed: data.num_envs=4" in outcome.out
     assert not (folder / "runs").exists(), "the run folder was to be a temporary one"
+
+
+def test_several_agents_are_counted_beside_their_environments(run: Run, folder: Path) -> None:
+    outcome = run(
+        "benchmark", "--config", "ppo_cartpole.yaml", "--repeats", "1", "--seconds", "0.2", "--threads", "1",
+        "--set", *SMALL, "data.backend=auto", "data.env=GridWorld-v0",
+        "data.env_kwargs={num_agents: 3, size: 8, num_maps: 2}",
+    )  # fmt: skip
+
+    result = json.loads(outcome.out.splitlines()[-1])
+    assert result["num_agents"] == 3
+    assert f"{3 * result['env_steps_per_s']:,.0f} agent steps/s, 3 agents an environment" in outcome.out
 
 
 @pytest.mark.fault

@@ -1,5 +1,7 @@
 """An episode of several agents is played with a row for each of them."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 
@@ -27,3 +29,17 @@ def test_every_agent_is_a_row_and_can_be_exported(env: str) -> None:
     assert determinism(data).status == "cannot"
     assert contract(data).status == "cannot"
     assert torch.is_tensor(steps[0].inputs.obs)
+
+
+def test_an_on_device_environment_of_several_agents_is_rendered() -> None:
+    world = {"num_agents": 2, "size": 8, "num_maps": 2, "time_limit": 16}
+    data = RolloutDataModule("GridWorld-v0", env_kwargs=world, num_envs=2, rollout_length=8, append_obs=["agent_id"])
+    model = PPO(data.spaces)
+
+    steps = [*data.rendered_episode(model, seed=1)]
+    without = [*data.rendered_episode(model, seed=1, images=False)]
+
+    assert len(steps) == 17 and all(step.image.shape == (160, 160, 3) for step in steps)
+    assert any((one.image != other.image).any() for one, other in pairwise(steps))
+    assert all(step.image is None for step in without)
+    assert [step.reward for step in steps] == [step.reward for step in without]

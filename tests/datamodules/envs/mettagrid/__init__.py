@@ -1,0 +1,1 @@
+"""Tests of `datamodules.envs.mettagrid`, which skip themselves without the package."""
