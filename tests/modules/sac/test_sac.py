@@ -323,10 +323,10 @@ def test_it_learns_to_say_what_it_sees(kind: str, tmp_path: Path) -> None:
         "capacity": 2000,
     }
     data = ReplayDataModule(
-        "Guess-v0", env_kwargs={"kind": kind}, backend="sync", total_env_steps=1200, eval_episodes=20, **sizes
+        "Guess-v0", env_kwargs={"kind": kind}, backend="sync", total_env_steps=600, eval_episodes=20, **sizes
     )
     model = fitted_sac(
-        tmp_path, data, gamma=0.5, init_temperature=0.1, learning_rate=5e-3, learning_rate_schedule="constant"
+        tmp_path, data, gamma=0.5, init_temperature=0.1, learning_rate=8e-3, learning_rate_schedule="constant"
     )
 
     (result,) = model.trainer.validate(model, datamodule=data, verbose=False)
