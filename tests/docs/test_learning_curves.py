@@ -14,7 +14,9 @@ from tests.docs.pages import ROOT, text
 
 CURVES = ROOT / "docs" / "experiments" / "curves"
 PAGE = text(ROOT / "docs" / "experiments" / "learning_curves.md")
-COMMANDS = [shlex.split(line) for line in PAGE.replace("\\\n", "").splitlines() if line.startswith("python -m app plot")]
+COMMANDS = [
+    shlex.split(line) for line in PAGE.replace("\\\n", "").splitlines() if line.startswith("python -m app plot")
+]
 DRAWN = [command for command in COMMANDS if command[-1].endswith(".png")]
 
 
