@@ -1,4 +1,4 @@
-"""One thread, fixed seeds, Ctrl-C heard, GPU tests only where a GPU is, and a tier for every test by its folder."""
+"""One thread, fixed seeds, signals heard, GPU tests only where a GPU is, and a tier for every test by its folder."""
 
 import gc
 import logging
@@ -21,6 +21,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the processes that tests st
 torch.set_num_threads(1)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as what a shell runs in the background and all its children do
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as under nohup
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 cloudpickle.register_pickle_by_value(tests)  # workers receive environments whole: by name, they would import torch
 
 

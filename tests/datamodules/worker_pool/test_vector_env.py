@@ -198,7 +198,7 @@ def test_halves_are_sent_and_received_in_turn():
 
 
 SCRIPT = """
-import functools, os, signal, torch
+import functools, torch
 import gymnasium as gym
 from datamodules.worker_pool.vector_env import WorkerPoolVectorEnv
 
@@ -206,16 +206,13 @@ if __name__ == "__main__":
     make = functools.partial(gym.make, "CartPole-v1")
     envs = WorkerPoolVectorEnv([make] * 4, num_workers=2, device=torch.device("cpu"))
     envs.reset(0)
-    {end}
 """
 
 
-@pytest.mark.parametrize(("end", "code"), [("", 0), ("os.kill(os.getpid(), signal.SIGKILL)", -9)])
-def test_nothing_is_left_of_a_program_that_forgets_to_close_or_is_killed(end, code):
-    command = [sys.executable, "-W", "error::ResourceWarning", "-c", SCRIPT.format(end=end)]
+def test_nothing_is_left_of_a_program_that_forgets_to_close():
+    command = [sys.executable, "-W", "error::ResourceWarning", "-c", SCRIPT]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=100)  # until every process closed its output
-    assert ran.returncode == code
-    assert not ran.stderr or code
+    assert (ran.returncode, ran.stderr) == (0, "")
 
 
 def test_a_worker_needs_no_torch():
