@@ -1,9 +1,12 @@
 from collections.abc import Callable
+from typing import Any
 
 import gymnasium
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 import datamodules.envs  # noqa: F401  (registers the ids)
 from datamodules.core.protocols import TorchFuncEnv
@@ -141,3 +144,36 @@ def test_compiles_to_one_graph_with_equal_results(make: Callable[[], TorchFuncEn
     assert all(
         torch.equal(first, second) for first, second in zip(step(noise, action), compiled(noise, action), strict=True)
     )
+
+
+class HostCopies(TorchDispatchMode):
+    """Collects the operators that read a tensor of the host to make one of the device `meta`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        read, made = (
+            {leaf.device.type for leaf in tree_leaves(part) if isinstance(leaf, Tensor)}
+            for part in ((args, kwargs), result)
+        )
+        self.found += [str(func)] * ("cpu" in read and "meta" in made)
+        return result
+
+
+@every_env
+def test_a_step_copies_nothing_to_the_device_and_reads_nothing_back(make: Callable[[], TorchFuncEnv]):
+    env, meta = make(), torch.device("meta")
+    noise, action = torch.rand(6, env.noise_size, device=meta), actions(env, 6).to(meta)
+
+    def play() -> None:
+        state, *_ = env.transition(env.initial(noise), action, noise)  # what reads a value of `meta` raises
+        env.observation(state), env.info(state)
+
+    play()  # tables are copied once
+    with HostCopies() as copies:
+        play()
+
+    assert not copies.found, "keep constants in DeviceConstants: such a step cannot be captured as a CUDA graph"
