@@ -188,6 +188,17 @@ TRADING = Section(
     ),
 )
 
+CARBALL = Section(
+    "Car-ball",
+    "Reported at the end of an episode, as `rollout/NAME_mean` and `eval/NAME_mean`: means over the learning cars. See"
+    " [Car-ball](../guides/carball.md).",
+    (
+        ("goals conceded", "1", "goals of the car's team, and of the other one"),
+        ("touches aerial_touches", "env steps", "in which the car touched the ball; with the ball above 300 units"),
+        ("boost_used", "% of a full tank", "boost that the car used"),
+    ),
+)
+
 GPU = Section(
     "GPU monitor",
     "With `callbacks.GPUMonitor`; `N` is the number of a GPU.",
@@ -212,5 +223,6 @@ SECTIONS = (
     OPTIONS,
     DYNAMICS,
     TRADING,
+    CARBALL,
     GPU,
 )

@@ -104,20 +104,24 @@ def report(found: Mapping[str, Any]) -> Iterator[str]:
     """Yield the lines of the report."""
     yield table("Execution:", found["execution"])
     iteration = found["iteration_s"]
-    speed = f"{found['env_steps_per_s']:,.0f} env steps/s, evaluation and logging off"
-    yield f"Iteration: {iteration * 1e3:.3g} ms, {speed}"
+    yield f"Iteration: {iteration * 1e3:.3g} ms, {speed_of(found)}, evaluation and logging off"
     for name, seconds in shares(found).items():
         beside = ", beside the others" if name in found["beside"] else ""
         yield f"  {name:<9}{seconds * 1e3:>8.3g} ms {seconds / iteration:>6.0%}{beside}"
     if alone := found.get("environment"):
-        step, speed = alone["step_s"] * 1e3, alone["env_steps_per_s"]
-        yield f"Environment alone: {step:.3g} ms a vector step of random actions, {speed:,.0f} env steps/s"
+        step = alone["step_s"] * 1e3
+        yield f"Environment alone: {step:.3g} ms a vector step of random actions, {speed_of(alone)}"
     if times := found.get("inference"):
         numbers = ", ".join(f"{name} {times[f'{name}_ms']:.3g} ms" for name in ("mean", "p95", "p99"))
-        yield f"Inference: {numbers} for {times['rows']} rows"
+        yield f"Inference: {numbers} for {times['rows']} rows, {times['calls_per_s']:,.0f} calls/s"
     if gpu := found.get("gpu"):
         told = gpu if isinstance(gpu, str) else ", ".join(f"{name} {value:,.0f}" for name, value in gpu.items())
         yield f"GPU: {told}"
+
+
+def speed_of(found: Mapping[str, Any]) -> str:
+    """Return env steps and simulator ticks per second."""
+    return f"{found['env_steps_per_s']:,.0f} env steps/s, {found['ticks_per_s']:,.0f} ticks/s"
 
 
 def shares(found: Mapping[str, Any]) -> dict[str, float]:

@@ -1,6 +1,7 @@
 """Time the parts of collection separately: environments with random actions, and policy calls."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any
 
 import torch
@@ -10,6 +11,14 @@ from app.timing import Latency, latency
 from datamodules.collect.collector import RolloutCollector
 from datamodules.core.phase import Phase
 from datamodules.core.types import PolicyInput, SpaceSpec, State
+from datamodules.wrappers.apply_wrappers import EnvWrapper, wrapper_name
+
+REPEATS = {
+    "RepeatAction": ("num_repeats", 1),
+    "MaxAndSkipObservation": ("skip", 4),
+    "AtariPreprocessing": ("frame_skip", 4),
+}
+"""Gymnasium's wrappers that step an environment several times, their argument for it, and its default."""
 
 
 class Part:
@@ -78,3 +87,17 @@ def random_actions(spaces: SpaceSpec, shape: tuple[int, ...], device: torch.devi
         case "hybrid":
             return torch.cat([torch.stack(parts, -1).to(values.dtype), values], -1)
     return torch.stack(parts, -1)
+
+
+def ticks_per_step(envs: Any, wrappers: Sequence[EnvWrapper]) -> int:
+    """Return how often an environment is simulated in one env step: its own ticks times those of its wrappers.
+
+    An on-device environment has the attribute `ticks_per_step` if they are several.
+
+    Args:
+        envs: the vector environment.   wrappers: those of each environment.
+    """
+    inner = getattr(envs, "unwrapped", envs)
+    own = getattr(getattr(inner, "env", None), "ticks_per_step", 1)
+    named = ((REPEATS.get(wrapper_name(each)), getattr(each, "keywords", {})) for each in wrappers)
+    return own * prod(arguments.get(found[0], found[1]) for found, arguments in named if found is not None)

@@ -9,12 +9,12 @@ from lightning.pytorch import Callback, Trainer
 
 from app.cli.main import LeydenCLI
 from app.cli.parser import ConciseParser
-from app.diagnose.microbenchmarks import time_env_only, time_policy_only
+from app.diagnose.microbenchmarks import ticks_per_step, time_env_only, time_policy_only
 from app.peers.base import UNREACHABLE_STEPS
 from app.timing import peak_memory_mib, synchronize
 from callbacks.performance.compile import Compile
 from callbacks.performance.execution_summary import backend, execution_summary
-from callbacks.performance.gpu_monitor import SamplerThread, device_uuid, measured
+from callbacks.performance.gpu_monitor import Sample, SamplerThread, device_uuid, measured
 from callbacks.performance.nvml import NVML, NvmlUnavailable
 from callbacks.performance.thread_tuner import ThreadTuner, WorkloadTimer, hill_climb, most_threads
 from callbacks.performance.throughput import phases
@@ -86,6 +86,8 @@ class ProfilerCallback(Callback):
             self.found["execution"] = execution_summary(trainer, pl_module)
             collector = trainer.datamodule.collector
             self.found["backend"] = None if collector is None else backend(collector.envs)
+            ticks = 1 if collector is None else ticks_per_step(collector.envs, trainer.datamodule.train_wrappers)
+            self.found["ticks_per_step"] = ticks
             self._begin(trainer, pl_module)
         elif time.perf_counter() - self.begun >= SECONDS:
             self._end(trainer, pl_module)
@@ -118,17 +120,18 @@ class ProfilerCallback(Callback):
         elapsed = time.perf_counter() - self.begun
         if self.watch is not None:
             self.watch.stop()
-            self.found["gpu"] = {
-                tag.rpartition("/")[2]: value for tag, value in measured(self.watch.record_sample()).items()
-            }
+            self.found["gpu"] = gpu_results(self.watch.record_sample())
         iterations = trainer.global_step - self._before[0]
         spent = {name: phase.pop_seconds() / iterations for name, phase in phases(trainer, pl_module).items()}
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
         taken = sum(seconds for name, seconds in spent.items() if name not in data.concurrent_phases)
         spent["other"] = max(0.0, elapsed / iterations - taken)
+        speed = (pl_module.env_steps - self._before[1]) / elapsed
         self.found |= {
             "beside": list(data.concurrent_phases),
-            "env_steps_per_s": (pl_module.env_steps - self._before[1]) / elapsed,
+            "env_steps_per_s": speed,
+            "ticks_per_s": speed * self.found["ticks_per_step"],
+            "iterations_per_s": iterations / elapsed,
             "iteration_s": elapsed / iterations,
             **{f"{name}_s": seconds for name, seconds in spent.items()},
             "peak_memory_mib": peak_memory_mib(device),
@@ -148,11 +151,26 @@ class ProfilerCallback(Callback):
             if self.test in ("all", "inference"):
                 call = time_policy_only(collector, SECONDS / 2)
                 named = {f"{name}_ms": seconds * 1e3 for name, seconds in call._asdict().items()}
-                self.found["inference"] = {"rows": collector.rows, **named}
+                self.found["inference"] = {"rows": collector.rows, **named, "calls_per_s": 1 / call.mean}
             if self.test in ("all", "env"):
                 step_s = time_env_only(collector, SECONDS / 2)
-                speed = collector.rows / step_s
-                self.found["environment"] = {"step_s": step_s, "env_steps_per_s": speed}
+                speed = collector.envs.num_envs / step_s
+                self.found["environment"] = {
+                    "step_s": step_s,
+                    "env_steps_per_s": speed,
+                    "ticks_per_s": speed * self.found["ticks_per_step"],
+                }
+
+
+def gpu_results(samples: Sequence[Sample]) -> dict[str, float]:
+    """Return the means and peaks of the samples of one GPU, with its lowest and highest utilisation in percent."""
+    values = {tag.rpartition("/")[2]: value for tag, value in measured(samples).items()}
+    readings = [reading for _, by_index in samples for reading in by_index.values()]
+    if not readings:
+        return values
+    used = [reading.utilisation for reading in readings]
+    share = max(reading.memory_mib / reading.memory_total_mib for reading in readings)
+    return values | {"utilisation_min": min(used), "utilisation_max": max(used), "memory_peak_percent": 100 * share}
 
 
 def build_run(words: Sequence[str]) -> UnstartedRun:

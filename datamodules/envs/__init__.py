@@ -29,6 +29,8 @@ _register("Trading-v0", "datamodules.trading.env.Trading")
 _register("FourRooms-v0", "datamodules.envs.four_rooms.FourRooms")
 _register("FetchAndDeliver-v0", "datamodules.envs.four_rooms.FetchAndDeliver")
 gymnasium.register("MettaGrid-v0", vector_entry_point="datamodules.envs.mettagrid.vector_env:MettaGridVectorEnv")
+_register("Carball-v0", "datamodules.envs.carball.env.Carball")
+_register("CarballContinuous-v0", "datamodules.envs.carball.env.Carball", actions="continuous")
 gymnasium.register(
     "CartPolePositions-v0",
     entry_point="datamodules.envs.cartpole:CartPolePositions",

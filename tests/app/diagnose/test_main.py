@@ -8,6 +8,8 @@ from lightning.pytorch import Callback
 
 from app.diagnose.main import bottleneck, report_changes, rollout_bytes
 from app.diagnose.microbenchmarks import random_actions
+from app.diagnose.profiler import gpu_results
+from callbacks.performance.nvml import GpuReading
 from datamodules.rollout import RolloutDataModule
 from tests.app.conftest import Run
 from tests.support.small_runs import fitted, snake_data
@@ -46,7 +48,8 @@ def test_everything_is_measured_and_the_last_line_is_json(diagnose: Any, folder:
     assert outcome.code == 0
     assert phases == pytest.approx(found["iteration_s"], rel=0.01)
     assert found["environment"]["env_steps_per_s"] > found["env_steps_per_s"]
-    assert found["inference"]["p95_ms"] <= found["inference"]["p99_ms"]
+    assert found["inference"]["p95_ms"] <= found["inference"]["p99_ms"] and found["inference"]["calls_per_s"] > 0
+    assert found["ticks_per_s"] == found["env_steps_per_s"] and "ticks/s" in outcome.out
     assert found["checks"]["minibatches_that_divide"] == [1, 2, 4, 8, 16, 32]
     assert found["could_be_compiled"] == ["collect"] and found["checks"]["compile"].startswith("collect eager")
     assert {change["setting"] for change in found["changes"]} >= {"--data.num_envs 16", "--data.policy_lag 1"}
@@ -99,6 +102,29 @@ def test_a_run_on_envpool_s_environments_trains_and_is_diagnosed(run: Run, diagn
     assert trained.code == 0
     assert found["execution"]["environments"] == "8 x CartPole-v1, backend envpool"
     assert found["environment"]["env_steps_per_s"] > 0
+
+
+def test_ticks_are_those_of_the_simulator_and_env_steps_count_no_agents(diagnose: Any) -> None:
+    several = ["--data.env", "Carball-v0", "--data.env_kwargs", "{mode: 2v2, tick_skip: 4, action_repeat: 3}"]
+    repeated = ["--data.env", "CartPole-v1", "--data.env_kwargs", "{}", "--data.wrappers"]
+    repeated += ["[{class_path: RepeatAction, init_args: {num_repeats: 2}}]"]
+
+    for words, ticks in ((several, 12), (repeated, 2)):
+        found = json.loads(diagnose("--test", "env", *words).out.splitlines()[-1])
+        alone = found["environment"]
+        assert alone["ticks_per_s"] == pytest.approx(ticks * alone["env_steps_per_s"])
+        assert alone["env_steps_per_s"] == pytest.approx(8 / alone["step_s"])
+
+
+def test_gpu_results_hold_the_lowest_and_the_highest_utilisation() -> None:
+    samples = [
+        (float(at), {0: GpuReading(used, 500.0, 2000.0, 50.0, 300.0, 1500.0)}) for at, used in enumerate((20, 80))
+    ]
+
+    found = gpu_results(samples)
+
+    assert (found["utilisation"], found["utilisation_min"], found["utilisation_max"]) == (50, 20, 80)
+    assert found["memory_peak_percent"] == 25 and gpu_results([]) == {}
 
 
 STORED = """
