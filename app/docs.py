@@ -19,6 +19,7 @@ from app.cli.error_messages import exit_with_error
 from app.cli.help_text import LIGHTNING_OPTIONS
 from app.compare.main import make_parser as compare_parser
 from app.diagnose.main import make_parser as diagnose_parser
+from app.elo.main import make_parser as elo_parser
 from app.envs.main import make_parser as envs_parser
 from app.export.main import make_parser as export_parser
 from app.metrics import SECTIONS, Section
@@ -60,6 +61,7 @@ PARSERS = {
     "benchmark": benchmark_parser,
     "diagnose": diagnose_parser,
     "compare": compare_parser,
+    "elo": elo_parser,
     "plot": plot_parser,
     "monitor": monitor_parser,
 }

@@ -23,6 +23,7 @@ EXPORTS = {
     "EpisodeVideo": "callbacks.video.episode_video",
     "DynamicsFigures": "callbacks.figures.dynamics_figures",
     "TradingReport": "callbacks.figures.trading_report",
+    "SelfPlay": "callbacks.opponents.self_play",
     "OptionCollapseMonitor": "callbacks.options.collapse_alarm",
     "OptionFigures": "callbacks.options.option_figures",
     "RegimeInformation": "callbacks.options.regime_information",
@@ -32,6 +33,7 @@ EXPORTS = {
 if TYPE_CHECKING:
     from callbacks.figures.dynamics_figures import DynamicsFigures as DynamicsFigures
     from callbacks.figures.trading_report import TradingReport as TradingReport
+    from callbacks.opponents.self_play import SelfPlay as SelfPlay
     from callbacks.options.collapse_alarm import OptionCollapseMonitor as OptionCollapseMonitor
     from callbacks.options.option_figures import OptionFigures as OptionFigures
     from callbacks.options.regime_information import RegimeInformation as RegimeInformation

@@ -24,6 +24,7 @@ ALGORITHMS = {
 EXPORTS = ALGORITHMS | {
     "OptionController": "modules.sac_options.controller",
     "CheckpointPolicy": "modules.opponents.checkpoint_policy",
+    "CheckpointPool": "modules.opponents.checkpoint_pool",
     "UniformPolicy": "modules.opponents.uniform_policy",
     "Curiosity": "modules.sac.curiosity",
     "InfoNCELoss": "modules.ppo.auxiliary.contrastive",
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from modules.dqn.dqn import DQN as DQN
     from modules.dqn.pqn import PQN as PQN
     from modules.opponents.checkpoint_policy import CheckpointPolicy as CheckpointPolicy
+    from modules.opponents.checkpoint_pool import CheckpointPool as CheckpointPool
     from modules.opponents.uniform_policy import UniformPolicy as UniformPolicy
     from modules.ppo.auxiliary.contrastive import InfoNCELoss as InfoNCELoss
     from modules.ppo.auxiliary.kickstart import KickstartLoss as KickstartLoss

@@ -11,7 +11,7 @@ from torch import Tensor
 from app.agent.arrays import Array, ObsArray, action_encoder, mask_in, obs_rows
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.pytree import tree_map
-from datamodules.core.types import PolicyInput, insert_masks
+from datamodules.core.types import PolicyInput, State, insert_masks
 from modules.base.algorithm import Algorithm
 
 AgentState = dict[str, Array]
@@ -28,14 +28,29 @@ class Agent:
         module: the algorithm with its weights, such as after `trainer.fit`; it acts on the device that it is on.
         path: checkpoint that it was loaded from, if any.
         seed: seed of sampled actions; None draws one.
+        max_batch_size: most rows of one call of the policy, which bounds its memory; larger batches of observations are
+            split. None: no limit.
+
+    Raises:
+        ConfigurationError: if `max_batch_size` is below 1.
 
     Attributes:
         module: the algorithm, a LightningModule.   spaces: observation and action space.   path: the checkpoint.
         env_steps: environment steps that it was trained for.
     """
 
-    def __init__(self, module: Algorithm, path: Path | None = None, seed: int | None = None):
-        self.module, self.path = module, path
+    def __init__(
+        self,
+        module: Algorithm,
+        path: Path | None = None,
+        seed: int | None = None,
+        max_batch_size: int | None = None,
+    ):
+        if max_batch_size is not None and max_batch_size < 1:
+            raise ConfigurationError(
+                f"max_batch_size is {max_batch_size}; it must be at least 1, or None for no limit."
+            )
+        self.module, self.path, self.max_batch_size = module, path, max_batch_size
         self.spaces, self.env_steps = module.spaces, module.env_steps
         self.generator = torch.Generator(device=module.device)
         self.seed(seed)
@@ -82,9 +97,24 @@ class Agent:
         action_mask = mask_in(obs) if action_mask is None else action_mask
         inputs = self.policy_input(rows, state, episode_start, {"action_mask": action_mask, "option_mask": option_mask})
         noise = None if deterministic else self.module.noise((len(inputs.episode_start),), self.generator)
-        output, following = self.module.act(inputs, noise, greedy=deterministic)
-        action = self.encode(output.action)
+        chosen, following = self._act(inputs, noise, deterministic)
+        action = self.encode(chosen)
         return action[0] if single else action, {name: leaf.cpu().numpy() for name, leaf in following.items()} or None
+
+    def _act(self, inputs: PolicyInput, noise: Tensor | None, greedy: bool) -> tuple[Tensor, State]:
+        """Return the policy's actions and next states, from calls of at most `max_batch_size` rows."""
+        rows, actions, states = len(inputs.episode_start), [], []
+        size = self.max_batch_size or rows
+        if rows <= size:
+            output, state = self.module.act(inputs, noise, greedy=greedy)
+            return output.action, state
+        for begin in range(0, rows, size):
+            part = tree_map(lambda leaf, begin=begin: leaf[begin : begin + size], inputs)
+            draw = None if noise is None else noise[begin : begin + size]
+            output, state = self.module.act(part, draw, greedy=greedy)
+            actions.append(output.action)
+            states.append(state)
+        return torch.cat(actions), {name: torch.cat([each[name] for each in states]) for name in states[0]}
 
     def policy_input(
         self, rows: Any, state: AgentState | None, episode_start: Array | bool | None, masks: Mapping[str, Array | None]

@@ -9,7 +9,9 @@ from datamodules.core.errors import ConfigurationError
 from modules.base.hparams import algorithm_class, check_importable
 
 
-def load(path: str | Path, trusted: tuple[str, ...] = (), seed: int | None = None) -> Agent:
+def load(
+    path: str | Path, trusted: tuple[str, ...] = (), seed: int | None = None, max_batch_size: int | None = None
+) -> Agent:
     """Load a trained agent on the CPU, in eval mode; nothing in the file is executed.
 
     Class, spaces, settings and weights are in the checkpoint: no config is needed.
@@ -19,6 +21,7 @@ def load(path: str | Path, trusted: tuple[str, ...] = (), seed: int | None = Non
             run).
         trusted: packages of yours that the checkpoint may import, such as that of your own network.
         seed: seed of sampled actions; None draws one.
+        max_batch_size: most rows of one call of the policy; larger batches of observations are split. None: no limit.
 
     Raises:
         ConfigurationError: if there is no such checkpoint, it is damaged, or it names code that is not trusted.
@@ -29,4 +32,4 @@ def load(path: str | Path, trusted: tuple[str, ...] = (), seed: int | None = Non
     hparams = load_checkpoint(checkpoint).get("hyper_parameters", {})
     check_importable(hparams, trusted)
     module = algorithm_class(hparams, checkpoint).load_from_checkpoint(checkpoint, trusted=trusted, map_location="cpu")
-    return Agent(module, checkpoint, seed)
+    return Agent(module, checkpoint, seed, max_batch_size)

@@ -39,11 +39,11 @@ PARTS = {name: slice(ENDS[name] - size, ENDS[name]) for name, size in SIZES.item
 class Slots(NamedTuple):
     """The other cars that each car observes.
 
-    index: their numbers, `[A, 3]`, 0 in empty slots.   filled: whether there is such a car, bool `[A, 3]`.
+    cars: their numbers, `[A, 3]`, 0 in empty slots.   filled: whether there is such a car, bool `[A, 3]`.
     teammate: bool `[A, 3]`.
     """
 
-    index: Tensor
+    cars: Tensor
     filled: Tensor
     teammate: Tensor
 
@@ -127,7 +127,7 @@ def _pads(timer: Tensor, order: Tensor) -> Tensor:
 def _others(own: tuple[Tensor, Tensor, Tensor, Tensor, Tensor], ball_position: Tensor, slots: Slots) -> Tensor:
     """Return what each car observes of the others, `[E, A, 81]`, zero in empty slots."""
     position, velocity, frame, boost, ground = own
-    index, shape = slots.index.flatten(), slots.index.shape
+    index, shape = slots.cars.flatten(), slots.cars.shape
 
     def chosen(part: Tensor) -> Tensor:
         return part.index_select(1, index).unflatten(1, shape)

@@ -1,6 +1,7 @@
 """An agent of a checkpoint takes the actions that `predict` records, in the environment's own terms."""
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import gymnasium
@@ -221,3 +222,22 @@ def test_parts_of_an_observation_are_taken_as_the_environment_gives_them() -> No
     assert batch.shape == (1,)
     with pytest.raises(ConfigurationError, match=r"obs lacks body\.gear, body\.speed"):
         agent.predict({"camera": obs["camera"]})
+
+
+@pytest.mark.parametrize("deterministic", [True, False])
+def test_a_maximum_batch_splits_the_calls_of_the_policy_and_changes_nothing(deterministic: bool) -> None:
+    spaces = RolloutDataModule("CartPole-v1").spaces
+    model = PPO(spaces, network=partial(LSTM, hidden=8), share_torso=True)
+    obs, sizes = np.random.default_rng(0).normal(size=(10, 4)).astype(np.float32), []
+    whole, split = Agent(model, seed=1), Agent(model, seed=1, max_batch_size=4)
+    expected, state = whole.predict(obs, deterministic=deterministic)
+    act = model.act
+    model.act = lambda inputs, *rest, **more: sizes.append(len(inputs.episode_start)) or act(inputs, *rest, **more)
+
+    actions, states = split.predict(obs, deterministic=deterministic)
+
+    assert sizes == [4, 4, 2] and np.array_equal(actions, expected)
+    assert state is not None and states is not None
+    assert all(np.allclose(states[name], state[name], atol=1e-6) for name in state)
+    with pytest.raises(ConfigurationError, match="max_batch_size is 0"):
+        Agent(model, max_batch_size=0)

@@ -110,10 +110,11 @@ def test_a_ball_that_lies_still_stays() -> None:
 @pytest.mark.parametrize("actions", ["discrete", "continuous"])
 def test_speeds_boost_and_places_stay_within_their_limits(actions: str) -> None:
     env, generator = Carball(mode="2v2", actions=actions, hit_power=3.0), torch.Generator().manual_seed(2)
-    state = drawn_state(env, 200, generator)
+    state, playing = drawn_state(env, 200, generator), torch.ones(200, dtype=torch.bool)
     for _ in range(200):
-        state, *_ = env.transition(state, drawn_actions(env, 200, generator), torch.zeros(200, 1))
-        assert env.observation(state).abs().max() <= 5
+        state, _, terminated, _ = env.transition(state, drawn_actions(env, 200, generator), torch.zeros(200, 1))
+        playing &= ~terminated
+        assert env.observation(state)[playing].abs().max() <= 5
         assert (state["boost"] >= 0).all() and (state["boost"] <= 100).all()
         assert (state["car_velocity"].norm(dim=2) <= 2300.1).all()
         assert (state["ball_velocity"].norm(dim=1) <= 6000.1).all()

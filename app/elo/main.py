@@ -1,0 +1,199 @@
+"""`python -m app elo`: rate the checkpoints of a run against one another and against other opponents."""
+
+import argparse
+import csv
+import itertools
+import random
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import torch
+
+from app.agent.data import load_data
+from app.agent.load import load
+from app.cli.error_messages import PlainParser, exit_with_error
+from app.cli.import_policy import restrict_imports, trusted
+from app.elo.ratings import Game, elo_ratings, record
+from callbacks.figures.plotting import COLOURS, INK, encode, legend_below, new_figure, style
+from callbacks.performance.execution_summary import table
+from datamodules.base import EnvDataModule
+from datamodules.collect.evaluation import EvaluationDataset
+from datamodules.core.errors import ConfigurationError
+from datamodules.core.protocols import Policy
+from datamodules.multi_agent.policy_groups import PolicyGroups
+from datamodules.vector.make_env import make_vector_env
+
+
+class Player(NamedTuple):
+    """Name and policy of a player, and the environment steps that it was trained for; None if it does not learn."""
+
+    name: str
+    policy: Policy
+    env_steps: int | None
+
+
+def main() -> None:
+    """Play the games, print the table, and write table and figure.
+
+    Raises:
+        SystemExit: with code 2 and one sentence for invalid input.
+    """
+    restrict_imports()
+    options = make_parser().parse_args(sys.argv[2:])
+    for name in ("games", "checkpoints", "max_steps"):
+        if getattr(options, name) < 1:
+            exit_with_error(f"--{name} is {getattr(options, name)}; it must be at least 1.")
+    if not options.k_factor > 0:
+        exit_with_error(f"--k_factor is {options.k_factor}; it must be above 0.")
+    try:
+        rate(options)
+    except ConfigurationError as error:
+        exit_with_error(str(error))
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """Return the parser of the verb's options."""
+    parser = PlainParser("python -m app elo", description=__doc__, allow_abbrev=False)
+    parser.add_argument(
+        "run", type=Path, help="folder of a run: its checkpoints play, with those of callbacks.SelfPlay"
+    )
+    parser.add_argument("--checkpoints", type=int, default=8, help="most checkpoints, spread evenly over the run (8)")
+    parser.add_argument("--games", type=int, default=32, help="games of each pair with each side (32)")
+    parser.add_argument("--won", default="goals", help="statistic of an episode that counts for the player (goals)")
+    parser.add_argument("--lost", default="conceded", help="statistic that counts against it (conceded)")
+    parser.add_argument("--k_factor", type=float, default=32.0, help="points of a game (32)")
+    parser.add_argument("--max_steps", type=int, default=1000, help="steps after which a game ends (1000)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the games and of their order (0)")
+    parser.add_argument("--folder", type=Path, help="folder for elo.csv and elo.png (that of the run)")
+    return parser
+
+
+def rate(options: argparse.Namespace) -> None:
+    """Play every pair of players, and report their ratings.
+
+    Raises:
+        ConfigurationError: if there are fewer than two players, or the environment is not one of two teams.
+    """
+    paths = spread(checkpoints_of(options.run), options.checkpoints)
+    data = load_data(paths[-1], trusted())
+    players = [*checkpoint_players(paths), *opponents_of(data)]
+    if len(players) < 2:
+        raise ConfigurationError(
+            f"{options.run} has one checkpoint and no other opponent: train with callbacks.SelfPlay, which keeps them."
+        )
+    games: list[Game] = []
+    pairs = list(itertools.permutations(players, 2))
+    for number, (first, second) in enumerate(pairs, start=1):
+        played = play(data, first, second, options)
+        mean = sum(game.score for game in played) / len(played)
+        print(f"{number} of {len(pairs)}: {first.name} scores {mean:.2f} against {second.name}", flush=True)
+        games += played
+    random.Random(options.seed).shuffle(games)
+    names = [player.name for player in players]
+    ratings = elo_ratings(names, games, options.k_factor)
+    folder = options.folder or options.run
+    write(folder, players, ratings, games)
+    rows = {
+        name: f"{ratings[name]:7.1f}   {line(name, games)}" for name in sorted(names, key=lambda each: -ratings[each])
+    }
+    print(table("Elo:", rows))
+    print(f"Table and figure: {folder / 'elo.csv'}, {folder / 'elo.png'}")
+
+
+def line(name: str, games: Sequence[Game]) -> str:
+    """Return the results of a player as text."""
+    won, drawn, lost = record(name, games)
+    return f"{won} won, {drawn} drawn, {lost} lost"
+
+
+def checkpoints_of(run: Path) -> list[Path]:
+    """Return the checkpoints of a run, those that `SelfPlay` kept first, then the last.
+
+    Raises:
+        ConfigurationError: if there are none.
+    """
+    folder = run / "checkpoints"
+    found = sorted((folder / "pool").glob("iteration=*.ckpt"))
+    found += [path for path in (folder / "last.ckpt",) if path.is_file()]
+    if not found:
+        raise ConfigurationError(
+            f"There are no checkpoints in {folder}: give the folder of a run, runs/NAME/version_N."
+        )
+    return found
+
+
+def spread(paths: Sequence[Path], number: int) -> list[Path]:
+    """Return at most so many of the paths, evenly spaced, with the last one."""
+    if len(paths) <= number:
+        return list(paths)
+    step = (len(paths) - 1) / max(1, number - 1)
+    return [paths[len(paths) - 1 - round(index * step)] for index in range(number)][::-1]
+
+
+def checkpoint_players(paths: Sequence[Path]) -> Iterator[Player]:
+    """Yield the players of checkpoints, named by their environment steps; one for each number of steps."""
+    known: set[int] = set()
+    for path in paths:
+        agent = load(path, trusted())
+        if agent.env_steps not in known:
+            known.add(agent.env_steps)
+            yield Player(f"{agent.env_steps:,} env steps", cast(Policy, agent.module), agent.env_steps)
+
+
+def opponents_of(data: EnvDataModule) -> Iterator[Player]:
+    """Yield the opponents of the run's configuration that are no checkpoints of the run itself."""
+    for policy in data.agents.opponents(torch.device("cpu")):
+        if not hasattr(policy, "fill"):
+            yield Player(type(policy).__name__, policy, None)
+
+
+def play(data: EnvDataModule, first: Player, second: Player, options: argparse.Namespace) -> list[Game]:
+    """Play games of two players, the first with the agents of group 0 and the second with all others.
+
+    Raises:
+        ConfigurationError: if the run has no `data.policy_group`, or its episodes lack the statistics of the score.
+    """
+    groups = data.agents.policy_group
+    if groups is None or len({*groups}) < 2:
+        raise ConfigurationError("The run has no opponents: only runs with data.policy_group can be rated.")
+    envs = make_vector_env(data.env, options.games, backend=data.backend, env_kwargs=data.eval_env_kwargs)
+    sides = [min(group, 1) for group in groups]
+    rows = PolicyGroups(envs, sides, [second.policy], options.seed)
+    limits: dict[str, Any] = {"max_steps": options.max_steps, "cut": True, "name": data.env}
+    dataset = EvaluationDataset(rows, first.policy, options.games, seed=options.seed, greedy=False, **limits)
+    info = dataset.run().info
+    if missing := [name for name in (options.won, options.lost) if name not in info]:
+        raise ConfigurationError(
+            f"The episodes of {data.env} have no {missing[0]}: choose --won and --lost from {', '.join(info)}."
+        )
+    scores = (info[options.won] - info[options.lost]).sign() / 2 + 0.5
+    return [Game(first.name, second.name, score) for score in scores.tolist()]
+
+
+def write(folder: Path, players: Sequence[Player], ratings: dict[str, float], games: Sequence[Game]) -> None:
+    """Write the table `elo.csv` and the figure `elo.png`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "elo.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow(("player", "env_steps", "rating", "won", "drawn", "lost"))
+        for player in players:
+            steps = "" if player.env_steps is None else player.env_steps
+            writer.writerow((player.name, steps, round(ratings[player.name], 1), *record(player.name, games)))
+    with style():
+        (folder / "elo.png").write_bytes(encode(draw_ratings(players, ratings)))
+
+
+def draw_ratings(players: Sequence[Player], ratings: dict[str, float]) -> Any:
+    """Draw the ratings of the checkpoints against their environment steps, and of other opponents as dashed lines."""
+    figure, ((axes,),) = new_figure()
+    learned = [(player.env_steps, ratings[player.name]) for player in players if player.env_steps is not None]
+    handles = axes.plot(*zip(*learned, strict=True), color=COLOURS[0], marker="o", label="checkpoints")
+    for number, player in enumerate(each for each in players if each.env_steps is None):
+        dashes = (0, (4 + 3 * number, 3))
+        handles.append(axes.axhline(ratings[player.name], color=INK, linestyle=dashes, label=player.name))
+    axes.set(xlabel="environment steps of the checkpoint", ylabel="Elo rating")
+    figure.suptitle("Elo ratings of a run's checkpoints")
+    legend_below(figure, handles)
+    return figure

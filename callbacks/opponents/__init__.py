@@ -1,0 +1,1 @@
+"""Callbacks that choose the opponents of a run."""

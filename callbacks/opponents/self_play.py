@@ -1,0 +1,116 @@
+"""SelfPlay: save checkpoints at an interval, and let the newest play as opponents."""
+
+from pathlib import Path
+from typing import Any
+
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.utilities import rank_zero_warn
+
+from datamodules.core.errors import ConfigurationError
+
+
+class SelfPlay(Callback):
+    """Save a checkpoint every `every_n_iterations` in the run's `checkpoints/pool/`, and load the newest as opponents.
+
+    The opponents are every `modules.CheckpointPool` of `data.opponents`. The first checkpoint has the weights of the
+    start. In `validate` and `test` the pool plays the evaluated policy itself. `python -m app elo` rates them against
+    one another.
+
+    Args:
+        every_n_iterations: iterations between two checkpoints.
+        keep: number of the newest checkpoints that are kept; null keeps all.
+
+    Raises: ConfigurationError for an invalid number, and at the start of a fit without a `CheckpointPool`, with fewer
+        kept checkpoints than it plays, or without a folder for checkpoints.
+    """
+
+    acts_per_iteration = False
+
+    def __init__(self, every_n_iterations: int = 100, keep: int | None = None):
+        if every_n_iterations < 1 or (keep is not None and keep < 1):
+            raise ConfigurationError(
+                f"SelfPlay has every_n_iterations {every_n_iterations} and keep {keep}; choose numbers of at least 1."
+            )
+        self.every_n_iterations, self.keep = every_n_iterations, keep
+        self.saved_at = -1
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Fill the pools with copies of the policy, before environments are made."""
+        opponents = trainer.datamodule.agents.opponents(trainer.strategy.root_device)
+        self.pools = [each for each in opponents if hasattr(each, "fill") and hasattr(each, "load")]
+        for pool in self.pools:
+            pool.fill(pl_module)
+            pool.to(trainer.strategy.root_device)
+        if stage == "fit":
+            self._check(trainer)
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        """Let the evaluated policy play against itself, outside of a fit."""
+        if trainer.state.fn != TrainerFn.FITTING:
+            for pool in self.pools:
+                pool.fill(pl_module)
+
+    on_test_start = on_validation_start
+
+    def _check(self, trainer: Any) -> None:
+        if not self.pools:
+            raise ConfigurationError(
+                "callbacks.SelfPlay has no opponents: add modules.CheckpointPool to data.opponents, and its group to"
+                " data.policy_group."
+            )
+        most = max(pool.size for pool in self.pools)
+        if self.keep is not None and self.keep < most:
+            raise ConfigurationError(f"SelfPlay keeps {self.keep} checkpoints, and the pool plays {most}: raise keep.")
+        if trainer.checkpoint_callback is None:
+            raise ConfigurationError("callbacks.SelfPlay needs checkpoints: leave trainer.enable_checkpointing on.")
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Save the first checkpoint, or load those that played when the resumed checkpoint was saved."""
+        if self.saved_at < 0:
+            self._save(trainer)
+        self._load(trainer)
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Save and load, if due."""
+        if trainer.global_step - self.saved_at >= self.every_n_iterations:
+            self._save(trainer)
+            self._load(trainer)
+
+    def folder(self, trainer: Any) -> Path:
+        """Return the folder of the pool's checkpoints."""
+        return Path(str(trainer.checkpoint_callback.dirpath)) / "pool"
+
+    def checkpoints(self, trainer: Any) -> list[Path]:
+        """Return the pool's checkpoints up to the last one that this run saved, the newest last.
+
+        A resumed run also has those beside the checkpoint that it resumes from.
+        """
+        folders = [Path(trainer.ckpt_path).parent / "pool"] if trainer.ckpt_path else []
+        paths = [path for each in (*folders, self.folder(trainer)) for path in each.glob("iteration=*.ckpt")]
+        found = {int(path.stem.partition("=")[2]): path for path in paths}
+        return [found[number] for number in sorted(found) if number <= self.saved_at]
+
+    def _save(self, trainer: Any) -> None:
+        self.saved_at = trainer.global_step
+        trainer.save_checkpoint(self.folder(trainer) / f"iteration={self.saved_at:07d}.ckpt")
+        if self.keep is not None and trainer.is_global_zero:
+            for path in self.checkpoints(trainer)[: -self.keep]:
+                trainer.strategy.remove_checkpoint(path)
+
+    def _load(self, trainer: Any) -> None:
+        checkpoints = self.checkpoints(trainer)
+        if not checkpoints:
+            rank_zero_warn(f"{self.folder(trainer)} has no checkpoints: the opponents are the policy of the start.")
+            return
+        trainer.datamodule.wait()
+        for pool in self.pools:
+            pool.load(checkpoints)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the iteration of the last saved checkpoint."""
+        return {"saved_at": self.saved_at}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore it."""
+        self.saved_at = state_dict["saved_at"]
