@@ -70,6 +70,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setenv("PL_GLOBAL_SEED", "0")
+    monkeypatch.setattr("matplotlib.layout_engine.ConstrainedLayoutEngine.execute", lambda *_: None)  # takes a second
 
     def run_words(*words: str) -> str:
         monkeypatch.setattr(sys, "argv", ["app", *words])
