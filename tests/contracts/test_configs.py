@@ -44,14 +44,14 @@ NEEDED = {
 
 GAMMAS = {
     0.9: "ppo_pendulum",
-    0.95: "ppo_simple_spread sac_options_fourrooms",
+    0.95: "ppo_simple_spread sac_options_fourrooms sac_options_synthetic",
     0.97: "dqn_snake",
     0.98: "ppo_cartpole ppo_cartpole_device ppo_cartpole_large pqn_snake sac_pointmaze_her",
     0.99: " ".join(
         (
             "dqn_acrobot dqn_cartpole dqn_lunarlander dqn_pong dqn_snake_classic",
             "ppo_acrobot ppo_cartpole_memory ppo_fast ppo_minatar_breakout ppo_minigrid_doorkey ppo_snake",
-            "pqn_minatar_breakout sac_cartpole sac_halfcheetah sac_options_spy sac_options_synthetic sac_pendulum",
+            "pqn_minatar_breakout sac_cartpole sac_halfcheetah sac_options_spy sac_pendulum",
         )
     ),
     0.999: "ppo_lunarlander",
