@@ -1,7 +1,6 @@
 """ReplayDataModule: off-policy data; steps are stored in a replay buffer, and minibatches are sampled from it."""
 
 import os
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -18,7 +17,9 @@ from datamodules.buffers.her_replay import (
 )
 from datamodules.buffers.n_step_replay import NStepReplayBuffer
 from datamodules.buffers.replay_files import read_replay, replay_name, superseded
+from datamodules.buffers.replay_ratio import updates_per_iteration
 from datamodules.buffers.ring_buffer import RingBuffer, is_frame_stack, num_final_slots, required_bytes
+from datamodules.buffers.sequence_replay import SequenceReplayBuffer, check_sequence_settings
 from datamodules.buffers.storage import check_storage_folder, choose_storage_device
 from datamodules.buffers.sum_tree import SumTree
 from datamodules.collect.collector import RolloutCollector
@@ -36,17 +37,21 @@ class ReplayDataModule(EnvDataModule):
     """Replay buffer; each iteration adds `train_freq` vector steps and samples minibatches.
 
     An iteration makes `replay_ratio * train_freq * num_envs / batch_size` updates, which must be a whole number, so
-    that the ratio is exact for any number of environments.
+    that the ratio is exact for any number of environments. Of a sequence, every step after the burn-in is a window:
+    `batch_size * (sequence_length - burn_in)` takes the place of `batch_size`.
 
     Args:
         env: a Gymnasium id (`CartPole-v1`, `module:Id`) or the dotted path of an environment class.
         train_freq: vector steps between two rounds of updates.
-        batch_size: windows per minibatch.
+        batch_size: windows per minibatch; sequences, if `sequence_length` is more than 1.
         replay_ratio: windows learned from per environment step.
         capacity: steps stored per rank; the oldest are overwritten.
         learning_starts: environment steps before the first update, summed over ranks, without invalid autoreset steps;
             at most a tenth of the run.
         n_step: maximum number of steps whose rewards a window sums; fewer at the end of an episode.
+        sequence_length: steps of a sequence, from which a recurrent network learns; 1 for a feed-forward network.
+        burn_in: first steps of a sequence that only compute the network's state and are not learned from; fewer than
+            `sequence_length`.
         priority_alpha: priority exponent of the sampling: 0 is uniform, 1 proportional to the error.
         priority_beta: exponent of the importance weights at the start; annealed to 1 at the end of the run.
         frame_stack: frames per observation, stacked along its first dimension, newest last, as
@@ -76,6 +81,8 @@ class ReplayDataModule(EnvDataModule):
         capacity: int = 100_000,
         learning_starts: int = 1_000,
         n_step: int = 1,
+        sequence_length: int = 1,
+        burn_in: int = 0,
         priority_alpha: float = 0.0,
         priority_beta: float = 0.4,
         frame_stack: int = 1,
@@ -93,7 +100,8 @@ class ReplayDataModule(EnvDataModule):
             replay_ratio,
             capacity,
         )
-        self.n_step, self.frame_stack = n_step, frame_stack
+        self.n_step, self.sequence_length, self.burn_in = n_step, sequence_length, burn_in
+        self.frame_stack = frame_stack
         self.storage, self.storage_folder = storage, storage_folder
         self.priority_alpha, self.priority_beta = priority_alpha, priority_beta
         self.n_sampled_goal, self.goal_selection_strategy = n_sampled_goal, goal_selection_strategy
@@ -104,22 +112,26 @@ class ReplayDataModule(EnvDataModule):
             rank_zero_info(
                 f"data.learning_starts is {self.learning_starts} because the run is short, not {learning_starts}."
             )
-        self.updates_per_iteration = updates_per_iteration(self.num_envs, train_freq, batch_size, replay_ratio)
+        self.updates_per_iteration = updates_per_iteration(
+            self.num_envs, train_freq, batch_size, replay_ratio, sequence_length - burn_in
+        )
 
     def _check_values(self) -> None:
-        for name in ("train_freq", "batch_size", "capacity", "n_step", "frame_stack"):
+        for name in ("train_freq", "batch_size", "capacity", "n_step", "sequence_length", "frame_stack"):
             check_positive(name, getattr(self, name))
         for name in ("priority_alpha", "priority_beta"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigurationError(f"data.{name} is {getattr(self, name)}; it must lie in [0, 1].")
         check_storage_folder(self.storage, self.storage_folder)
+        check_sequence_settings(self.sequence_length, self.burn_in, self.n_sampled_goal)
         check_goal_settings(self.spaces, self.env, self.n_step, self.n_sampled_goal, self.goal_selection_strategy)
-        stack, rows = self.frame_stack, self.train_freq + self.n_step + self.frame_stack
+        stack, span = self.frame_stack, self.sequence_length + self.n_step - 1
+        rows = self.train_freq + span + stack
         if self.rows < rows:
             least = rows * self.num_envs * self.spaces["num_agents"]
             raise ConfigurationError(
                 f"data.capacity is {self.capacity}; {self.num_envs} environments, data.train_freq {self.train_freq} and"
-                f" windows of {self.n_step} steps need at least {least}."
+                f" {'windows' if self.sequence_length == 1 else 'sequences'} of {span} steps need at least {least}."
             )
         parts = self.spaces.get("obs_parts")
         shapes = [self.spaces["obs_shape"]] if parts is None else [part["shape"] for part in parts.values()]
@@ -370,6 +382,9 @@ class ReplayDataset(IterationDataset):
             settings["goal_selection_strategy"] = data.goal_selection_strategy
             self.sample.capturable = False  # rewards are computed on the host
             replay: NStepReplayBuffer = HerReplayBuffer(ring, self.device, **settings)
+        elif data.sequence_length > 1:
+            settings |= {"sequence_length": data.sequence_length, "burn_in": data.burn_in}
+            replay = SequenceReplayBuffer(ring, data.n_step, self.device, **settings)
         else:
             replay = NStepReplayBuffer(ring, data.n_step, self.device, **settings)
         if self._saved is not None:
@@ -378,23 +393,3 @@ class ReplayDataset(IterationDataset):
                 replay.cut_()
         self._saved = None
         return replay
-
-
-def updates_per_iteration(num_envs: int, train_freq: int, batch_size: int, replay_ratio: float) -> int:
-    """Return the updates per iteration that give the replay ratio exactly.
-
-    Raises: ConfigurationError if the number is not whole, with the nearest valid settings.
-    """
-    if replay_ratio <= 0:
-        raise ConfigurationError(f"data.replay_ratio is {replay_ratio}; it must be positive.")
-    step = Fraction(str(replay_ratio)) * num_envs / batch_size
-    updates = step * train_freq
-    if updates.denominator != 1:
-        least = step.denominator
-        near = sorted({max(1, train_freq // least) * least, -(-train_freq // least) * least})
-        raise ConfigurationError(
-            f"data.replay_ratio {replay_ratio:g} with {num_envs} environments and data.train_freq {train_freq} makes"
-            f" {float(updates * batch_size):g} samples per iteration, not a multiple of data.batch_size {batch_size}:"
-            f" the nearest valid values of data.train_freq are {near}."
-        )
-    return int(updates)

@@ -8,7 +8,7 @@ from torch import Tensor
 from datamodules.buffers.ring_buffer import ENDED, TERMINATED, TRUNCATED, VALID, RingBuffer
 from datamodules.buffers.sum_tree import SumTree, importance_weights
 from datamodules.core.pytree import tree_map
-from datamodules.core.types import Obs, ReplayBatch, Rollout
+from datamodules.core.types import STATE, Obs, ReplayBatch, Rollout
 
 RESAMPLE_TRIES = 8
 """Candidates drawn for one window if some stored steps are invalid; the first valid candidate is used."""
@@ -30,6 +30,7 @@ class NStepReplayBuffer:
 
     Attributes:
         beta: exponent of the importance weights, 0-d, annealed by the owner.
+        span: number of consecutive steps that a sample needs.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class NStepReplayBuffer:
             has_invalid_steps,
             priorities,
         )
+        self.span = n_step
         self.beta = torch.ones((), dtype=torch.float64, device=ring.device)
         self._steps = torch.arange(n_step, device=ring.device)
         self._columns = torch.arange(ring.num_rows, device=ring.device)
@@ -64,8 +66,8 @@ class NStepReplayBuffer:
         if self.priorities is None:
             return
         stack, steps = self.ring.frame_stack, len(rollout.reward)
-        row = self.ring.counts[0] + torch.arange(1 - self.n_step, steps + stack, device=self.ring.device)
-        complete = (row <= self.ring.counts[0] + steps - self.n_step) & (row >= stack - 1)
+        row = self.ring.counts[0] + torch.arange(1 - self.span, steps + stack, device=self.ring.device)
+        complete = (row <= self.ring.counts[0] + steps - self.span) & (row >= stack - 1)
         entry = self._entries(row % self.ring.capacity)
         weight = torch.where(self._begins(entry, complete), self.priorities.maximum, 0.0)
         self.priorities.set_(entry.flatten(), weight.flatten())
@@ -76,17 +78,19 @@ class NStepReplayBuffer:
 
     def sample(self, noise: Tensor) -> ReplayBatch:
         """Return minibatches `[U, N]` for given uniforms; a pure function of these and the stored data."""
-        noise = noise.to(self.ring.device)
-        if self.priorities is None:
-            entry, weight = self._uniform(noise), None
-        else:
-            entry, probability = self.priorities.sample_stratified(noise.squeeze(-1))
-            weight = importance_weights(probability, self.beta)
+        entry, weight = self.choose(noise.to(self.ring.device))
         found = self.gather(entry.flatten())
         if weight is not None:
             found = found._replace(loss_weight=found.loss_weight * weight.flatten().float())
         shape = entry.shape
         return tree_map(lambda x: x.view(*shape, *x.shape[1:]).to(self.device, non_blocking=True), found)
+
+    def choose(self, noise: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return indices `[U, N]` for given uniforms, and their importance weights; None if they are uniform."""
+        if self.priorities is None:
+            return self._uniform(noise), None
+        entry, probability = self.priorities.sample_stratified(noise.squeeze(-1))
+        return entry, importance_weights(probability, self.beta)
 
     def gather(self, entry: Tensor) -> ReplayBatch:
         """Return the windows that begin at indices `[M]`; every tensor is `[M, ...]`."""
@@ -106,7 +110,7 @@ class NStepReplayBuffer:
             num_steps=length,
             terminated=(end & TERMINATED) > 0,
             next_obs=next_obs,
-            extras={name[7:]: ring.gather(name, entry) for name in ring.columns if name.startswith("extras/")},
+            extras={name[7:]: ring.gather(name, entry) for name in ring.columns if is_extra(name)},
             next_masks=masks,
             loss_weight=(inside[:, 0] & ~lost).float(),
             indices=entry,
@@ -142,7 +146,7 @@ class NStepReplayBuffer:
             return
         if state["priorities"] is not None:
             self.priorities.load_state_dict(state["priorities"])
-        oldest, newest = self.ring.counts[0] - self.ring.size, self.ring.counts[0] - self.n_step
+        oldest, newest = self.ring.counts[0] - self.ring.size, self.ring.counts[0] - self.span
         row = oldest + torch.arange(self.ring.capacity, device=self.ring.device)
         complete = (row <= newest) & (row >= oldest + self.ring.frame_stack - 1)
         entry = self._entries(row % self.ring.capacity)
@@ -154,7 +158,7 @@ class NStepReplayBuffer:
     @property
     def min_size(self) -> int:
         """Return the number of newest complete rows in which no window can begin."""
-        return self.n_step - 1 + self.ring.frame_stack - 1
+        return self.span - 1 + self.ring.frame_stack - 1
 
     @property
     def _count(self) -> Tensor:
@@ -201,3 +205,8 @@ class NStepReplayBuffer:
         number = self.ring.gather("final", last)
         final = torch.where(truncated, number, -1)
         return self.ring.obs(following, final, follows=True), truncated & self.ring.final_obs_lost(number)
+
+
+def is_extra(column: str) -> bool:
+    """Return whether a column of the ring is an extra of single steps, not a policy's state."""
+    return column.startswith("extras/") and not column.startswith("extras/" + STATE)

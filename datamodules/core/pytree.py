@@ -36,11 +36,11 @@ def tree_leaves(value: Any) -> list[Tensor]:
 
 
 def tree_unbind(value: Nested) -> list[Nested]:
-    """Return the slices of a tensor, or of all tensors in a dictionary, along their first dimension."""
+    """Return the slices of a tensor, or of all tensors in nested tuples and dictionaries, along the first dimension."""
     if isinstance(value, Tensor):
         return cast(list[Nested], value.unbind())
-    parts = {name: part.unbind() for name, part in cast(dict[str, Tensor], value).items()}
-    return cast(list[Nested], [dict(zip(parts, each, strict=True)) for each in zip(*parts.values(), strict=True)])
+    number = len(tree_leaves(value)[0])
+    return [tree_map(lambda leaf, place=place: leaf[place], value) for place in range(number)]
 
 
 def copy_tree_(target: Nested, source: Nested) -> None:

@@ -160,8 +160,34 @@ class Rollout(NamedTuple):
         return True
 
 
+STATE = "state/"
+"""Prefix of the extras in which a recurrent policy stores its state before every step, for a replay of sequences."""
+
+
+class SequenceContext(NamedTuple):
+    """What a recurrent network needs to know of the sequences that the windows of a `ReplayBatch` begin in.
+
+    A sequence has `burn_in` steps, L' steps at which windows begin, and n - 1 steps that the last windows extend over.
+
+    obs, episode_start: of all these steps, in their order, `[U, burn_in + L' + n - 1, N, ...]`.
+    state: state that the policy had before the first of them, `[U, N, ...]`.
+    last_step: index among these steps of the last one in each window, `[U, L', N]`.
+    burn_in: number of steps that only compute the state, and are not learned from.
+    """
+
+    obs: Obs
+    episode_start: Tensor
+    state: State
+    last_step: Tensor
+    burn_in: int
+
+
 class ReplayBatch(NamedTuple):
     """U minibatches of N n-step windows sampled from a replay buffer; leading dimensions `[U, N]`.
+
+    With sequences, they are the windows that begin at the L' learned steps of N sequences: leading dimensions
+    `[U, L', N]`, but `indices` of the sequences is `[U, N]`.
+
 
     obs, action: first observation and action of a window.   reward: `[U, N, n]`, zero after the window's last step.
     num_steps: steps in the window, 1 to n, fewer than n if its episode ends.   terminated: whether the episode
@@ -171,6 +197,7 @@ class ReplayBatch(NamedTuple):
         episode ended.
     loss_weight: weight in the loss: 0 for excluded entries, 1 or an importance weight for the others.
     indices: buffer indices of the windows, for `Replay.update_priorities`.
+    context: the sequences of the windows; None without sequences.
     """
 
     obs: Obs
@@ -183,6 +210,7 @@ class ReplayBatch(NamedTuple):
     next_masks: dict[str, Tensor]
     loss_weight: Tensor
     indices: Tensor
+    context: SequenceContext | None = None
 
 
 class Replay(Protocol):

@@ -28,6 +28,7 @@ _register("GridWorld-v0", "datamodules.envs.gridworld.env.GridWorld", num_agents
 _register("Trading-v0", "datamodules.trading.env.Trading")
 _register("FourRooms-v0", "datamodules.envs.four_rooms.FourRooms")
 _register("FetchAndDeliver-v0", "datamodules.envs.four_rooms.FetchAndDeliver")
+_register("TMaze-v0", "datamodules.envs.t_maze.TMaze")
 gymnasium.register("MettaGrid-v0", vector_entry_point="datamodules.envs.mettagrid.vector_env:MettaGridVectorEnv")
 _register("Carball-v0", "datamodules.envs.carball.env.Carball")
 _register("CarballContinuous-v0", "datamodules.envs.carball.env.Carball", actions="continuous")

@@ -176,6 +176,7 @@ def check_compatible(model: Any, data: Any) -> None:
         raise ConfigurationError(
             f"{type(model).__name__} learns from {source} {kind}), not from {type(data).__name__}."
         )
+    check_sequences(model, data)
     if getattr(data, "policy_lag", 0) and not model.supports_policy_lag:
         raise ConfigurationError(
             f"data.policy_lag is {data.policy_lag}, but {type(model).__name__} learns only from rollouts of its current"
@@ -208,6 +209,25 @@ def _as_lists(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _as_lists(child) for name, child in value.items()}
     return [_as_lists(child) for child in value] if isinstance(value, list | tuple) else value
+
+
+def check_sequences(model: Any, data: Any) -> None:
+    """Check that a replay samples sequences for a recurrent network, and single windows for a feed-forward one.
+
+    Raises: ConfigurationError otherwise.
+    """
+    length, recurrent = getattr(data, "sequence_length", 1), getattr(model, "recurrent", False)
+    if not model.off_policy or recurrent == (length > 1):
+        return
+    if recurrent:
+        raise ConfigurationError(
+            "model.network is recurrent, and learns from sequences: set data.sequence_length, for example to 16, and"
+            " data.burn_in, for example to 4."
+        )
+    raise ConfigurationError(
+        f"data.sequence_length is {length}, but the network of {type(model).__name__} is feed-forward: set it to 1 and"
+        " data.burn_in to 0, or use a recurrent network, where the algorithm takes one."
+    )
 
 
 def check_own_optimizers(model: Any) -> None:

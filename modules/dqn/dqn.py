@@ -10,20 +10,24 @@ from torch.optim import Adam, Optimizer
 from datamodules.core.phase import Phase
 from datamodules.core.pytree import tree_map, tree_unbind
 from datamodules.core.types import (
+    STATE,
     MetricVector,
     Obs,
     OffPolicyIteration,
     PolicyInput,
     PolicyOutput,
     Rollout,
+    SequenceContext,
     SpaceSpec,
     State,
 )
 from modules.base.algorithm import Algorithm, Collected
-from modules.base.checks import check_feed_forward, check_values
+from modules.base.checks import check_values
 from modules.base.hparams import save_plain_hyperparameters
 from modules.dqn.epsilon_greedy import EpsilonGreedy
+from modules.dqn.sequences import learned_outputs, next_outputs
 from modules.functional.policy_gradient import masked_mean
+from modules.functional.q_learning import sequence_priority
 from modules.functional.returns import truncated_n_step_return
 from modules.functional.sampling import MASKED_LOGIT
 from modules.functional.schedules import Schedule
@@ -38,15 +42,16 @@ METRICS = ("td_loss", "q_mean", "td_error", "grad_norm")
 
 
 class DQNBatch(NamedTuple):
-    """U minibatches of N windows, `[U, N, ...]`, or one of them, `[N, ...]`.
+    """U minibatches of N windows, `[U, N, ...]`, or one of them, `[N, ...]`; `L', N` instead of N with sequences.
 
     n_step_return, discount: discounted rewards of the window, and the factor of the bootstrapped value.
     following: target network's outputs for `next_obs` `[..., actions, K]`, if it is constant during the updates; else
     None.
     next_mask: actions allowed in `next_obs`; None allows all.
     weight: of the entry in the loss.
-    entry: index of the window in the replay.
+    entry: index of the window, or of the sequence, in the replay.
     target: target of the action's outputs, `[..., K]`, if it is known before the updates; else None.
+    context: sequences of the windows, for a recurrent network; else None.
     """
 
     obs: Obs
@@ -59,6 +64,7 @@ class DQNBatch(NamedTuple):
     weight: Tensor
     entry: Tensor
     target: Tensor | None = None
+    context: SequenceContext | None = None
 
     def minibatches(self) -> list["DQNBatch"]:
         """Yield the U minibatches."""
@@ -84,6 +90,10 @@ class DQN(Algorithm):
     6. A truncated window bootstraps from its true last observation, a terminated one does not bootstrap.
     7. Importance weights multiply the loss; priorities are updated with every entry's absolute error after the
        iteration.
+    8. A recurrent network learns from sequences (`data.sequence_length`), from the state stored when they were
+       collected, after a burn-in (`data.burn_in`) whose outputs give no loss (Kapturowski et al. 2019, "Recurrent
+       Experience Replay in Distributed Reinforcement Learning"). The priority of a sequence is 0.9 times the largest
+       plus 0.1 times the mean error. Their rescaling of values is left out.
 
     Args:
         spaces: observation and action space, Discrete actions; on the command line it comes from the data.
@@ -138,33 +148,45 @@ class DQN(Algorithm):
         self.target.load_state_dict(self.online.state_dict())
         follow_network_(self.target, self.online, 1.0)  # for buffers that are not part of the state dict
         self.target.requires_grad_(False)
+        self.recurrent = self.online.recurrent
 
     def make_network(self, network: Callable[[tuple[int, ...]], nn.Module], head: Callable[[int, int], QHead]) -> Any:
-        """Create a torso with a Q head.
-
-        Raises: ConfigurationError for a recurrent network.
-        """
+        """Create a torso with a Q head."""
         torso = self.with_obs_scale(make_network(network, obs_shape_of(self.spaces)))
-        check_feed_forward(torso, "DQN")
         features = cast(Network, torso).features
         return QNetwork(torso, head(features, self.spaces["action_sizes"][0]))
+
+    def initial_state(self, batch: int) -> State:
+        """Return the network's state at the start of an episode."""
+        return self.online.initial_state(batch)
 
     def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         """Draw the noise of epsilon-greedy exploration."""
         return self.explore.noise(shape, generator)
 
     def act(self, inputs: PolicyInput, noise: Tensor | None = None, greedy: bool = False) -> tuple[PolicyOutput, State]:
-        """Return the greedy allowed action, or with probability epsilon a random allowed one."""
-        best = self.greedy_action(self.q_outputs(self.online, inputs.obs), inputs.action_mask)
+        """Return the greedy allowed action, or with probability epsilon a random allowed one.
+
+        The state before the step is an extra, under names that begin with `STATE`.
+        """
+        output, state = self.step_network(inputs)
+        best = self.greedy_action(output, inputs.action_mask)
         if greedy or noise is None:
-            return PolicyOutput(best, {}), inputs.state
-        return PolicyOutput(call_without_hooks(self.explore, best, noise, inputs.action_mask), {}), inputs.state
+            return PolicyOutput(best, {}), state
+        extras = {STATE + name: leaf for name, leaf in inputs.state.items()}
+        return PolicyOutput(call_without_hooks(self.explore, best, noise, inputs.action_mask), extras), state
 
     def action_details(self, inputs: PolicyInput, output: PolicyOutput, state: State) -> dict[str, Tensor]:
         """Return the action values, and the largest allowed one as the value."""
-        q = self.online.head.mean(self.q_outputs(self.online, inputs.obs))
+        q = self.online.head.mean(self.step_network(inputs)[0])
         allowed = q if inputs.action_mask is None else q.masked_fill(~inputs.action_mask, MASKED_LOGIT)
         return {"value": allowed.amax(-1), "q_values": q}
+
+    def step_network(self, inputs: PolicyInput) -> tuple[Any, State]:
+        """Return the outputs `[B, actions, K]` of the online network, and its next state."""
+        if self.recurrent:
+            return self.online.step(inputs.obs, inputs.state, inputs.episode_start)
+        return self.q_outputs(self.online, inputs.obs), inputs.state
 
     def q_outputs(self, network: nn.Module, obs: Obs) -> Any:
         """Return the outputs `[N, actions, K]` of the online or the target network, where no gradient is needed."""
@@ -181,12 +203,12 @@ class DQN(Algorithm):
         found = collected.transitions
         return_, discount = truncated_n_step_return(found.reward, found.num_steps, found.terminated, gamma=self.gamma)
         following = None
-        if self.tau is None:
+        if self.tau is None and not self.recurrent:
             next_obs = tree_map(lambda part: part.flatten(0, 1), found.next_obs)
             following = self.q_outputs(self.target, next_obs).unflatten(0, return_.shape)
         mask = found.next_masks.get("action_mask")
         columns = (found.obs, found.action, return_, discount, found.next_obs, mask, following)
-        batch = DQNBatch(*columns, found.loss_weight, found.indices)
+        batch = DQNBatch(*columns, found.loss_weight, found.indices, context=found.context)
         known = following is not None and not self.double_q
         return batch._replace(target=self.targets(batch)) if known else batch
 
@@ -194,6 +216,7 @@ class DQN(Algorithm):
         """Take an optimizer step on every minibatch, then update priorities and the target network."""
         measured, error = self.phases["update"](batch)
         self.updates += len(batch.weight)
+        error = sequence_priority(error, (batch.weight > 0).float()) if self.recurrent else error
         self.replay.update_priorities(batch.entry, error)
         if self.tau is None and self.updates - self.last_target_sync >= self.target_interval:
             self.last_target_sync = self.updates
@@ -201,7 +224,7 @@ class DQN(Algorithm):
         return MetricVector(METRICS, measured)
 
     def run_updates(self, batch: DQNBatch) -> tuple[Tensor, Tensor]:
-        """Take all updates of an iteration; return means of `METRICS`, and absolute errors `[U, N]`."""
+        """Take all updates of an iteration; return means of `METRICS`, and absolute errors `[U, N]` or `[U, L', N]`."""
         loss, value, error, norm = self.train_minibatches(batch)
         return torch.stack([loss.mean(), value.mean(), masked_mean(error, batch.weight > 0), norm.mean()]), error
 
@@ -220,17 +243,24 @@ class DQN(Algorithm):
 
     def loss(self, batch: DQNBatch) -> tuple[Tensor, Tensor, Tensor]:
         """Return the loss, the outputs of the taken actions `[N, K]`, and absolute errors `[N]`."""
-        numbers = gather_action(self.online(batch.obs), batch.action)
+        output = self.online(batch.obs) if batch.context is None else learned_outputs(self.online, batch.context)
+        numbers = gather_action(output, batch.action)
         each, error = self.online.head.loss(numbers, self.targets(batch) if batch.target is None else batch.target)
         return (each * batch.weight).mean(), numbers.detach(), error
 
     @torch.no_grad()
     def targets(self, batch: DQNBatch) -> Tensor:
         """Return the targets of the taken actions' outputs, `[..., K]`."""
-        following = self.q_outputs(self.target, batch.next_obs) if batch.following is None else batch.following
-        chooser = self.q_outputs(self.online, batch.next_obs) if self.double_q else following
+        following = self.next_outputs(self.target, batch) if batch.following is None else batch.following
+        chooser = self.next_outputs(self.online, batch) if self.double_q else following
         following = gather_action(following, self.greedy_action(chooser, batch.next_mask))
         return self.online.head.target(following, batch.n_step_return, batch.discount)
+
+    def next_outputs(self, network: Any, batch: DQNBatch) -> Tensor:
+        """Return a network's outputs `[..., actions, K]` of the observations after windows."""
+        if batch.context is None:
+            return self.q_outputs(network, batch.next_obs)
+        return next_outputs(network, batch.context, batch.next_obs)
 
     def update_target_(self) -> None:
         """Update the target network by Polyak averaging, if `tau` is set."""

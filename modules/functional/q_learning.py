@@ -58,3 +58,38 @@ def quantile_huber(
     error = target.unsqueeze(-2) - quantile.unsqueeze(-1)
     share = (midpoint.unsqueeze(-1) - (error < 0).to(error.dtype)).abs()
     return (share * huber(error, delta) / delta).mean(-1).sum(-1)
+
+
+def rescaled_value(value: Tensor, epsilon: float = 1e-3) -> Tensor:
+    """Compress values of any size, elementwise: h(x) = sign(x) (sqrt(|x| + 1) - 1) + epsilon x.
+
+    Source: Pohlen et al. 2018, arXiv:1805.11593, section 3.2.
+    """
+    return value.sign() * ((value.abs() + 1).sqrt() - 1) + epsilon * value
+
+
+def unscaled_value(value: Tensor, epsilon: float = 1e-3) -> Tensor:
+    """Compute the inverse of `rescaled_value`, elementwise.
+
+    h^-1(x) = sign(x) (((sqrt(1 + 4 epsilon (|x| + 1 + epsilon)) - 1) / (2 epsilon))^2 - 1)
+
+    Source: Pohlen et al. 2018, arXiv:1805.11593, appendix A, proposition A.2.
+    """
+    root = (1 + 4 * epsilon * (value.abs() + 1 + epsilon)).sqrt()
+    return value.sign() * (((root - 1) / (2 * epsilon)).square() - 1)
+
+
+def sequence_priority(
+    error: Float[Tensor, "*U steps N"], counts: Float[Tensor, "*U steps N"], eta: float = 0.9
+) -> Float[Tensor, "*U N"]:
+    """Compute the priorities of sequences from the absolute errors of their steps: eta max + (1 - eta) mean.
+
+    Args:
+        error: absolute errors.
+        counts: 1 for steps that count, 0 for others; a sequence without steps that count has priority 0.
+        eta: share of the largest error.
+
+    Source: Kapturowski et al. 2019, "Recurrent Experience Replay in Distributed Reinforcement Learning", section 2.3.
+    """
+    error = error * counts
+    return eta * error.amax(-2) + (1 - eta) * error.sum(-2) / counts.sum(-2).clamp(min=1)

@@ -35,6 +35,7 @@ EXPORTS = {
     "QHead": "modules.networks.heads.q_value",
     "C51Head": "modules.networks.heads.q_value",
     "QuantileHead": "modules.networks.heads.q_value",
+    "RescaledQHead": "modules.networks.heads.q_value",
     "TwinMLP": "modules.networks.heads.twin_critic",
     "TwinTorsoCritic": "modules.networks.heads.twin_critic",
     "MultiInputCritic": "modules.networks.heads.multi_input_critic",
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from modules.networks.heads.q_value import C51Head as C51Head
     from modules.networks.heads.q_value import QHead as QHead
     from modules.networks.heads.q_value import QuantileHead as QuantileHead
+    from modules.networks.heads.q_value import RescaledQHead as RescaledQHead
     from modules.networks.heads.twin_critic import TwinMLP as TwinMLP
     from modules.networks.heads.twin_critic import TwinTorsoCritic as TwinTorsoCritic
     from modules.networks.mlp import MLP as MLP

@@ -24,7 +24,8 @@ from tests.support.counting_env import Counting
 from tests.support.small_runs import trainer
 
 ALGORITHMS = [PPO, PQN, DQN, SAC, SACOptions]
-RECURRENT = [PPO, PQN]
+RECURRENT = [PPO, PQN, DQN]
+SEQUENCES = {"sequence_length": 4, "burn_in": 1, "batch_size": 6}
 
 
 class Strict(Counting):
@@ -63,7 +64,7 @@ def data_for(algorithm: type, backend: str, **changes: Any) -> Any:
     settings |= {"eval_episodes": 6, **changes}
     if algorithm in (PPO, PQN):
         return RolloutDataModule(f"{__name__}:Strict-v0", **settings, rollout_length=6)
-    settings |= {"train_freq": 6, "batch_size": 18, "replay_ratio": 2, "learning_starts": 18}
+    settings = {"train_freq": 6, "batch_size": 18, "replay_ratio": 2, "learning_starts": 18} | settings
     return ReplayDataModule(f"{__name__}:Strict-v0", **settings)
 
 
@@ -85,9 +86,10 @@ def test_no_forbidden_action_is_taken_in_training_or_evaluation(tmp_path: Path, 
 
 @pytest.mark.parametrize("backend", ["sync", "vector"])
 @pytest.mark.parametrize("algorithm", RECURRENT, ids=lambda algorithm: algorithm.__name__)
-def test_no_forbidden_action_is_taken_by_a_recurrent_network(tmp_path: Path, algorithm: type, backend: str) -> None:
+def test_no_forbidden_action_is_taken_by_a_recurrent_network(tmp_path: Path, algorithm: Any, backend: str) -> None:
     shared = {"share_torso": True} if algorithm is PPO else {}
-    data = data_for(algorithm, backend, eval_greedy=backend == "sync")
+    sequences = SEQUENCES if algorithm.off_policy else {}
+    data = data_for(algorithm, backend, eval_greedy=backend == "sync", **sequences)
 
     model = run(tmp_path, algorithm, data, network=partial(GRU, hidden=8, encoder=(8,)), **shared)
 

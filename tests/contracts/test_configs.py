@@ -20,6 +20,8 @@ SMALL |= {
     "eval_episodes": 2,
     "num_minibatches": 2,
     "batch_size": 16,
+    "sequence_length": 3,
+    "burn_in": 1,
     "replay_ratio": 1,
     "capacity": 400,
     "learning_starts": 16,
@@ -46,10 +48,10 @@ GAMMAS = {
     0.9: "ppo_pendulum",
     0.95: "ppo_simple_spread sac_options_fourrooms sac_options_synthetic",
     0.97: "dqn_snake",
-    0.98: "ppo_cartpole ppo_cartpole_device ppo_cartpole_large pqn_snake sac_pointmaze_her",
+    0.98: "ppo_cartpole ppo_cartpole_device ppo_cartpole_large ppo_tmaze pqn_snake sac_pointmaze_her",
     0.99: " ".join(
         (
-            "dqn_acrobot dqn_cartpole dqn_lunarlander dqn_pong dqn_snake_classic",
+            "dqn_acrobot dqn_cartpole dqn_cartpole_memory dqn_lunarlander dqn_pong dqn_snake_classic",
             "ppo_acrobot ppo_cartpole_memory ppo_fast ppo_minatar_breakout ppo_minigrid_doorkey ppo_snake",
             "pqn_minatar_breakout sac_cartpole sac_halfcheetah sac_options_spy sac_pendulum",
         )

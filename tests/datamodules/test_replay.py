@@ -14,25 +14,11 @@ from callbacks.run_control.checkpoint import AtomicCheckpointIO, RunCheckpoint
 from callbacks.run_control.divergence_guard import DivergenceGuard, TrainingDiverged
 from datamodules.buffers.storage import choose_storage_device
 from datamodules.core.errors import ConfigurationError
-from datamodules.replay import ReplayDataModule, updates_per_iteration
+from datamodules.replay import ReplayDataModule
 from tests.support.replay_fixtures import fitted_dqn, replay_data, small_dqn
 from tests.support.small_runs import trainer, weights_hash
 
 CPU = torch.device("cpu")
-
-
-@pytest.mark.parametrize(
-    ("num_envs", "train_freq", "batch_size", "ratio", "updates"),
-    [(1, 10, 128, 12.8, 1), (64, 1, 512, 8, 1), (8, 32, 64, 32, 128), (3, 10, 30, 0.1, None), (10, 10, 1, 0.1, 10)],
-)
-def test_the_ratio_is_kept_exactly_or_refused(
-    num_envs: int, train_freq: int, batch_size: int, ratio: float, updates: int | None
-) -> None:
-    if updates is None:
-        with pytest.raises(ConfigurationError, match=r"makes 3 samples.*not a multiple of data.batch_size 30.*\[100\]"):
-            updates_per_iteration(num_envs, train_freq, batch_size, ratio)
-    else:
-        assert updates_per_iteration(num_envs, train_freq, batch_size, ratio) == updates
 
 
 @pytest.mark.parametrize(

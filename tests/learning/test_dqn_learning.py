@@ -13,6 +13,11 @@ def test_cartpole_with_the_settings_of_the_zoo(tmp_path: Path) -> None:
     must_reach(tmp_path, "dqn_cartpole.yaml", 450, needed=3)
 
 
+@pytest.mark.timeout(3600)
+def test_cartpole_without_velocities_from_sequences(tmp_path: Path) -> None:
+    must_reach(tmp_path, "dqn_cartpole_memory.yaml", 400, needed=3)
+
+
 def test_acrobot(tmp_path: Path) -> None:
     must_reach(tmp_path, "dqn_acrobot.yaml", -100)
 

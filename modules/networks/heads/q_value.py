@@ -1,4 +1,4 @@
-"""Q heads: action values as scalars, categorical distributions (C51) or quantiles (QR-DQN).
+"""Q heads: action values as scalars, compressed scalars, categorical distributions (C51) or quantiles (QR-DQN).
 
 A Q head outputs K values per action, `[..., actions, K]`, and defines their meaning: `mean` gives the action value,
 `target` the regression target of one action's outputs, and `loss` their error. Bring your own: any `nn.Module` with
@@ -10,7 +10,13 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from modules.functional.q_learning import huber, project_distribution, quantile_huber
+from modules.functional.q_learning import (
+    huber,
+    project_distribution,
+    quantile_huber,
+    rescaled_value,
+    unscaled_value,
+)
 from modules.functional.returns import td_target
 from modules.networks.base import (
     Network,
@@ -88,7 +94,7 @@ class QNetwork(nn.Module):
 
     def initial_state(self, batch: int) -> State:
         """Return the torso's state of `batch` rows at the start of an episode; `{}` if not recurrent."""
-        return cast(Network, self.torso).initial_state(batch)
+        return cast(Network, self.torso).initial_state(batch) if self.recurrent else {}
 
     def step(self, obs: Obs, state: State, episode_start: Tensor) -> tuple[Tensor, State]:
         """Return the outputs `[N, actions, K]` and the next state, initial before `episode_start`."""
@@ -177,3 +183,30 @@ class QuantileHead(QHead):
     def loss(self, output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """Return the quantile regression loss, and the absolute error of the means."""
         return quantile_huber(output, target), (target.mean(-1) - output.mean(-1)).detach().abs()
+
+
+class RescaledQHead(QHead):
+    """Scalar action values on a compressed scale, h(Q), trained with the Huber loss.
+
+    y = h(R + discount h^-1(output)),   h(x) = sign(x) (sqrt(|x| + 1) - 1) + 0.001 x
+
+    For large returns and networks with bounded features, such as LSTM and GRU: h(100) is 9.15.
+
+    Args:
+        features: number of input features.
+        actions: number of actions.
+        dueling: separate value and advantage outputs, h(Q) = V + A - mean A.
+
+    Source: Pohlen et al. 2018, arXiv:1805.11593, section 3.2; used by R2D2 (Kapturowski et al. 2019).
+    """
+
+    def __init__(self, features: int, actions: int, dueling: bool = False) -> None:
+        super().__init__(features, actions, dueling)
+
+    def mean(self, output: Tensor) -> Tensor:
+        """Return action values `[..., actions]` from outputs `[..., actions, 1]`."""
+        return unscaled_value(output.squeeze(-1))
+
+    def target(self, output: Tensor, return_: Tensor, discount: Tensor) -> Tensor:
+        """Return the target of one action's output, `[..., 1]`, on the compressed scale."""
+        return rescaled_value(super().target(unscaled_value(output), return_, discount))

@@ -14,7 +14,6 @@ from datamodules.core.errors import ConfigurationError
 from datamodules.core.types import OffPolicyIteration, PolicyInput, SpaceSpec
 from modules.dqn.dqn import DQN, DQNBatch
 from modules.networks.heads.q_value import C51Head, QuantileHead
-from modules.networks.recurrent import GRU
 from tests.support.replay_fixtures import fitted_dqn, replay_data, small_dqn
 from tests.support.small_runs import snake_data, trainer, weights_hash
 
@@ -180,7 +179,6 @@ def test_importance_weights_scale_the_loss() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"network": GRU}, "network is GRU, which is recurrent"),
         ({"gamma": 1.5}, "gamma is 1.5"),
         ({"tau": 0.0}, "tau is 0"),
         ({"epsilon_end": 1.5}, r"epsilon_end is 1.5; it must lie in \[0, 1\]"),

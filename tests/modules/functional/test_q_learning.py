@@ -5,7 +5,14 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from modules.functional.q_learning import huber, project_distribution, quantile_huber
+from modules.functional.q_learning import (
+    huber,
+    project_distribution,
+    quantile_huber,
+    rescaled_value,
+    sequence_priority,
+    unscaled_value,
+)
 
 SUPPORT = torch.linspace(-2, 2, 5, dtype=torch.float64)
 
@@ -76,3 +83,17 @@ def test_large_errors_have_bounded_gradients(error: float) -> None:
     value = numbers(error).requires_grad_()
     (gradient,) = torch.autograd.grad(huber(value).sum(), value)
     assert gradient.abs() == 1
+
+
+def test_values_are_compressed_and_restored() -> None:
+    value = numbers(-1e4, -3, -0.1, 0, 8, 100, 1e6)
+    assert_close(rescaled_value(numbers(0, 3, -3, 99)), numbers(0, 1.003, -1.003, 9.099))
+    assert_close(unscaled_value(rescaled_value(value)), value, rtol=1e-9, atol=1e-9)
+
+
+def test_the_priority_of_a_sequence_mixes_its_largest_and_mean_error_of_the_steps_that_count() -> None:
+    error = numbers(1, 5, 9).view(1, 3, 1).repeat(1, 1, 2)
+    counts = torch.ones_like(error)
+    counts[0, 2, 1] = 0
+    assert_close(sequence_priority(error, counts), numbers(0.9 * 9 + 0.1 * 5, 0.9 * 5 + 0.1 * 3).unsqueeze(0))
+    assert_close(sequence_priority(error, counts * 0), numbers(0, 0).unsqueeze(0))

@@ -3,10 +3,10 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
-from modules.networks.heads.q_value import C51Head, QHead, QNetwork, QuantileHead
+from modules.networks.heads.q_value import C51Head, QHead, QNetwork, QuantileHead, RescaledQHead
 from modules.networks.mlp import MLP
 
-HEADS = [QHead, C51Head, QuantileHead]
+HEADS = [QHead, C51Head, QuantileHead, RescaledQHead]
 every_head = pytest.mark.parametrize("kind", HEADS)
 
 
@@ -31,7 +31,7 @@ def test_the_target_of_a_terminated_window_is_its_return(kind: type[QHead]) -> N
     head = kind(8, 4)
     following = torch.randn(6, head.numbers)
     target = head.target(following, torch.linspace(-1, 1, 6), torch.zeros(6))
-    mean = target @ head.support if isinstance(head, C51Head) else target.mean(-1)
+    mean = target @ head.support if isinstance(head, C51Head) else head.mean(target)
     assert_close(mean, torch.linspace(-1, 1, 6))
 
 
