@@ -70,14 +70,15 @@ class InfoNCELoss(AuxiliaryLoss):
         noise = torch.rand(shape, generator=generator, device=batch.advantage.device)
         if batch.episode_start is not None:
             return {"noise": noise}
-        boundary = batch.extras[self.name]["boundary"].view(model.data.rollout_length, -1)
-        later = steps_before_boundary(boundary).flatten()
+        boundary = batch.extras[self.name]["boundary"]
+        series = boundary if boundary.dim() == 2 else boundary.view(model.data.rollout_length, -1)
+        later = steps_before_boundary(series).flatten()
         step = torch.arange(len(later), device=later.device)
-        positive = step + boundary.shape[1] * truncated_geometric(noise[:, 0], later, gamma=self.gamma)
-        found = torch.where(later > 0, positive, step)
-        obs = tree_map(lambda part: part.index_select(0, found), batch.obs)
-        drawn = {"later": later, "noise": noise, "step": step, "positive": positive, "positive_obs": obs}
-        return batch.extras[self.name] | drawn
+        positive = step + series.shape[1] * truncated_geometric(noise[..., 0].flatten(), later, gamma=self.gamma)
+        found, last = torch.where(later > 0, positive, step), boundary.dim() - 1
+        obs = tree_map(lambda part: part.flatten(0, last)[found].unflatten(0, boundary.shape), batch.obs)
+        indices = {name: index.view_as(boundary) for name, index in (("step", step), ("positive", positive))}
+        return {"boundary": boundary, "later": later.view_as(boundary), **indices, "positive_obs": obs, "noise": noise}
 
     def loss(self, model: Any, batch: PPOBatch, forward: ForwardPass) -> tuple[Tensor, list[Tensor]]:
         """Return the loss, and its mean before the coefficients and the share of anchors nearest to their positive."""
@@ -87,9 +88,9 @@ class InfoNCELoss(AuxiliaryLoss):
             later, step, positive, negative = self._indices(batch, noise)
             positive_features = features[torch.where(later > 0, positive, step)]
         else:
-            later, step, positive = (columns[name] for name in ("later", "step", "positive"))
-            negative = (noise[:, 1:] * len(step)).long()
-            obs = model.normalized(columns["positive_obs"])
+            later, step, positive = (columns[name].flatten() for name in ("later", "step", "positive"))
+            negative, last = (noise[:, 1:] * len(step)).long(), columns["later"].dim() - 1
+            obs = model.normalized(tree_map(lambda part: part.flatten(0, last), columns["positive_obs"]))
             positive_features = model.network(obs, {}, no_episode_start(obs))[0].float()
         excluded = (step[negative] == step.unsqueeze(1)) | (step[negative] == positive.unsqueeze(1))
         valid = later > 0

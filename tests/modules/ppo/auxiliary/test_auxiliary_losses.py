@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -17,34 +18,44 @@ from modules.ppo.auxiliary.kickstart import KickstartLoss
 from modules.ppo.auxiliary.l2_init import L2InitLoss
 from modules.ppo.ppo import PPO
 from tests.modules.base.test_training_loop import SaveAt
-from tests.support.auxiliary_runs import RECURRENT, every_loss, fit, teacher
+from tests.support.auxiliary_runs import RECURRENT, every_loss, fit
 from tests.support.small_runs import snake_data, trainer, weights_hash
 
 MAKE: dict[str, Callable[[Path], AuxiliaryLoss]] = {
-    "kickstart": lambda root: KickstartLoss([teacher(root)]),
-    "contrastive": lambda root: InfoNCELoss(),
-    "l2_init": lambda root: L2InitLoss(1e-2),
+    "kickstart": lambda teachers: KickstartLoss([str(teachers / "plain.ckpt")]),
+    "contrastive": lambda teachers: InfoNCELoss(),
+    "l2_init": lambda teachers: L2InitLoss(1e-2),
 }
-NETWORKS = pytest.mark.parametrize("network", [{}, RECURRENT], ids=["plain", "recurrent"])
+NETWORK: dict[str, dict[str, Any]] = {"plain": {}, "recurrent": RECURRENT}
+NETWORKS = pytest.mark.parametrize("network", NETWORK.values(), ids=NETWORK)
 
 
-@NETWORKS
+@cache
+def without_losses(name: str) -> PPO:
+    """A run that has no list of losses."""
+    return fit(Path(), trainer_manual_backward=False, **NETWORK[name])
+
+
+@pytest.mark.parametrize("name", NETWORK)
 def test_an_empty_list_and_losses_of_coefficient_zero_leave_the_weights_as_they_are(
-    tmp_path: Path, network: dict[str, Any]
+    tmp_path: Path, teachers: Path, name: str
 ) -> None:
-    plain = weights_hash(fit(tmp_path, trainer_manual_backward=False, **network))
-    silent = KickstartLoss([teacher(tmp_path)], action_coef=0.0, value_coef=0.0)
+    silent = KickstartLoss([str(teachers / "plain.ckpt")], action_coef=0.0, value_coef=0.0)
 
-    assert weights_hash(fit(tmp_path, trainer_manual_backward=False, losses=[], **network)) == plain
-    assert weights_hash(fit(tmp_path, losses=[silent], **network)) == plain
+    empty = fit(tmp_path, trainer_manual_backward=False, losses=[], **NETWORK[name])
+    zero = fit(tmp_path, losses=[silent], **NETWORK[name])
+
+    assert weights_hash(empty) == weights_hash(zero) == weights_hash(without_losses(name))
 
 
-@NETWORKS
+@pytest.mark.parametrize("network", NETWORK)
 @pytest.mark.parametrize("name", MAKE)
-def test_each_loss_changes_the_weights_and_logs_its_metrics(tmp_path: Path, name: str, network: dict[str, Any]) -> None:
-    loss, plain = MAKE[name](tmp_path), fit(tmp_path, trainer_manual_backward=False, **network)
+def test_each_loss_changes_the_weights_and_logs_its_metrics(
+    tmp_path: Path, teachers: Path, name: str, network: str
+) -> None:
+    loss, plain = MAKE[name](teachers), without_losses(network)
 
-    model = fit(tmp_path, losses=[loss], **network)
+    model = fit(tmp_path, losses=[loss], **NETWORK[network])
 
     assert weights_hash(model) != weights_hash(plain)
     tags = {f"{loss.name}/{metric}" for metric in loss.metrics}
@@ -52,10 +63,11 @@ def test_each_loss_changes_the_weights_and_logs_its_metrics(tmp_path: Path, name
     assert {"train/entropy", "train/grad_norm", "train/explained_variance"} <= set(model.last_logged)
 
 
-@NETWORKS
-@pytest.mark.parametrize("lag", [0, 1])
-def test_resume_equals_the_uninterrupted_run_bit_for_bit(tmp_path: Path, network: dict[str, Any], lag: int) -> None:
-    losses, path = (lambda: every_loss(tmp_path)), tmp_path / "k.ckpt"
+@pytest.mark.parametrize(("network", "lag"), [({}, 0), (RECURRENT, 0), (RECURRENT, 1)])
+def test_resume_equals_the_uninterrupted_run_bit_for_bit(
+    tmp_path: Path, teachers: Path, network: dict[str, Any], lag: int
+) -> None:
+    losses, path = (lambda: every_loss(teachers)), tmp_path / "k.ckpt"
     data = lambda: snake_data(policy_lag=lag)  # noqa: E731
     whole = fit(tmp_path, losses=losses(), data=data(), **network)
     fit(tmp_path, SaveAt(4, path, stop=True), losses=losses(), data=data(), **network)
@@ -67,22 +79,24 @@ def test_resume_equals_the_uninterrupted_run_bit_for_bit(tmp_path: Path, network
 
 
 @NETWORKS
-def test_the_compiled_loss_is_one_graph_and_equals_the_eager_one(tmp_path: Path, network: dict[str, Any]) -> None:
-    eager = fit(tmp_path, losses=every_loss(tmp_path), **network)
+def test_the_compiled_loss_is_one_graph_and_equals_the_eager_one(
+    tmp_path: Path, teachers: Path, network: dict[str, Any]
+) -> None:
+    eager = fit(tmp_path, losses=every_loss(teachers), **network)
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*cannot be.*")  # a fall-back is a failure here
-        compiled = fit(tmp_path, Compile("default", backend="aot_eager"), losses=every_loss(tmp_path), **network)
+        compiled = fit(tmp_path, Compile("default", backend="aot_eager"), losses=every_loss(teachers), **network)
 
     for one, other in zip(eager.parameters(), compiled.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
 
 
-def test_losses_can_be_added_and_left_out_when_a_run_is_resumed(tmp_path: Path) -> None:
+def test_losses_can_be_added_and_left_out_when_a_run_is_resumed(tmp_path: Path, teachers: Path) -> None:
     with_losses, without = tmp_path / "with.ckpt", tmp_path / "without.ckpt"
-    fit(tmp_path, SaveAt(4, with_losses, stop=True), losses=every_loss(tmp_path))
+    fit(tmp_path, SaveAt(4, with_losses, stop=True), losses=every_loss(teachers))
     fit(tmp_path, SaveAt(4, without, stop=True))
 
-    assert fit(tmp_path, losses=every_loss(tmp_path), ckpt_path=without).env_steps == 1280
+    assert fit(tmp_path, losses=every_loss(teachers), ckpt_path=without).env_steps == 1280
     assert fit(tmp_path, ckpt_path=with_losses).env_steps == 1280
 
 

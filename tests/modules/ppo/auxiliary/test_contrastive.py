@@ -57,14 +57,31 @@ def test_positives_of_transitions_are_later_steps_of_their_row_and_episode() -> 
     torch.testing.assert_close(columns["positive_obs"][counted], obs[positive[counted]])
 
 
+def test_positives_of_transitions_in_segments_are_in_the_segment() -> None:
+    model, rollout = plain_model_and_rollout("CartPole-v1", 64)
+    rows, loss = rollout.reward.shape[1], InfoNCELoss()
+
+    def cut(column: torch.Tensor) -> torch.Tensor:
+        return column.unflatten(0, (4, 16, rows)).transpose(0, 1).flatten(1, 2)
+
+    columns = drawn(model, loss, rollout, cut)
+
+    counted = columns["later"] > 0
+    time, positive_time = columns["step"][counted] // (4 * rows), columns["positive"][counted] // (4 * rows)
+    assert columns["later"].shape == (16, 4 * rows) and bool((positive_time > time).all())
+    assert torch.equal(columns["positive"][counted] % (4 * rows), columns["step"][counted] % (4 * rows))
+    obs = cut(rollout.obs[:-1].flatten(0, 1)).flatten(0, 1)
+    torch.testing.assert_close(columns["positive_obs"][counted], obs[columns["positive"][counted]])
+
+
 def followed(rollout: Any) -> torch.Tensor:
     """Whether the next step belongs to the same episode."""
     goes_on = ~(rollout.episode_start | ~rollout.valid)
     return torch.cat([goes_on[1:], torch.zeros_like(goes_on[:1])])
 
 
-def drawn(model: PPO, loss: InfoNCELoss, rollout: Any) -> Any:
-    """The columns of a whole rollout."""
+def drawn(model: PPO, loss: InfoNCELoss, rollout: Any, cut: Any = None) -> Any:
+    """The columns of a whole rollout, or of its segments."""
     model.trainer = trainer(None)  # type: ignore[arg-type]
     model.trainer.datamodule = Rows(len(rollout.reward))  # type: ignore[attr-defined]
     model.minibatch_generator = torch.Generator().manual_seed(1)
@@ -72,6 +89,7 @@ def drawn(model: PPO, loss: InfoNCELoss, rollout: Any) -> Any:
     if not model.recurrent:
         boundary = loss.prepare(model, rollout)["boundary"].flatten()
         batch = batch._replace(extras={loss.name: {"boundary": boundary}})
+        batch = batch if cut is None else batch.map(cut)
     return loss.draw(model, batch)
 
 
