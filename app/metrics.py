@@ -211,6 +211,24 @@ GPU = Section(
     ),
 )
 
+ANALYSIS = Section(
+    "Analysis and system",
+    "With `callbacks.WeightAnalysis` (`LAYER` is the name of a linear layer), `callbacks.GradientStatistics` and"
+    " `callbacks.SystemMonitor`. See [analysis](../guides/analysis.md).",
+    (
+        ("weights/LAYER/frobenius_norm", "weights", "root of the sum of squares"),
+        ("weights/LAYER/largest weights/LAYER/mean", "weights", "largest and mean singular value"),
+        ("weights/LAYER/condition_number", "1", "largest by smallest singular value"),
+        ("weights/LAYER/effective_rank", "1", "how many of the largest singular values have 99 % of the sum"),
+        ("weights/LAYER/collapsed_share", "share", "singular values below 1 % (`collapsed_below`) of the largest"),
+        ("gradients/mean gradients/variance gradients/norm", "loss per unit of weight", "over all gradients of the last"
+         " optimizer step, after averaging and clipping"),
+        ("system/cpu_percent", "% of a core", "processor load of the process and its workers since the last log"),
+        ("system/memory_mib system/num_processes", "MiB, 1", "resident memory of these processes, and their number"),
+        ("system/device_memory_mib system/device_memory_peak_mib", "MiB", "memory of the GPU that torch has reserved"),
+    ),
+)  # fmt: skip
+
 SECTIONS = (
     PPO,
     POLICY_LAG,
@@ -225,4 +243,5 @@ SECTIONS = (
     TRADING,
     CARBALL,
     GPU,
+    ANALYSIS,
 )

@@ -15,9 +15,14 @@ EXPORTS = {
     "Compile": "callbacks.performance.compile",
     "ExecutionSummary": "callbacks.performance.execution_summary",
     "GPUMonitor": "callbacks.performance.gpu_monitor",
+    "Heartbeat": "callbacks.performance.heartbeat",
+    "SystemMonitor": "callbacks.performance.system_monitor",
     "TrainingProgress": "callbacks.performance.progress_bar",
     "ThreadTuner": "callbacks.performance.thread_tuner",
     "Throughput": "callbacks.performance.throughput",
+    "GradientStatistics": "callbacks.analysis.gradient_statistics",
+    "TorchProfiler": "callbacks.analysis.torch_profiler",
+    "WeightAnalysis": "callbacks.analysis.weight_analysis",
     "RunCheckpoint": "callbacks.run_control.checkpoint",
     "DivergenceGuard": "callbacks.run_control.divergence_guard",
     "EpisodeVideo": "callbacks.video.episode_video",
@@ -31,6 +36,9 @@ EXPORTS = {
 """The exported classes and their modules; the imports below repeat them for type checkers."""
 
 if TYPE_CHECKING:
+    from callbacks.analysis.gradient_statistics import GradientStatistics as GradientStatistics
+    from callbacks.analysis.torch_profiler import TorchProfiler as TorchProfiler
+    from callbacks.analysis.weight_analysis import WeightAnalysis as WeightAnalysis
     from callbacks.figures.dynamics_figures import DynamicsFigures as DynamicsFigures
     from callbacks.figures.trading_report import TradingReport as TradingReport
     from callbacks.opponents.self_play import SelfPlay as SelfPlay
@@ -40,7 +48,9 @@ if TYPE_CHECKING:
     from callbacks.performance.compile import Compile as Compile
     from callbacks.performance.execution_summary import ExecutionSummary as ExecutionSummary
     from callbacks.performance.gpu_monitor import GPUMonitor as GPUMonitor
+    from callbacks.performance.heartbeat import Heartbeat as Heartbeat
     from callbacks.performance.progress_bar import TrainingProgress as TrainingProgress
+    from callbacks.performance.system_monitor import SystemMonitor as SystemMonitor
     from callbacks.performance.thread_tuner import ThreadTuner as ThreadTuner
     from callbacks.performance.throughput import Throughput as Throughput
     from callbacks.run_control.checkpoint import RunCheckpoint as RunCheckpoint

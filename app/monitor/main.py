@@ -1,6 +1,7 @@
 """`python -m app monitor`: show a run's curves and the machine's load in a terminal, without torch or Lightning."""
 
 import argparse
+import json
 import math
 import re
 import sys
@@ -22,11 +23,14 @@ from app.monitor.system_load import MachineLoad
 from datamodules.core.files.printable import printable_line
 
 DEFAULT_ROOT = Path("runs")
-GROUPS = ("rollout", "train", "eval", "time", "gpu")
+GROUPS = ("rollout", "train", "eval", "time", "gpu", "system")
 """Groups shown first, in this order."""
 
 JUST_BEGUN_S = 120.0
 """Age in seconds up to which a run without metrics counts as started."""
+
+HEARTBEAT = "heartbeat.json"
+"""File of `callbacks.Heartbeat` in a run folder."""
 
 NAME_WIDTH, VALUE_WIDTH, CURVE_WIDTH, STEPS_WIDTH = 18, 10, 18, 9
 """Widths of a table's columns, in characters: two tables fit side by side into 120."""
@@ -143,13 +147,24 @@ def picture(curves: Curves, load: MachineLoad) -> RenderableType:
     curves.refresh()
     written_at = curves.written_at
     written = "gone" if written_at is None else f"written {duration(time.time() - written_at)} ago"
-    head = Text(f"{printable_line(str(curves.run))}  {curves.env_steps:,} env steps, {written}", style="bold")
+    beat = last_iteration(curves.run)
+    head = Text(f"{printable_line(str(curves.run))}  {curves.env_steps:,} env steps, {written}{beat}", style="bold")
     groups = curves.groups()
     if not groups:
         return Group(head, *load.lines(), "No metrics yet.")
     ordered = sorted(groups, key=lambda group: (GROUPS.index(group) if group in GROUPS else len(GROUPS), group))
     tables = [table(group, groups[group]) for group in ordered]
     return Group(head, *load.lines(), Columns(tables))
+
+
+def last_iteration(run: Path) -> str:
+    """Return when the last iteration ended, by the file of `callbacks.Heartbeat`; empty without one."""
+    try:
+        beat = json.loads((run / HEARTBEAT).read_text(encoding="utf-8"))
+        age, iteration = time.time() - float(beat["time"]), int(beat["iteration"])
+    except (OSError, ValueError, TypeError, KeyError):
+        return ""
+    return f", iteration {iteration:,} {duration(age)} ago"
 
 
 def table(group: str, curves: Mapping[str, Curve]) -> Table:

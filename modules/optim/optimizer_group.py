@@ -74,6 +74,15 @@ class OptimizerGroup:
         states = [state for optimizer in self.each for state in optimizer.state.values()]
         return [value for state in states for value in state.values() if isinstance(value, Tensor)]
 
+    def gradients(self) -> list[Tensor]:
+        """Return the gradients of the last step of every optimizer, averaged over ranks and clipped; [] before it."""
+        found: list[Tensor] = []
+        for optimizer in self.each:
+            flat = self.flat.get(optimizer)
+            known = [parameter.grad for parameter in parameters_of(optimizer)] if flat is None else flat.grad_views
+            found += [gradient for gradient in known if gradient is not None]
+        return found
+
     def detach_scaler_(self, precision: Any) -> None:
         """Take the loss scaler from Lightning's precision plugin, which would also scale the counting optimizer."""
         self.scaler = getattr(precision, "scaler", None)

@@ -73,6 +73,18 @@ def test_a_run_without_metrics_yet_is_shown(run: Run, folder: Path) -> None:
     assert (outcome.code, "No metrics yet." in outcome.out) == (0, True)
 
 
+def test_the_last_iteration_of_a_heartbeat_is_shown(run: Run, folder: Path) -> None:
+    version = write_run(folder / "runs" / "snake" / "version_0")
+    shown = []
+    for text in ('{"time": %f, "iteration": 1234}' % (time.time() - 200), '{"time": 1', "[]", None):
+        path = version / "heartbeat.json"
+        path.unlink(missing_ok=True) if text is None else path.write_text(text)
+        shown.append(" ".join(run("monitor", "--once").out.split()))
+
+    assert "ago, iteration 1,234 3 min ago CPU" in shown[0]
+    assert all(" ago CPU" in line and "iteration" not in line for line in shown[1:])
+
+
 def test_a_run_that_ended_without_metrics_is_passed_over(folder: Path) -> None:
     learned, ended = write_run(folder / "runs" / "snake" / "version_0"), folder / "runs" / "snake" / "version_1"
     ended.mkdir()

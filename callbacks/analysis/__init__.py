@@ -1,0 +1,1 @@
+"""Callbacks that measure, every so many iterations, what happens in networks and where time goes."""

@@ -1,0 +1,80 @@
+"""WeightAnalysis: norms and singular values of the weights of linear layers."""
+
+from typing import Any
+
+import torch
+from lightning.pytorch import Callback, Trainer
+from torch import Tensor, nn
+
+from datamodules.core.errors import ConfigurationError
+
+MEASURES = ("frobenius_norm", "largest", "mean", "condition_number", "effective_rank", "collapsed_share")
+"""What `spectrum` returns, in this order."""
+
+
+class WeightAnalysis(Callback):
+    """Log the spectrum of the weight matrix of every linear layer, by an interval: `weights/LAYER/MEASURE`.
+
+    `frobenius_norm`, `largest` and `mean` singular value, `condition_number` (largest by smallest), `effective_rank`
+    (how many of the largest singular values have 99 % of the sum), `collapsed_share` (share of singular values below
+    `collapsed_below` times the largest). A falling rank and a growing share are signs of lost plasticity.
+
+    Rank 0 computes the singular values on the device of the weights, and waits for them.
+
+    Args:
+        every_n_iterations: iterations between two analyses.
+        collapsed_below: a singular value is collapsed if it is smaller than this share of the largest; in (0, 1).
+
+    Raises: ConfigurationError for values out of range.
+
+    Source: effective rank and plasticity: Kumar et al. 2021, arXiv:2010.14498, definition 1, with delta 0.01.
+    """
+
+    acts_per_iteration = False
+
+    def __init__(self, every_n_iterations: int = 500, collapsed_below: float = 0.01):
+        if every_n_iterations < 1 or not 0 < collapsed_below < 1:
+            raise ConfigurationError(
+                "WeightAnalysis needs every_n_iterations from 1 and collapsed_below between 0 and 1; they are"
+                f" {every_n_iterations} and {collapsed_below}."
+            )
+        self.every_n_iterations, self.collapsed_below = every_n_iterations, collapsed_below
+
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
+        """Begin to count."""
+        self._iteration = trainer.global_step
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Log, if due."""
+        every, before = self.every_n_iterations, self._iteration
+        self._iteration = trainer.global_step
+        if trainer.is_global_zero and self._iteration // every > before // every:
+            pl_module.log_values(self.measure(pl_module))
+
+    def measure(self, module: nn.Module) -> dict[str, float]:
+        """Return the measures of every linear layer, by tag."""
+        layers = {name: layer for name, layer in module.named_modules() if isinstance(layer, nn.Linear)}
+        spectra = [spectrum(layer.weight, self.collapsed_below).tolist() for layer in layers.values()]
+        return {
+            f"weights/{name}/{measure}": value
+            for name, values in zip(layers, spectra, strict=True)
+            for measure, value in zip(MEASURES, values, strict=True)
+        }
+
+
+@torch.no_grad()
+def spectrum(weight: Tensor, collapsed_below: float) -> Tensor:
+    """Return the `MEASURES` of a weight matrix `[outputs, inputs]`, float64 `[6]`; NaN if an entry is not finite.
+
+    Args:
+        weight: the matrix.
+        collapsed_below: share of the largest singular value.
+    """
+    if not bool(weight.isfinite().all()):
+        return torch.full((len(MEASURES),), torch.nan, dtype=torch.float64)
+    values = torch.linalg.svdvals(weight.double())
+    largest, smallest = values[0], values[-1]
+    rank = 1 + (values.cumsum(0) < 0.99 * values.sum()).sum()
+    collapsed = (values < collapsed_below * largest).double().mean()
+    norm = torch.linalg.vector_norm(values)
+    return torch.stack([norm, largest, values.mean(), largest / smallest, rank.double(), collapsed])
