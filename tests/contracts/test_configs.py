@@ -40,6 +40,7 @@ NEEDED = {
     "HalfCheetah": ("mujoco", "mujoco"),
     "mpe2": ("mpe2", "pettingzoo"),
     "minigrid:": ("minigrid", "minigrid"),
+    "MettaGrid": ("mettagrid", "mettagrid"),
     "gymnasium_robotics:": ("gymnasium_robotics", "robotics"),
 }
 """The package and the extra that an environment needs."""
@@ -48,10 +49,12 @@ GAMMAS = {
     0.9: "ppo_pendulum",
     0.95: "ppo_simple_spread sac_options_fourrooms sac_options_synthetic",
     0.97: "dqn_snake",
-    0.98: "ppo_cartpole ppo_cartpole_device ppo_cartpole_large ppo_tmaze pqn_snake sac_pointmaze_her",
+    0.98: "ppo_cartpole ppo_cartpole_device ppo_cartpole_large ppo_gridworld ppo_mettagrid ppo_tmaze pqn_snake"
+    " sac_pointmaze_her",
     0.99: " ".join(
         (
             "dqn_acrobot dqn_cartpole dqn_cartpole_memory dqn_lunarlander dqn_pong dqn_snake_classic",
+            "ppo_gridworld_ultra ppo_mettagrid_ultra",
             "ppo_acrobot ppo_cartpole_memory ppo_fast ppo_minatar_breakout ppo_minigrid_doorkey ppo_snake",
             "pqn_minatar_breakout sac_cartpole sac_halfcheetah sac_options_spy sac_pendulum",
         )

@@ -3,6 +3,7 @@
 from typing import Any
 
 from mettagrid.config.action_config import ActionsConfig, ChangeVibeActionConfig
+from mettagrid.config.game_value import StatValue
 from mettagrid.config.handler_config import Handler, actorHas, updateActor
 from mettagrid.config.mettagrid_config import (
     AgentConfig,
@@ -14,10 +15,15 @@ from mettagrid.config.mettagrid_config import (
     WallConfig,
 )
 from mettagrid.config.obs_config import GlobalObsConfig, ObsConfig
-from mettagrid.config.reward_config import inventoryReward
+from mettagrid.config.reward_config import reward
 from mettagrid.map_builder.random_map import RandomMapBuilder
 
 RESOURCES = ("ore", "battery", "heart")
+TOKENS_PER_AGENT = 8
+"""Most tokens of an agent that is seen, beside its type: group, number, vibe, and one or two for each resource."""
+
+GLOBAL_TOKENS = 4
+"""Most tokens about the agent itself: last action and last reward, each in up to two."""
 
 
 def game_config(
@@ -32,7 +38,7 @@ def game_config(
     capacity: int = 10,
     ore_reward: float = 0.0,
     battery_reward: float = 0.0,
-    num_tokens: int = 64,
+    num_tokens: int | None = None,
     time_limit: int = 400,
     map_seed: int = 0,
 ) -> MettaGridConfig:
@@ -46,9 +52,10 @@ def game_config(
         view: cells along one side of the observation, odd.
         mines, generators, altars, walls: objects of each kind.   altar_cost: batteries for a heart.
         capacity: most ore, and most batteries, that an agent carries.
-        ore_reward, battery_reward: rewards for each ore and each battery while it is carried: gained with it, and lost
-            when it is spent.
-        num_tokens: tokens of an observation; further ones are dropped.   time_limit: steps of an episode.
+        ore_reward, battery_reward: rewards for mining an ore and for making a battery.
+        num_tokens: tokens of an observation, with fewer than are needed the simulator fails; None: as many as there can
+            be.
+        time_limit: steps of an episode.
         map_seed: seed of the map.
     """
     objects: dict[str, Any] = {
@@ -57,9 +64,10 @@ def game_config(
         "generator": GridObjectConfig(name="generator", on_use_handler=exchange({"ore": 1}, "battery")),
         "altar": GridObjectConfig(name="altar", on_use_handler=exchange({"battery": altar_cost}, "heart")),
     }
-    rewards = {"heart": 1.0, "ore": ore_reward, "battery": battery_reward}
+    weights = {"heart": 1.0, "ore": ore_reward, "battery": battery_reward}
     limits = {name: ResourceLimitsConfig(base=capacity, max=capacity, resources=[name]) for name in ("ore", "battery")}
     number = {"mine": mines, "generator": generators, "altar": altars, "wall": walls}
+    num_tokens = most_tokens(view, sum(number.values()), num_agents) if num_tokens is None else num_tokens
     game = GameConfig(
         num_agents=num_agents,
         max_steps=time_limit,
@@ -72,13 +80,22 @@ def game_config(
         actions=ActionsConfig(change_vibe=ChangeVibeActionConfig(enabled=False)),
         agent=AgentConfig(
             inventory=InventoryConfig(limits=limits),
-            rewards={name: inventoryReward(name, weight=weight) for name, weight in rewards.items() if weight},
+            rewards={
+                name: reward(StatValue(name=f"{name}.gained"), weight=weight)
+                for name, weight in weights.items()
+                if weight
+            },
         ),
         map_builder=RandomMapBuilder.Config(
             agents=num_agents, width=size + 2, height=size + 2, border_width=1, seed=map_seed, objects=number
         ),
     )
     return MettaGridConfig(game=game)
+
+
+def most_tokens(view: int, num_objects: int, num_agents: int) -> int:
+    """Return the most tokens that an observation can need: of objects, the frame of walls, and agents."""
+    return min(view * view, num_objects + 2 * view) + TOKENS_PER_AGENT * num_agents + GLOBAL_TOKENS
 
 
 def exchange(price: dict[str, int], good: str) -> Handler:

@@ -15,10 +15,9 @@ Array = np.ndarray
 
 
 class StepArrays(NamedTuple):
-    """Arrays of a step with one row per agent; the simulations write into all but the last four.
+    """Arrays of a step with one row per agent.
 
     obs: tokens, uint8 `[rows, T, 3]`.   reward: float32.   terminated, truncated: bool.   action, vibe: int32.
-    final_obs: last tokens of ended episodes.   paid, ended, cut: reward and flags of the step, before any reset.
     """
 
     obs: Array
@@ -27,10 +26,6 @@ class StepArrays(NamedTuple):
     truncated: Array
     action: Array
     vibe: Array
-    final_obs: Array
-    paid: Array
-    ended: Array
-    cut: Array
 
     def rows(self, part: slice) -> "StepArrays":
         """Return views of some rows."""
@@ -45,9 +40,8 @@ class SharedStepArrays:
     """
 
     def __init__(self, rows: int, num_tokens: int):
-        self.shapes: dict[str, tuple[int, ...]] = {"obs": (rows, num_tokens, 3), "final_obs": (rows, num_tokens, 3)}
-        dtypes: dict[str, Any] = {"obs": np.uint8, "final_obs": np.uint8, "action": np.int32, "vibe": np.int32}
-        dtypes |= {"reward": np.float32, "paid": np.float32}
+        self.shapes: dict[str, tuple[int, ...]] = {"obs": (rows, num_tokens, 3)}
+        dtypes: dict[str, Any] = {"obs": np.uint8, "action": np.int32, "vibe": np.int32, "reward": np.float32}
         self.dtypes = {name: np.dtype(dtypes.get(name, np.bool_)) for name in StepArrays._fields}
         self.shapes |= {name: (rows,) for name in StepArrays._fields if name not in self.shapes}
         self.memory = {
@@ -67,7 +61,7 @@ class SharedStepArrays:
 
 
 class Simulators:
-    """Simulations of one game on random maps, each of which is replaced by a new one when its episode ends.
+    """Simulations of one game on random maps; a reset replaces a simulation by a new one.
 
     Args:
         config: the game.   number: simulations.   arrays: rows of all their agents.
@@ -89,17 +83,9 @@ class Simulators:
             self._start(int(index))
 
     def step(self) -> None:
-        """Step all simulations with the actions in the arrays, and start new episodes where they ended."""
-        own = self.arrays
-        own.action.clip(0, None, out=own.action)
+        """Step all simulations with the actions in the arrays."""
         for simulation in self.simulations:
             simulation.step()
-        own.paid[...], own.ended[...], own.cut[...] = own.reward, own.terminated, own.truncated
-        over = (own.ended | own.cut).reshape(self.number, -1).all(1)
-        for index in over.nonzero()[0]:
-            rows = self._rows(int(index))
-            own.final_obs[rows] = own.obs[rows]
-            self._start(int(index))
 
     def _start(self, index: int) -> None:
         """Replace a simulation by one on a new map."""
@@ -112,7 +98,7 @@ class Simulators:
             config = self.config.model_copy(
                 update={"game": self.config.game.model_copy(update={"map_builder": builder})}
             )
-            buffers = Buffers(own.obs, own.terminated, own.truncated, own.reward, own.ended, own.action, own.vibe)
+            buffers = Buffers(own.obs, own.terminated, own.truncated, own.reward, own.terminated, own.action, own.vibe)
             writer = ReplayLogWriter(self.replay_folder)
             self.simulations[index] = Simulation(config, seed, event_handlers=[writer], buffers=buffers)
             return

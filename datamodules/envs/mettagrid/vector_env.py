@@ -22,8 +22,8 @@ class MettaGridVectorEnv(gym.vector.VectorEnv):
     """Simulations of mines, generators and altars, one row for each agent; every heart is a reward of 1.
 
     Row `e * num_agents + a` is agent a of environment e. All agents of an environment end together: the episode is
-    truncated after `time_limit` steps and starts again, on a new random map, in the same step. The simulations write
-    into arrays that are allocated once; with several workers these are in memory that the processes share.
+    truncated after `time_limit` steps; nothing is reset automatically, and a reset chooses a new random map. The
+    simulations write into arrays that are allocated once; with several workers the processes share their memory.
 
     Actions: 0 no-op, 1 north, 2 south, 3 west, 4 east; an agent that moves into an object uses it. Observations:
     `tokens`, uint8 `[num_tokens, 3]`, each a cell of the view (high nibble row, low nibble column; 254 for facts about
@@ -32,7 +32,7 @@ class MettaGridVectorEnv(gym.vector.VectorEnv):
 
     Args:
         num_envs: simulations.
-        num_workers: processes that step them; 1 steps them in this process.
+        num_workers: processes that step them, at most one for each; 1 steps them in this process.
         observation: tokens or dense.
         replay_folder: folder for MettaGrid's replay of every episode of the first simulation; null writes none.
         game: arguments of `datamodules.envs.mettagrid.game.game_config`.
@@ -40,7 +40,7 @@ class MettaGridVectorEnv(gym.vector.VectorEnv):
     Raises: ConfigurationError without the package, and for invalid arguments.
     """
 
-    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.SAME_STEP}  # noqa: RUF012  (Gymnasium's own form)
+    metadata: dict[str, Any] = {"autoreset_mode": AutoresetMode.DISABLED}  # noqa: RUF012  (Gymnasium's own form)
 
     def __init__(
         self,
@@ -56,6 +56,7 @@ class MettaGridVectorEnv(gym.vector.VectorEnv):
         from datamodules.envs.mettagrid.simulators import SharedStepArrays
 
         check_arguments(num_envs, num_workers, observation)
+        num_workers = min(num_workers, num_envs)
         config = game_config(**game)
         self.num_envs, self.num_agents = num_envs, config.game.num_agents
         rows = num_envs * self.num_agents
@@ -97,13 +98,8 @@ class MettaGridVectorEnv(gym.vector.VectorEnv):
         for worker in self.workers:
             worker.send(("step",))
         self._wait()
-        own, infos = self.arrays, {}
-        ended = own.ended | own.cut
-        if ended.any():
-            infos["final_obs"] = np.full(len(ended), None, dtype=object)
-            for row, last in zip(ended.nonzero()[0], self._shown(own.final_obs[ended]), strict=True):
-                infos["final_obs"][row] = last
-        return self._shown(own.obs), own.paid, own.ended, own.cut, infos
+        own = self.arrays
+        return self._shown(own.obs), own.reward, own.terminated, own.truncated, {}
 
     def close_extras(self, **kwargs: Any) -> None:
         """End the worker processes."""
@@ -208,9 +204,8 @@ def require_package() -> None:
 
 def check_arguments(num_envs: int, num_workers: int, observation: str) -> None:
     """Raise ConfigurationError for the first argument that is out of range."""
-    if not 1 <= num_workers <= num_envs:
-        raise ConfigurationError(
-            f"MettaGrid has num_workers {num_workers} for {num_envs} environments; choose from 1 to {num_envs}."
-        )
+    for name, value in (("num_envs", num_envs), ("num_workers", num_workers)):
+        if value < 1:
+            raise ConfigurationError(f"MettaGrid has {name} {value}; choose at least 1.")
     if observation not in ("tokens", "dense"):
         raise ConfigurationError(f"MettaGrid has no observation {observation!r}; choose tokens or dense.")
