@@ -26,7 +26,7 @@ class TMaze:
 
     Raises: ConfigurationError if an argument is below 1.
 
-    Source: Bakker 2001, "Reinforcement Learning with Long Short-Term Memory", section 4.1, with one more observation.
+    Source: Bakker 2001, "Reinforcement Learning with Long Short-Term Memory"; there observations have three numbers.
     """
 
     noise_size = 1
