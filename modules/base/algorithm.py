@@ -142,10 +142,10 @@ class Algorithm(LightningModule):
         """Return the initial rates of `schedule_learning_rates_`, in the order of `build_optimizers`."""
         return [self.learning_rate] * len(self.raw_optimizers)
 
-    def schedule_learning_rates_(self) -> None:
-        """Set the learning rates of the iteration by `learning_rate_schedule`."""
+    def schedule_learning_rates_(self, factor: float = 1.0) -> None:
+        """Set the learning rates of the iteration by `learning_rate_schedule`, times a factor."""
         kind, progress = self.learning_rate_schedule, self.progress
-        *rates, share = (schedule_value(kind, start, progress) for start in (*self.learning_rates(), 1.0))
+        *rates, share = (factor * schedule_value(kind, start, progress) for start in (*self.learning_rates(), 1.0))
         self.optim.set_learning_rates_(rates, share)
 
     def update_normalizers(self, collected: Any) -> None:

@@ -12,7 +12,10 @@ from lightning.pytorch import LightningModule
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.types import ActionType, SpaceSpec
 
-UNIT_INTERVAL = ("gamma", "gae_lambda", "q_lambda", "epsilon_start", "epsilon_end")
+UNIT_INTERVAL = (
+    *("gamma", "gae_lambda", "q_lambda", "epsilon_start", "epsilon_end"),
+    *("learning_rate_warmup", "priority_alpha", "priority_beta", "reward_centering"),
+)
 """Settings that lie in [0, 1]; the others that are checked are positive."""
 
 SPACE_NAMES: dict[ActionType, str] = {
@@ -28,6 +31,12 @@ SPACE_NAMES: dict[ActionType, str] = {
 def divisors(number: int) -> list[int]:
     """Return all divisors of a positive number."""
     return [divisor for divisor in range(1, number + 1) if number % divisor == 0]
+
+
+def nearest_divisors(number: int, wanted: int) -> str:
+    """Return the end of a sentence that names the divisors of `number` that are nearest to `wanted`."""
+    near = sorted(divisors(number), key=lambda divisor: abs(divisor - wanted))[:4]
+    return f"the nearest that do are {sorted(near)}"
 
 
 def check_values(**values: float | None) -> None:
@@ -52,23 +61,38 @@ def check_divides(num_minibatches: int, parts: int, what: str = "transitions (nu
     Raises: ConfigurationError otherwise.
     """
     if parts % num_minibatches:
-        near = sorted(divisors(parts), key=lambda divisor: abs(divisor - num_minibatches))[:4]
         raise ConfigurationError(
             f"model.num_minibatches is {num_minibatches}, which does not divide the rollout's {parts} {what}:"
-            f" the nearest that do are {sorted(near)}."
+            f" {nearest_divisors(parts, num_minibatches)}."
         )
 
 
 def check_minibatches(model: Any, data: Any) -> None:
-    """Check that the minibatches divide the transitions (rows if the network is recurrent).
+    """Check that minibatches divide the rollout's transitions, or its rows or segments if the model learns these.
 
-    Raises: ConfigurationError otherwise.
+    Raises: ConfigurationError otherwise, and if segments do not divide the rollout, or microbatches a minibatch.
     """
     num_minibatches, transitions = getattr(model, "num_minibatches", 1), getattr(data, "transitions_per_rollout", None)
-    if transitions is not None and getattr(model, "recurrent", False):
-        check_divides(num_minibatches, transitions // data.rollout_length, "rows (environments)")
-    elif transitions is not None:
-        check_divides(num_minibatches, transitions)
+    if transitions is None:
+        return
+    options = getattr(model, "large_batch", None)
+    parts, what = transitions, "transitions (num_envs x rollout_length)"
+    if getattr(model, "learns_segments", getattr(model, "recurrent", False)):
+        length = getattr(options, "bptt_length", None) or data.rollout_length
+        if data.rollout_length % length:
+            raise ConfigurationError(
+                f"model.bptt_length is {length}, which does not divide data.rollout_length {data.rollout_length}:"
+                f" {nearest_divisors(data.rollout_length, length)}."
+            )
+        parts = transitions // length
+        what = "rows (environments)" if length == data.rollout_length else f"segments of {length} steps"
+    check_divides(num_minibatches, parts, what)
+    pieces, size = getattr(options, "num_microbatches", 1), parts // num_minibatches
+    if size % pieces:
+        raise ConfigurationError(
+            f"model.num_microbatches is {pieces}, which does not divide a minibatch's {size} {what.split(' (')[0]}:"
+            f" {nearest_divisors(size, pieces)}."
+        )
 
 
 def check_feed_forward(network: object, who: str) -> None:

@@ -118,9 +118,7 @@ def vtrace(
     Source: Espeholt et al. 2018, arXiv:1802.01561, eq. 1 and section 4.2; lam is remark 2. For lam < 1 the paper
     leaves the advantage open; this one mixes v(s_{t+1}) and v_{t+1} by lam, so that on-policy it equals `gae`.
     """
-    _check_unit_interval("vtrace", gamma=gamma, lam=lam)
-    if min(rho_max, c_max) <= 0:
-        raise ValueError(f"vtrace: rho_max is {rho_max} and c_max is {c_max}; both must be positive.")
+    _check_bounds("vtrace", gamma, lam, rho_max, c_max)
     ratio = log_ratio.exp()
     rho = ratio.clamp(max=rho_max)
     error = _td_error(reward, value, next_value, terminated, gamma)
@@ -128,6 +126,59 @@ def vtrace(
     correction = _discounted_sum(rho * error, decay * ratio.clamp(max=c_max))
     later = torch.cat([correction[1:], torch.zeros_like(correction[:1])])
     return Advantages(rho * torch.addcmul(error, decay, later), value + correction)
+
+
+@torch.no_grad()
+def vtrace_correction(
+    log_ratio: Series,
+    reward: Series,
+    value: Series,
+    next_value: Series,
+    terminated: Flags,
+    truncated: Flags,
+    later: Float[Tensor, "1 B"],
+    *,
+    gamma: float,
+    lam: float = 1.0,
+    rho_max: float = 1.0,
+    c_max: float = 1.0,
+) -> Advantages:
+    """Compute the correction of V-trace over a segment of a rollout as its advantage, and the value targets.
+
+    A_t = rho_t d_t + gamma lam c_t (1 - end_t) A_{t+1},   v_t = v(s_t) + A_t,   d_t as in `gae`
+
+    with rho_t = min(rho_max, ratio_t) and c_t = min(c_max, ratio_t). Where every ratio is 1, and `later` is the
+    estimate of `gae`, so is this. Unlike the advantage of `vtrace`, rho does not multiply the later terms again.
+
+    Args:
+        log_ratio: log pi(a_t|s_t) - log mu(a_t|s_t): current policy pi, behaviour policy mu.
+        reward: r_t.
+        value: v(s_t).
+        next_value: v(s_{t+1}) before any reset; for a truncated step the value of the true last observation.
+        terminated: the value after the step is zero.
+        truncated: the sum stops after the step, but the value is bootstrapped.
+        later: A of the step after the segment; 0 where the rollout ends.
+        gamma: discount per env step, in [0, 1].
+        lam: additional decay of the trace, in [0, 1].
+        rho_max: bound of the ratio in a step's own error.
+        c_max: bound of the ratio in the decay of later errors.
+
+    Returns:
+        The advantage and the target v_t. No gradient flows through either.
+
+    Raises:
+        ValueError: If gamma or lam is outside [0, 1], or a bound is not positive.
+
+    Source: Espeholt et al. 2018, arXiv:1802.01561, eq. 1, where A_t is v_t - v(s_t). PufferLib 3 (2025) uses it as the
+    advantage of PPO, recomputed with current ratios.
+    """
+    _check_bounds("vtrace_correction", gamma, lam, rho_max, c_max)
+    ratio = log_ratio.exp()
+    decay = (gamma * lam) * _goes_on(terminated, truncated, value.dtype) * ratio.clamp(max=c_max)
+    term = ratio.clamp(max=rho_max) * _td_error(reward, value, next_value, terminated, gamma)
+    last = torch.addcmul(term[-1:], decay[-1:], later)
+    advantage = _discounted_sum(torch.cat([term[:-1], last]), decay)
+    return Advantages(advantage, value + advantage)
 
 
 @torch.no_grad()
@@ -227,6 +278,12 @@ def double_q_target(
     """
     best = next_q_online.argmax(-1, keepdim=True)
     return td_target(reward, next_q_target.gather(-1, best).squeeze(-1), discount)
+
+
+def _check_bounds(function: str, gamma: float, lam: float, rho_max: float, c_max: float) -> None:
+    _check_unit_interval(function, gamma=gamma, lam=lam)
+    if min(rho_max, c_max) <= 0:
+        raise ValueError(f"{function}: rho_max is {rho_max} and c_max is {c_max}; both must be positive.")
 
 
 def _td_error(reward: Series, value: Series, next_value: Series, terminated: Flags, gamma: float) -> Tensor:

@@ -33,3 +33,28 @@ def schedule_value(kind: Schedule, start: float, progress: float, end: float = 0
         case "cosine":
             return end + (start - end) * 0.5 * (1.0 + math.cos(math.pi * share))
     raise ValueError(f"schedule is {kind!r}; use constant, linear or cosine.")
+
+
+def scaled_learning_rate(rate: float, batch: int, reference: int | None, maximum: float | None = None) -> float:
+    """Return rate * sqrt(batch / reference), at most `maximum`.
+
+    Args:
+        rate: the learning rate for minibatches of `reference` transitions.
+        batch: transitions of a minibatch, of all ranks together.
+        reference: transitions of the minibatch that `rate` was chosen for; None leaves the rate as it is.
+        maximum: the largest learning rate; None for no limit.
+
+    Source: Krizhevsky 2014, arXiv:1404.5997; Malladi et al. 2022, arXiv:2205.10287, for Adam.
+    """
+    scaled = rate if reference is None else rate * math.sqrt(batch / reference)
+    return scaled if maximum is None else min(scaled, maximum)
+
+
+def warmup_factor(progress: float, share: float) -> float:
+    """Return the factor of a linear warm-up: progress / share within the first `share` of the run, then 1.
+
+    Args:
+        progress: fraction of the run at the end of the iteration, so that the first factor is not 0.
+        share: fraction of the run that warms up; 0 for none.
+    """
+    return 1.0 if progress >= share else progress / share

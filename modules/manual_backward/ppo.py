@@ -177,11 +177,11 @@ class ManualPPO(PolicyForward):
         self.critic(obs, value)
         return value.view(len(rollout.reward) + 1, -1), {}
 
-    def train_minibatch(self, batch: PPOBatch) -> Tensor:
-        """Take one optimizer step; return its metrics."""
+    def train_minibatch(self, batch: PPOBatch) -> tuple[Tensor, Tensor]:
+        """Take one optimizer step; return its metrics, and the batch's values as they were."""
         measures = self.compute_grads_(batch)
         norm = self.model.optim.step_from_flat_grad(self.model.raw_optimizers[0], self.model.max_grad_norm)
-        return torch.cat([measures, norm.unsqueeze(0)])
+        return torch.cat([measures, norm.unsqueeze(0)]), batch.value
 
     @torch.no_grad()
     def compute_grads_(self, batch: PPOBatch) -> Tensor:
@@ -245,6 +245,7 @@ def supports(model: PPO) -> bool:
     supported = heads and all(
         type(torso) is MLP and torso.scale is not None and is_supported_mlp(torso) for torso in torsos
     )
+    supported = supported and not model.large_batch.changes_updates
     supported = supported and all(affine(head.linear) for head in (model.actor, model.critic))
     return (
         supported

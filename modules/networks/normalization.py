@@ -154,6 +154,60 @@ class RewardScaler(nn.Module):
         self.returns.update_(returns, present)
 
 
+class RewardCenterer(nn.Module):
+    """Subtract the running mean of the rewards.
+
+    mean_t = mean_{t-1} + beta_t (m_t - mean_{t-1}),   beta_t = beta / (1 - (1 - beta)^t)
+
+    where m_t is the mean reward of vector step t over rows and ranks. The step size beta_t makes the first means
+    averages of all rewards so far. The mean is constant within an iteration.
+
+    Args:
+        beta: step size, in (0, 1]; the mean covers about the last 1 / beta vector steps.
+
+    Raises:
+        ValueError: If beta is outside (0, 1].
+
+    Buffers: `total` and `weight`, float64 and 0-d; the mean is their quotient.
+
+    Source: Naik et al. 2024, arXiv:2405.09999; the step size is Sutton and Barto 2018, exercise 2.7.
+    """
+
+    total: Tensor
+    weight: Tensor
+
+    def __init__(self, beta: float) -> None:
+        super().__init__()
+        if not 0.0 < beta <= 1.0:
+            raise ValueError(f"RewardCenterer: beta is {beta}; it must be positive and at most 1.")
+        self.beta = beta
+        self.register_buffer("total", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("weight", torch.zeros((), dtype=torch.float64))
+
+    @property
+    def mean(self) -> Tensor:
+        """Return the running mean, 0-d float64; 0 before the first update."""
+        return torch.where(self.weight > 0, self.total / self.weight.clamp(min=1e-12), 0.0)
+
+    def forward(self, reward: Tensor) -> Tensor:
+        """Return rewards less the running mean."""
+        return reward - self.mean.to(reward.dtype)
+
+    @torch.no_grad()
+    def update_(self, reward: Tensor, valid: Tensor) -> None:
+        """Move the mean by the valid rewards `[T, B]` of all ranks, step by step; a step without any does not count."""
+        total, count, _ = _over_ranks(
+            torch.where(valid, reward, 0.0).double().sum(1),
+            valid.sum(1, dtype=torch.float64),
+            torch.zeros((), dtype=torch.float64, device=reward.device),
+        )
+        rate = self.beta * (count > 0).double()
+        kept = (1 - rate).flip(0).cumprod(0).flip(0)  # the factor of what came before step t
+        shares = rate * torch.cat([kept[1:], torch.ones_like(kept[:1])])
+        self.total.copy_(kept[0] * self.total + (shares * total / count.clamp(min=1)).sum())
+        self.weight.copy_(kept[0] * self.weight + shares.sum())
+
+
 def _over_ranks(total: Tensor, squares: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return the three sums, added up over all ranks."""
     if not (dist.is_available() and dist.is_initialized()):

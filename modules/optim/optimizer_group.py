@@ -110,12 +110,17 @@ class OptimizerGroup:
             loss: sum of losses, of which each optimizer's parameters affect only one.
             bounds: maximum norm of each optimizer's gradient.
         """
-        self._differentiate(loss if self.scaler is None else self.scaler.scale(loss), list(bounds))
-        norms = [self._step(optimizer, bound) for optimizer, bound in bounds.items()]
-        if self.scaler is not None:
-            self.scaler.update()
-        torch.clear_autocast_cache()  # autocast would reuse casts of the old weights
-        return norms
+        self._store_gradients(self._gradients(loss, list(bounds)), list(bounds))
+        return self._step_all(bounds)
+
+    def step_accumulated(self, losses: Iterable[Tensor], optimizer: Optimizer, max_grad_norm: float) -> Tensor:
+        """Take a `step` with the sum of the gradients of several losses, of which one graph at a time is in memory."""
+        total: list[Tensor | None] = []
+        for loss in losses:
+            found = self._gradients(loss, [optimizer])
+            total = [_sum(*each) for each in zip(total, found, strict=True)] if total else found
+        self._store_gradients(total, [optimizer])
+        return self._step_all({optimizer: max_grad_norm})[0]
 
     def step_from_flat_grad(self, optimizer: Optimizer, max_grad_norm: float) -> Tensor:
         """Take a `step` with the gradient that is already in the optimizer's flat tensor."""
@@ -145,16 +150,23 @@ class OptimizerGroup:
                 gradient.masked_fill_(~finite, 0.0)  # also clears the padding of a flat gradient
         return torch.where(finite, norm, 0.0)
 
-    def _differentiate(self, loss: Tensor, optimizers: list[Optimizer]) -> None:
-        """Compute the gradient of every parameter."""
-        flats = [self.flat.get(optimizer) for optimizer in optimizers]
-        groups = [
-            parameters_of(each) if flat is None else flat.parameters
-            for each, flat in zip(optimizers, flats, strict=True)
-        ]
-        found = iter(torch.autograd.grad(loss, [each for group in groups for each in group], allow_unused=True))
-        for flat, group in zip(flats, groups, strict=True):
-            gradients = [next(found) for _ in group]
+    def _gradients(self, loss: Tensor, optimizers: list[Optimizer]) -> list[Tensor | None]:
+        """Return the gradient by every parameter of the optimizers, None where the loss does not depend on it."""
+        loss = loss if self.scaler is None else self.scaler.scale(loss)
+        parameters = [each for optimizer in optimizers for each in self._learned(optimizer)]
+        return [*torch.autograd.grad(loss, parameters, allow_unused=True)]
+
+    def _learned(self, optimizer: Optimizer) -> list[nn.Parameter]:
+        """Return the parameters that an optimizer steps, those of a flat one by themselves."""
+        flat = self.flat.get(optimizer)
+        return parameters_of(optimizer) if flat is None else flat.parameters
+
+    def _store_gradients(self, found: Sequence[Tensor | None], optimizers: list[Optimizer]) -> None:
+        """Give every parameter of the optimizers its gradient, and run the hooks on it."""
+        rest = iter(found)
+        for optimizer in optimizers:
+            flat, group = self.flat.get(optimizer), self._learned(optimizer)
+            gradients = [next(rest) for _ in group]
             if flat is not None:
                 flat.copy_grads_(gradients)
             else:
@@ -164,6 +176,14 @@ class OptimizerGroup:
             if any(observed):
                 views = gradients if flat is None else flat.grad_views
                 run_hooks_(group, [None if new is None else view for new, view in zip(gradients, views, strict=True)])
+
+    def _step_all(self, bounds: dict[Optimizer, float]) -> list[Tensor]:
+        """Take a step of each optimizer with the gradients stored; return their norms."""
+        norms = [self._step(optimizer, bound) for optimizer, bound in bounds.items()]
+        if self.scaler is not None:
+            self.scaler.update()
+        torch.clear_autocast_cache()  # autocast would reuse casts of the old weights
+        return norms
 
     def _step(self, optimizer: Optimizer, max_grad_norm: float) -> Tensor:
         """Average and clip the gradients and take a step; return the norm."""
@@ -304,6 +324,11 @@ def make_state_of_(optimizer: Optimizer) -> None:
             for name, value in optimizer.state[parameter].items():
                 if isinstance(value, Tensor):
                     value.fill_(first.get(name, 0.0))
+
+
+def _sum(first: Tensor | None, second: Tensor | None) -> Tensor | None:
+    """Return the sum of two gradients; None stands for 0."""
+    return second if first is None else first if second is None else first + second
 
 
 def run_hooks_(parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor | None]) -> None:

@@ -16,6 +16,7 @@ from modules.networks.base import Network, RecurrentNetwork, call_without_hooks,
 from modules.networks.distributions import Distribution, distribution_details
 from modules.networks.heads.policy import ValueHead, policy_head
 from modules.networks.multi_input import make_network, obs_shape_of
+from modules.ppo.batch import PPOBatch
 
 
 class ActorCritic(Algorithm):
@@ -99,3 +100,15 @@ class ActorCritic(Algorithm):
         """Return v(s_{t+1}) `[T, B]` before any reset, of the true last observation where truncated; see `values`."""
         value = partial(self.value, state=gather_states(states, rollout.final_step)) if states else self.value
         return next_values(rollout, values, value)
+
+    def torso_features(self, batch: PPOBatch) -> tuple[Tensor, Tensor]:
+        """Return the inputs of the policy head and the value head."""
+        obs = self.normalized(batch.obs)
+        if batch.episode_start is not None:
+            features = cast(RecurrentNetwork, self.network).unroll(obs, batch.state, batch.episode_start)
+            return features, features
+        shape = batch.advantage.shape
+        obs = tree_map(lambda part: part.flatten(0, len(shape) - 1), obs)
+        networks = [self.network] if self.value_network is None else [self.network, self.value_network]
+        each = [network(obs, {}, no_episode_start(obs))[0].unflatten(0, shape) for network in networks]
+        return each[0], each[-1]

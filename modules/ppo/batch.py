@@ -12,14 +12,32 @@ from modules.functional.policy_gradient import Moments, moments, normalize
 from modules.optim.distributed import all_reduce_sum, world_size
 
 
+class TraceInputs(NamedTuple):
+    """What V-trace needs, beside the columns of `PPOBatch`, to recompute the advantages of segments.
+
+    reward, next_value, terminated, truncated: `[T, S]`, as in `modules.functional.returns.vtrace_correction`.
+    behavior_log_prob: `[T, S]` of the policy that acted; None if it is that of the batch.
+    later: `[1, S]`, the advantage of the step after the segment, 0 where the rollout ends.
+    """
+
+    reward: Tensor
+    next_value: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    behavior_log_prob: Tensor | None
+    later: Tensor | None = None
+
+
 class PPOBatch(NamedTuple):
     """Transitions of a rollout with their old log-probabilities and values, advantages and value targets.
 
-    Columns are `[N, ...]`, or `[T, B, ...]` in whole sequences if the network is recurrent. `valid` and `mask` are None
-    if every transition is valid and every action allowed, `episode_start` without sequences.
+    Columns are `[N, ...]`, or `[T, S, ...]` in segments: T consecutive steps of an environment. `valid` and `mask` are
+    None if every transition is valid and every action allowed, `episode_start` if the network is memoryless.
 
-    state: the network's `[B, ...]` before t=0, when the rollout began.
+    state: the network's `[S, ...]` before the first step of each segment.
     extras: columns of auxiliary losses, by their name.
+    weight: `[1, S]`, importance weights of the segments in the policy loss; None stands for 1.
+    trace: only in segments, if advantages are recomputed.
     """
 
     obs: Obs
@@ -33,47 +51,86 @@ class PPOBatch(NamedTuple):
     episode_start: Tensor | None
     state: State
     extras: dict[str, Any] = {}  # noqa: RUF012  # never changed in place
+    weight: Tensor | None = None
+    trace: TraceInputs | None = None
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "PPOBatch":
         """Apply a function to every column; the state does not change."""
         return tree_map(function, self._replace(state={}))._replace(state=self.state)
 
     @property
+    def in_segments(self) -> bool:
+        """Return whether columns are `[T, S, ...]`."""
+        return self.advantage.dim() == 2
+
+    @property
     def size(self) -> int:
-        """Return the number of transitions, or of sequences, that minibatches are drawn from."""
-        return self.advantage.shape[0 if self.episode_start is None else 1]
+        """Return the number of transitions, or of segments, that minibatches are drawn from."""
+        return self.advantage.shape[-1]
 
     def select(self, index: Tensor) -> "PPOBatch":
-        """Return the transitions, or the sequences, at `index`."""
-        dimension = 0 if self.episode_start is None else 1
+        """Return the transitions, or the segments, at `index`."""
+        dimension = 1 if self.in_segments else 0
         selected = self.map(lambda column: column.index_select(dimension, index))
         return selected._replace(state={name: leaf.index_select(0, index) for name, leaf in self.state.items()})
 
     def slice(self, part: slice) -> "PPOBatch":
-        """Return a slice of the transitions, or of the sequences, as views."""
-        selected = self.map(lambda column: column[part] if self.episode_start is None else column[:, part])
+        """Return a slice of the transitions, or of the segments, as views."""
+        selected = self.map(lambda column: column[:, part] if self.in_segments else column[part])
         return selected._replace(state={name: leaf[part] for name, leaf in self.state.items()})
 
     def minibatches(self, number: int, order: Tensor | None) -> Iterator["PPOBatch"]:
         """Yield `number` minibatches of equal size, as views.
 
         Args:
-            order: a permutation `[size]`, applied first with one copy; None makes minibatch i every `number`-th row
-                from i on, without a copy.
+            order: indices `[size]`, applied first with one copy; None makes minibatch i every `number`-th row from i
+                on, without a copy.
         """
         if order is None:
             yield from (self.slice(slice(index, None, number)) for index in range(number))
-            return
-        shuffled, size = self.select(order), self.size // number
-        yield from (shuffled.slice(slice(start, start + size)) for start in range(0, self.size, size))
+        else:
+            yield from self.select(order).pieces(number)
+
+    def minibatch_indices(self, number: int, order: Tensor | None) -> list[Any]:
+        """Return the indices, or the slices, of the parts that each of `minibatches` consists of."""
+        return [slice(index, None, number) for index in range(number)] if order is None else [*order.chunk(number)]
+
+    def pieces(self, number: int) -> Iterator["PPOBatch"]:
+        """Yield `number` successive pieces of equal size, as views."""
+        size = self.size // number
+        yield from (self.slice(slice(start, start + size)) for start in range(0, self.size, size))
 
     def normalized_advantage(self) -> tuple[Tensor, Tensor | None]:
-        """Return advantages normalised over all ranks, and a factor for means over this rank's valid rows.
+        """Return advantages normalised over all ranks and weighted, and a factor for means over this rank's valid rows.
 
         The factor makes such means average to the mean over the valid rows of all ranks; None stands for 1.
         """
         if world_size() == 1:
-            return normalize(self.advantage, self.valid), None
-        total = Moments(*all_reduce_sum(torch.stack(moments(self.advantage, self.valid))).unbind())
-        share = None if self.valid is None else self.valid.sum() * world_size() / total.number.clamp(min=1)
-        return normalize(self.advantage, self.valid, moments=total), share
+            advantage, share = normalize(self.advantage, self.valid), None
+        else:
+            total = Moments(*all_reduce_sum(torch.stack(moments(self.advantage, self.valid))).unbind())
+            share = None if self.valid is None else self.valid.sum() * world_size() / total.number.clamp(min=1)
+            advantage = normalize(self.advantage, self.valid, moments=total)
+        return advantage if self.weight is None else advantage * self.weight, share
+
+
+class NormalizedAdvantage(NamedTuple):
+    """Advantages of a minibatch as the policy loss uses them, its value targets, and the factor of its loss.
+
+    share: as `PPOBatch.normalized_advantage` returns it; None stands for 1.
+    """
+
+    advantage: Tensor
+    target: Tensor
+    share: Tensor | None
+
+
+class PPOLoss(NamedTuple):
+    """Loss of a minibatch, its measures, and the values of its observations, without gradient.
+
+    measures: policy loss, value loss, entropy, approximate KL and clip fraction, `[5]`.
+    """
+
+    loss: Tensor
+    measures: Tensor
+    value: Tensor

@@ -14,18 +14,21 @@ from datamodules.core.types import MetricVector, Rollout, SpaceSpec
 from modules.base.checks import check_values
 from modules.base.hparams import save_plain_hyperparameters
 from modules.functional.policy_gradient import clipped_value_loss, explained_variance, masked_mean, ppo_loss
+from modules.functional.priorities import draw_with_replacement, importance_weights, segment_probabilities
 from modules.functional.returns import gae, vtrace
 from modules.functional.schedules import Schedule, schedule_value
-from modules.networks.base import RecurrentNetwork
 from modules.networks.mlp import MLP
 from modules.networks.multi_input import make_obs_normalizer
-from modules.networks.normalization import RewardScaler
+from modules.networks.normalization import RewardCenterer, RewardScaler
 from modules.optim.distributed import all_reduce_mean
 from modules.optim.optimizer_group import make_optimizer
 from modules.ppo.actor_critic import ActorCritic
 from modules.ppo.auxiliary.base import AuxiliaryLoss, AuxiliaryLosses, ForwardPass
-from modules.ppo.batch import PPOBatch
+from modules.ppo.batch import NormalizedAdvantage, PPOBatch, PPOLoss, TraceInputs
+from modules.ppo.large_batch import LargeBatch
+from modules.ppo.microbatches import accumulated_losses, memory_advice, microbatches
 from modules.ppo.policy_lag import reevaluate, rollout_log_prob
+from modules.ppo.segments import check_segments, cut_into_segments, with_vtrace_advantage
 
 METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm", "explained_variance")
 
@@ -57,6 +60,8 @@ class PPO(ActorCritic):
     19. Masked actions have logits of -1e8.
     20. Losses and log-probabilities are float32 under any precision.
     21. A rollout of the previous policy (`data.policy_lag` 1) is corrected by V-trace; see `modules.ppo.policy_lag`.
+    22. Options for large rollouts, off by default (`modules.ppo.large_batch`): shorter segments, V-trace advantages
+        of every minibatch, priorities, scaled learning rates, microbatches, an entropy schedule, reward centring.
 
     The paper's Atari wrappers and frame stacks belong to the environment.
 
@@ -71,7 +76,7 @@ class PPO(ActorCritic):
         gae_lambda: lambda of the generalised advantage estimate, in [0, 1]; 0 is one-step TD, 1 is Monte Carlo.
         update_epochs: epochs over each rollout.
         num_minibatches: minibatches per epoch; must divide the rollout's transitions (its rows, if the network is
-            recurrent).
+            recurrent, or its segments).
         minibatch_order: shuffled in every epoch, or strided: every n-th row, without a copy.
         clip_range: half-width of the interval around 1 outside which the ratio has no gradient.
         clip_range_schedule: constant clip range, or a decay to 0 over the run: linear or cosine.
@@ -83,6 +88,7 @@ class PPO(ActorCritic):
         normalize_obs: scale observations by their running mean and standard deviation.
         normalize_reward: scale rewards by the running standard deviation of the discounted return.
         auxiliary_losses: terms added to the loss, such as `modules.KickstartLoss`; null for none.
+        large_batch: arguments of `modules.ppo.large_batch.LargeBatch`.
 
     Raises: ConfigurationError for values out of range.
     """
@@ -113,17 +119,12 @@ class PPO(ActorCritic):
         normalize_obs: bool = False,
         normalize_reward: bool = False,
         auxiliary_losses: list[AuxiliaryLoss] | None = None,
+        **large_batch: Any,
     ):
         super().__init__(spaces)
         save_plain_hyperparameters(self, ignore=("auxiliary_losses",))  # only training needs them
-        check_values(
-            gamma=gamma,
-            gae_lambda=gae_lambda,
-            update_epochs=update_epochs,
-            num_minibatches=num_minibatches,
-            clip_range=clip_range,
-        )
-        check_values(learning_rate=learning_rate, max_grad_norm=max_grad_norm)
+        check_values(gamma=gamma, gae_lambda=gae_lambda, update_epochs=update_epochs, num_minibatches=num_minibatches)
+        check_values(clip_range=clip_range, learning_rate=learning_rate, max_grad_norm=max_grad_norm)
         self.optimizer, self.max_grad_norm = optimizer, max_grad_norm
         self.learning_rate, self.learning_rate_schedule = learning_rate, learning_rate_schedule
         self.gamma, self.gae_lambda, self.target_kl = gamma, gae_lambda, target_kl
@@ -134,40 +135,61 @@ class PPO(ActorCritic):
             value_clip_range,
         )
         self.value_loss_coef, self.entropy_coef = value_loss_coef, entropy_coef
+        self.large_batch, self.entropy_weight = LargeBatch(**large_batch), cast(float | Tensor, entropy_coef)
         self.obs_normalizer = make_obs_normalizer(spaces) if normalize_obs else None
         self.reward_scaler = RewardScaler(gamma) if normalize_reward else None
+        self.reward_centerer = RewardCenterer(beta) if (beta := self.large_batch.reward_centering) else None
         self.auxiliary_losses = AuxiliaryLosses(auxiliary_losses or ())
         self.make_networks(network, share_torso)
+        self.learns_segments = self.recurrent or self.large_batch.in_segments
+        check_segments(self)
 
     def prepare(self, rollout: Rollout) -> PPOBatch:
-        """Compute advantages and value targets of a rollout, flattened to T x B transitions unless recurrent."""
+        """Compute advantages and value targets of a rollout; return its segments, or its T x B transitions."""
         acted, rollout = rollout, reevaluate(self, rollout) if self.has_policy_lag else rollout
         values, states = self.values(rollout)
         value, next_value = values[:-1], self.next_value(rollout, values, states)
-        reward = rollout.reward if self.reward_scaler is None else self.reward_scaler.scale(rollout.reward)
+        reward = self.centered(rollout.reward)
+        reward = reward if self.reward_scaler is None else self.reward_scaler.scale(reward)
         series = (reward, value, next_value, rollout.terminated, rollout.truncated)
         log_prob = rollout_log_prob(self, rollout)
-        estimate = partial(vtrace, log_prob - rollout_log_prob(self, acted)) if self.has_policy_lag else gae
+        behavior_log_prob = rollout_log_prob(self, acted) if self.has_policy_lag else None
+        estimate = gae if behavior_log_prob is None else partial(vtrace, log_prob - behavior_log_prob)
         advantage, target = estimate(*series, gamma=self.gamma, lam=self.gae_lambda)
         columns = (tree_map(lambda part: part[:-1], rollout.obs), rollout.action, log_prob, value, advantage, target)
         masks = (rollout.valid if rollout.has_invalid_steps else None, rollout.extras.get("action_mask"))
         extras = self.auxiliary_losses.prepare(self, rollout)
-        if self.recurrent:
-            return PPOBatch(*columns, *masks, rollout.episode_start, rollout.state, extras)
-        return PPOBatch(*columns, *masks, None, {}, extras).map(lambda column: column.flatten(0, 1))
+        batch = PPOBatch(*columns, *masks, rollout.episode_start if self.recurrent else None, rollout.state, extras)
+        if not self.learns_segments:
+            return batch.map(lambda column: column.flatten(0, 1))
+        if self.large_batch.advantage == "vtrace":
+            batch = batch._replace(trace=TraceInputs(reward, *series[2:], behavior_log_prob))
+        return cut_into_segments(batch, states, self.large_batch.bptt_length or len(reward))
+
+    def centered(self, reward: Tensor) -> Tensor:
+        """Return rewards less their running mean, if `reward_centering` is on."""
+        return reward if self.reward_centerer is None else self.reward_centerer(reward)
 
     def on_fit_start(self) -> None:
-        """Create the clip range as a tensor, which a captured update reads."""
+        """Create what a schedule changes as tensors, which a captured update reads."""
         self.clip_range_tensor = torch.tensor(self.clip_range, device=self.device)
+        if self.large_batch.entropy_coef_schedule != "constant":
+            self.entropy_weight = torch.tensor(self.entropy_coef, device=self.device)
         self.auxiliary_losses.on_fit_start(self)
         super().on_fit_start()
 
     def update_schedules(self) -> None:
-        """Set learning rate and clip range of the iteration."""
+        """Set learning rate, clip range and entropy coefficient of the iteration."""
         if self.clip_range_schedule != "constant":
             self.clip_range_tensor.fill_(schedule_value(self.clip_range_schedule, self.clip_range, self.progress))
         self.auxiliary_losses.update_schedule(self.env_steps)
-        self.schedule_learning_rates_()
+        if isinstance(self.entropy_weight, Tensor):
+            schedule = self.large_batch.entropy_coef_schedule
+            self.entropy_weight.fill_(schedule_value(schedule, self.entropy_coef, self.progress))
+        minibatch = self.data.transitions_per_rollout // self.num_minibatches * self.data.world_size
+        iteration_end = self.progress + 1 / self.data.iterations
+        factor = self.large_batch.learning_rate_factor(self.learning_rate, minibatch, iteration_end)
+        self.schedule_learning_rates_(factor)
 
     def update_normalizers(self, rollout: Rollout) -> None:
         """Merge the rollout into the running statistics."""
@@ -175,7 +197,10 @@ class PPO(ActorCritic):
             self.obs_normalizer.update_(tree_map(lambda part: part[:-1], rollout.obs), rollout.valid)
         if self.reward_scaler is not None:
             ended = rollout.terminated | rollout.truncated | ~rollout.valid
-            self.reward_scaler.update_(rollout.reward, ended, rollout.valid, rollout.episode_start[0])
+            reward = self.centered(rollout.reward)
+            self.reward_scaler.update_(reward, ended, rollout.valid, rollout.episode_start[0])
+        if self.reward_centerer is not None:
+            self.reward_centerer.update_(rollout.reward, rollout.valid)
 
     def configure_phases(self) -> dict[str, Phase[Any]]:
         """Return the phases `prepare` and `update`, the latter one epoch."""
@@ -191,12 +216,18 @@ class PPO(ActorCritic):
 
     def update(self, batch: PPOBatch) -> MetricVector:
         """Train `update_epochs` epochs on the batch; return the means of the metrics over them."""
-        names = (*METRICS[:-2], *self.auxiliary_losses.metrics, *METRICS[-2:])
+        names, probability = (*METRICS[:-2], *self.auxiliary_losses.metrics, *METRICS[-2:]), None
         total, epochs_done = torch.zeros(len(names), device=self.device), 0
+        if self.large_batch.priority_alpha > 0:
+            probability = segment_probabilities(batch.advantage, self.large_batch.priority_alpha, batch.valid)
+            weight = importance_weights(probability, self.large_batch.priority_exponent(self.progress))
+            batch = batch._replace(weight=weight.unsqueeze(0))
         for _ in range(self.update_epochs):
             if self.auxiliary_losses:
                 batch = self.auxiliary_losses.draw(self, batch)
-            measured = self.phases["update"](batch, self.minibatch_permutation(batch.size))
+            with memory_advice(self, batch):
+                measured, values = self.phases["update"](batch, self.minibatch_indices(batch.size, probability))
+            batch = batch if values is None else batch._replace(value=values)
             total, epochs_done = total.add_(measured), epochs_done + 1
             self.updates += self.num_minibatches
             if (
@@ -206,49 +237,80 @@ class PPO(ActorCritic):
                 break
         return MetricVector(names, total / epochs_done)
 
-    def minibatch_permutation(self, parts: int) -> Tensor | None:
-        """Return a new permutation; None if minibatches need none."""
+    def minibatch_indices(self, parts: int, probability: Tensor | None = None) -> Tensor | None:
+        """Return a new permutation, or draws by `probability`; None if minibatches need neither."""
+        generator, device = self.minibatch_generator, self.device
+        if probability is not None:
+            return draw_with_replacement(probability, torch.rand(parts, generator=generator, device=device))
         still = self.num_minibatches == 1 or self.minibatch_order == "strided"
-        return None if still else torch.randperm(parts, generator=self.minibatch_generator, device=self.device)
+        return None if still else torch.randperm(parts, generator=generator, device=device)
 
-    def train_epoch(self, batch: PPOBatch, order: Tensor | None) -> Tensor:
-        """Take one optimizer step on each minibatch; return means of the metrics in the order of `METRICS`."""
+    def train_epoch(self, batch: PPOBatch, order: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """Take one optimizer step on each minibatch.
+
+        Returns: means of the metrics in the order of `METRICS`, and the refreshed values of the rollout, if any.
+        """
         explained = explained_variance(batch.value, batch.target, batch.valid)
-        steps = [self.train_minibatch(minibatch) for minibatch in batch.minibatches(self.num_minibatches, order)]
-        return torch.cat([torch.stack(steps).mean(0), explained.unsqueeze(0)])
+        values, steps = batch.value.clone() if self.large_batch.refresh_values else None, []
+        indices = batch.minibatch_indices(self.num_minibatches, order)
+        for index, minibatch in zip(indices, batch.minibatches(self.num_minibatches, order), strict=True):
+            if values is None:
+                steps.append(self.train_minibatch(minibatch)[0])
+            else:
+                measured, values[..., index] = self.train_minibatch(minibatch._replace(value=values[..., index]))
+                steps.append(measured)
+        return torch.cat([torch.stack(steps).mean(0), explained.unsqueeze(0)]), values
 
-    def train_minibatch(self, batch: PPOBatch) -> Tensor:
-        """Take one optimizer step on one minibatch; return its metrics, all of `METRICS` but the last."""
-        loss, measured = self.loss(batch)
+    def train_minibatch(self, batch: PPOBatch) -> tuple[Tensor, Tensor]:
+        """Take one optimizer step on one minibatch; return its metrics, `METRICS` without the last, and its values."""
+        if self.large_batch.num_microbatches > 1:
+            return self.train_in_microbatches(batch)
+        loss, measured, value = self.loss(batch)
         norm = self.step(loss, self.raw_optimizers[0], self.max_grad_norm)
-        return torch.cat([measured, norm.unsqueeze(0)])
+        return torch.cat([measured, norm.unsqueeze(0)]), value
 
-    def torso_features(self, batch: PPOBatch) -> tuple[Tensor, Tensor]:
-        """Return the inputs of the policy head and the value head."""
-        obs = self.normalized(batch.obs)
-        if batch.episode_start is not None:
-            features = cast(RecurrentNetwork, self.network).unroll(obs, batch.state, batch.episode_start)
-            return features, features
-        episode_start = torch.zeros_like(batch.advantage, dtype=torch.bool)
-        features = self.network(obs, {}, episode_start)[0]
-        return features, features if self.value_network is None else self.value_network(obs, {}, episode_start)[0]
+    def train_in_microbatches(self, batch: PPOBatch) -> tuple[Tensor, Tensor]:
+        """Take the step of `train_minibatch` with the sum of the gradients of `num_microbatches` pieces."""
+        number = self.large_batch.num_microbatches
+        with torch.no_grad():
+            recomputed = self.large_batch.advantage == "vtrace"
+            parts = [self.log_prob(piece) for piece in batch.pieces(number)] if recomputed else []
+            log_prob = torch.cat(parts, -1) if recomputed else batch.log_prob
+            pieces = microbatches(batch, self.normalized_advantage(batch, log_prob), number)
+        results: list[PPOLoss] = []
+        losses = accumulated_losses(self.loss, pieces, results)
+        norm = self.optim.step_accumulated(losses, self.raw_optimizers[0], self.max_grad_norm)
+        measured = torch.stack([each.measures for each in results]).sum(0)
+        return torch.cat([measured, norm.unsqueeze(0)]), torch.cat([each.value for each in results], -1)
 
-    def loss(self, batch: PPOBatch) -> tuple[Tensor, Tensor]:
-        """Return the loss, and policy loss, value loss, entropy, approximate KL, clip fraction, auxiliary metrics."""
+    def log_prob(self, batch: PPOBatch) -> Tensor:
+        """Return the log-probabilities of the batch's actions under the current policy."""
+        return self.actor(self.torso_features(batch)[0], batch.mask).log_prob(batch.action)
+
+    def normalized_advantage(self, batch: PPOBatch, log_prob: Tensor) -> NormalizedAdvantage:
+        """Return the minibatch's normalised advantages and its targets, those of V-trace by the current `log_prob`."""
+        if self.large_batch.advantage == "vtrace":
+            bounds = {"rho_clip": self.large_batch.rho_clip, "c_clip": self.large_batch.c_clip}
+            batch = with_vtrace_advantage(batch, log_prob, gamma=self.gamma, lam=self.gae_lambda, **bounds)
+        advantage, share = batch.normalized_advantage()
+        return NormalizedAdvantage(advantage, batch.target, share)
+
+    def loss(self, batch: PPOBatch, normalized: NormalizedAdvantage | None = None) -> PPOLoss:
+        """Return the loss of a minibatch, or of a microbatch with its part of `normalized`."""
         features, value_features = self.torso_features(batch)
         policy = self.actor(features, batch.mask)
         log_prob, value = policy.log_prob(batch.action), self.critic(value_features)
-        advantage, share = batch.normalized_advantage()
+        advantage, target, share = normalized or self.normalized_advantage(batch, log_prob.detach())
         surrogate = ppo_loss(log_prob, batch.log_prob, advantage, clip=self.clip_range_tensor, valid=batch.valid)
         policy_loss, approx_kl, clip_fraction = surrogate
-        value_loss = clipped_value_loss(value, batch.value, batch.target, clip=self.value_clip_range, valid=batch.valid)
+        value_loss = clipped_value_loss(value, batch.value, target, clip=self.value_clip_range, valid=batch.valid)
         entropy = masked_mean(policy.entropy(), batch.valid)
-        loss = policy_loss + self.value_loss_coef * value_loss - self.entropy_coef * entropy
+        loss = policy_loss + self.value_loss_coef * value_loss - self.entropy_weight * entropy
         measures = torch.stack([policy_loss, value_loss, entropy, approx_kl, clip_fraction]).detach()
         if self.auxiliary_losses:
             term, values = self.auxiliary_losses.loss(self, batch, ForwardPass(features, policy, value))
             loss, measures = loss + term, torch.cat([measures, values])
-        return loss if share is None else loss * share, measures
+        return PPOLoss(loss if share is None else loss * share, measures, value.detach())
 
     def build_optimizers(self) -> list[Optimizer]:
         """Return one optimizer over all trainable parameters."""

@@ -70,7 +70,7 @@ def train_ppo(batch: PPOBatch, model: PPO) -> Results:
     """One step: its metrics and its gradient, which sums in another order make differ in rounding."""
     if model.obs_normalizer is not None:
         model.obs_normalizer.update_(3 * batch.obs + 1)
-    metrics, flat = model.train_minibatch(batch), model.optim.flat[model.raw_optimizers[0]]
+    (metrics, _), flat = model.train_minibatch(batch), model.optim.flat[model.raw_optimizers[0]]
     assert flat.gradient.abs().max() > 0.01
     return Results([], [metrics, flat.gradient])
 

@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from modules.functional.returns import double_q_target, gae, n_step_return, td_target, truncated_n_step_return, vtrace
+from modules.functional.returns import (
+    double_q_target,
+    gae,
+    n_step_return,
+    td_target,
+    truncated_n_step_return,
+    vtrace,
+    vtrace_correction,
+)
 
 FACTORS = st.floats(0.0, 1.0)
 SEEDS = st.integers(0, 10_000)
@@ -270,3 +278,51 @@ def test_a_window_has_the_return_and_discount_that_its_start_has_in_the_whole(se
     return_, discount = truncated_n_step_return(reward, length, terminated, gamma=gamma)
     torch.testing.assert_close(return_, whole.return_, rtol=1e-12, atol=1e-14)
     torch.testing.assert_close(discount, whole.discount, rtol=1e-12, atol=1e-14)
+
+
+@given(SEEDS, FACTORS, FACTORS, st.integers(1, 9))
+@settings(max_examples=30, deadline=None)
+def test_vtrace_correction_at_ratio_one_is_gae_also_in_two_segments(
+    seed: int, gamma: float, lam: float, cut: int
+) -> None:
+    data = rollout(seed, steps=10)
+    advantage, target = gae(**data, gamma=gamma, lam=lam)
+    for part, later in ((slice(0, cut), advantage[cut : cut + 1]), (slice(cut, None), torch.zeros(1, 3).double())):
+        piece = {name: entries[part] for name, entries in data.items()}
+        log_ratio = torch.zeros_like(piece["reward"])
+
+        found = vtrace_correction(log_ratio, **piece, later=later, gamma=gamma, lam=lam)
+
+        assert torch.equal(found.advantage, advantage[part]) and torch.equal(found.target, target[part])
+
+
+@given(SEEDS, st.sampled_from([0.5, 1.0, math.inf]), st.sampled_from([0.5, 1.0]))
+@settings(max_examples=20, deadline=None)
+def test_vtrace_correction_equals_its_recursion_and_the_target_of_vtrace(seed: int, rho: float, c: float) -> None:
+    data = rollout(seed)
+    log_ratio = torch.randn(9, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    bounds = {"gamma": 0.9, "lam": 0.8, "rho_max": rho, "c_max": c}
+
+    advantage, target = vtrace_correction(log_ratio, **data, later=torch.zeros(1, 3).double(), **bounds)
+
+    expected, following = torch.zeros_like(advantage), torch.zeros(3, dtype=torch.float64)
+    for t in reversed(range(9)):
+        after = torch.where(data["terminated"][t], 0.0, data["next_value"][t])
+        error = data["reward"][t] + 0.9 * after - data["value"][t]
+        goes_on = (~(data["terminated"][t] | data["truncated"][t])).double()
+        ratio = log_ratio[t].exp()
+        following = ratio.clamp(max=rho) * error + 0.9 * 0.8 * ratio.clamp(max=c) * goes_on * following
+        expected[t] = following
+    torch.testing.assert_close(advantage, expected, rtol=1e-12, atol=1e-13)
+    torch.testing.assert_close(target, vtrace(log_ratio, **data, **bounds).target, rtol=1e-12, atol=1e-13)
+
+
+def test_vtrace_correction_does_not_reach_across_an_end() -> None:
+    data, log_ratio = rollout(0), torch.zeros(9, 3, dtype=torch.float64)
+    data["truncated"][4] = True
+    before = vtrace_correction(log_ratio, **data, later=torch.zeros(1, 3).double(), gamma=0.99, lam=0.95).advantage
+
+    data["reward"][5:] += 100.0
+    after = vtrace_correction(log_ratio, **data, later=torch.ones(1, 3).double(), gamma=0.99, lam=0.95).advantage
+
+    assert torch.equal(after[:5], before[:5]) and not torch.equal(after[5:], before[5:])

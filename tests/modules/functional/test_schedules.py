@@ -2,7 +2,7 @@
 
 import pytest
 
-from modules.functional.schedules import Schedule, schedule_value
+from modules.functional.schedules import Schedule, scaled_learning_rate, schedule_value, warmup_factor
 
 
 @pytest.mark.parametrize(
@@ -28,3 +28,15 @@ def test_cosine_starts_flat_where_linear_does_not() -> None:
 def test_unknown_schedule_is_refused() -> None:
     with pytest.raises(ValueError, match="use constant, linear or cosine"):
         schedule_value("exponential", 1.0, 0.5)  # type: ignore[arg-type]
+
+
+def test_a_learning_rate_grows_with_the_square_root_of_the_batch_up_to_its_maximum() -> None:
+    assert scaled_learning_rate(1e-3, 32_768, None) == 1e-3
+    assert scaled_learning_rate(1e-3, 32_768, 2_048) == pytest.approx(4e-3)
+    assert scaled_learning_rate(1e-3, 512, 2_048) == pytest.approx(5e-4)
+    assert scaled_learning_rate(1e-3, 32_768, 2_048, 3e-3) == 3e-3
+
+
+def test_a_warm_up_rises_linearly_to_one_and_is_none_without_a_share() -> None:
+    assert [warmup_factor(progress, 0.2) for progress in (0.05, 0.1, 0.2, 0.9)] == pytest.approx([0.25, 0.5, 1.0, 1.0])
+    assert warmup_factor(0.0, 0.0) == 1.0

@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from modules.networks.normalization import RewardScaler, RunningNormalizer
+from modules.networks.normalization import RewardCenterer, RewardScaler, RunningNormalizer
 from tests.support.two_ranks import TwoRanks
 
 
@@ -162,3 +162,25 @@ def test_a_row_that_begins_an_episode_forgets_the_return_it_ran_up() -> None:
 
     assert scaler.running is not None
     torch.testing.assert_close(scaler.running, torch.tensor([1.0, 1.9], dtype=torch.float64))
+
+
+def test_the_mean_of_rewards_is_an_exponential_average_without_the_bias_of_its_start() -> None:
+    centerer, beta, reward = RewardCenterer(0.1), 0.1, torch.randn(12, 3) + 5.0
+    valid = torch.rand(12, 3) < 0.7
+    valid[4] = False
+    for part in (slice(0, 5), slice(5, 12)):
+        centerer.update_(torch.where(valid[part], reward[part], torch.nan), valid[part])
+
+    total = weight = 0.0
+    for step, counts in zip(reward.double(), valid, strict=True):
+        if counts.any():
+            total, weight = (1 - beta) * total + beta * float(step[counts].mean()), (1 - beta) * weight + beta
+    assert float(centerer.mean) == pytest.approx(total / weight, rel=1e-6)
+    torch.testing.assert_close(centerer(reward), reward - total / weight)
+
+
+def test_rewards_are_not_centred_before_the_first_update_and_wrong_step_sizes_are_refused() -> None:
+    reward = torch.randn(4, 2)
+    assert torch.equal(RewardCenterer(0.1)(reward), reward)
+    with pytest.raises(ValueError, match=r"beta is 1\.5; it must be positive and at most 1"):
+        RewardCenterer(1.5)

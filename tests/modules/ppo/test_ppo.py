@@ -136,7 +136,7 @@ def test_target_kl_ends_the_passes_of_an_iteration_early(tmp_path: Path) -> None
 def test_passes_end_at_one_and_a_half_times_target_kl(approx_kl: float, update_epochs: int) -> None:
     model = small_ppo(snake_data(), update_epochs=5, num_minibatches=1, target_kl=0.01)
     measured = torch.tensor([approx_kl * 0.01 if name == "approx_kl" else 1.0 for name in METRICS])
-    model.phases = {"update": lambda batch, order: measured}  # type: ignore[dict-item, assignment]
+    model.phases = {"update": lambda batch, order: (measured, None)}  # type: ignore[dict-item, assignment]
 
     metrics = model.update(Size(8))  # type: ignore[arg-type]
 

@@ -58,10 +58,18 @@ def trained(root: Path, data: EnvDataModule, *callbacks: Callback, made: type[PP
     return model
 
 
-def model_and_rollouts(env: str, number: int, *, rows: int = 8, horizon: int = 8, **kwargs: Any) -> tuple[PPO, list]:
-    """An untrained model, and rollouts that its own decisions made, one after the other."""
-    network = kwargs.pop("network", LSTM_16)
-    model = PPO(probe_spaces(env, kwargs), network=network, share_torso=True)
+def model_and_rollouts(
+    env: str,
+    number: int,
+    *,
+    rows: int = 8,
+    horizon: int = 8,
+    network: Any = LSTM_16,
+    settings: dict[str, Any] | None = None,
+    **kwargs: Any,
+) -> tuple[PPO, list]:
+    """An untrained model with further `settings`, and rollouts of its own decisions, one after the other."""
+    model = PPO(probe_spaces(env, kwargs), network=network, share_torso=True, **(settings or {}))
     model.clip_range_tensor = torch.tensor(0.2)
     envs = make_vector_env(env, rows, env_kwargs=kwargs)
     collector = RolloutCollector(envs, model, horizon, torch.Generator().manual_seed(0), "here")

@@ -1,0 +1,77 @@
+"""Segments of a rollout: steps of one environment that a recurrent network is unrolled over, and V-trace runs along."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from datamodules.core.errors import ConfigurationError
+from datamodules.core.types import State
+from modules.functional.returns import vtrace_correction
+from modules.ppo.batch import PPOBatch
+
+
+def check_segments(model: Any) -> None:
+    """Check that `bptt_length` acts.
+
+    Raises: ConfigurationError if minibatches consist of single transitions.
+    """
+    length = model.large_batch.bptt_length
+    if length is not None and not model.learns_segments:
+        raise ConfigurationError(
+            f"model.bptt_length is {length}, but a memoryless network learns from single transitions: remove"
+            " it, or set model.advantage to vtrace or model.priority_alpha above 0."
+        )
+
+
+def cut_into_segments(batch: PPOBatch, states: State, length: int) -> PPOBatch:
+    """Cut the whole sequences of a rollout into segments of `length` steps, columns `[length, segments, ...]`.
+
+    Segments are ordered by their first step, then by row. Each has the state that the network had before its first
+    step, and for V-trace the advantage of the step after its last.
+
+    Args:
+        batch: columns `[T, B, ...]`; `length` divides T.
+        states: after every observation, leaves `[T+1, B, ...]`; `{}` if the network is memoryless.
+    """
+    number = len(batch.advantage) // length
+    lagging = batch.trace is not None and batch.trace.behavior_log_prob is not None
+    correction = batch.target - batch.value if lagging else batch.advantage
+    later = torch.cat([correction[length::length], torch.zeros_like(correction[:1])]).view(1, -1)
+    if number > 1:
+        first = {name: leaf.unsqueeze(0) for name, leaf in batch.state.items()}
+        before = {name: torch.cat([leaf, states[name][length - 1 : -2 : length]]) for name, leaf in first.items()}
+        state = {name: leaf.flatten(0, 1) for name, leaf in before.items()}
+        batch = batch.map(lambda column: column.unflatten(0, (number, length)).transpose(0, 1).flatten(1, 2))
+        batch = batch._replace(state=state)
+    return batch if batch.trace is None else batch._replace(trace=batch.trace._replace(later=later))
+
+
+def with_vtrace_advantage(
+    batch: PPOBatch, log_prob: Tensor, *, gamma: float, lam: float, rho_clip: float, c_clip: float
+) -> PPOBatch:
+    """Return segments with the advantages and targets of the current policy, by clipped ratios (`vtrace_correction`).
+
+    Within a segment v(s_{t+1}) is the batch's value of the next step, which may have been refreshed.
+
+    Args:
+        log_prob: of the actions `[T, S]` under the current policy, without gradient.
+    """
+    trace = batch.trace
+    assert trace is not None and trace.later is not None
+    behavior = batch.log_prob if trace.behavior_log_prob is None else trace.behavior_log_prob
+    following = torch.cat([batch.value[1:], trace.next_value[-1:]])
+    advantage, target = vtrace_correction(
+        log_prob - behavior,
+        trace.reward,
+        batch.value,
+        torch.where(trace.truncated, trace.next_value, following),
+        trace.terminated,
+        trace.truncated,
+        trace.later,
+        gamma=gamma,
+        lam=lam,
+        rho_max=rho_clip,
+        c_max=c_clip,
+    )
+    return batch._replace(advantage=advantage, target=target)
