@@ -9,6 +9,7 @@ PACKAGES = (
     "modules.networks",
     "modules.networks.latent",
     "modules.exploration",
+    "modules.optim",
     "datamodules",
     "datamodules.trading",
     "datamodules.wrappers",

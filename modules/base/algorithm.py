@@ -291,7 +291,7 @@ class Algorithm(LightningModule):
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Return the algorithm's optimizers, then the one that counts iterations."""
-        self.optim = OptimizerGroup(self.build_optimizers())
+        self.optim = OptimizerGroup(self.build_optimizers(), self)
         return [*self.optim.each, CountingOptimizer()]
 
     def setup(self, stage: str) -> None:

@@ -26,8 +26,9 @@ from torch.optim import (
 from datamodules.core.errors import ConfigurationError
 from modules.optim.distributed import average_gradients_
 from modules.optim.flat_parameters import flatten_optimizer
+from modules.optim.muon import MuonAdamW, restrict_muon_
 
-CAPTURABLE = (ASGD, Adadelta, Adam, AdamW, Adamax, NAdam, RAdam, RMSprop, Rprop, SGD)
+CAPTURABLE = (ASGD, Adadelta, Adam, AdamW, Adamax, MuonAdamW, NAdam, RAdam, RMSprop, Rprop, SGD)
 """Optimizers (these exact classes) whose steps can be captured in a CUDA graph, and whose initial state is known."""
 
 ALTERNATIVES = "choose another, for example torch.optim.Adam, AdamW, RMSprop or SGD"
@@ -45,6 +46,7 @@ class OptimizerGroup:
     Args:
         each: optimizers without state; where their layout allows it they step one flat tensor instead of many (see
             `modules.optim.flat_parameters`).
+        module: whose parameters they step; tells `MuonAdamW` which matrices are hidden.
 
     Attributes:
         scaler: of losses, in mixed precision with float16.
@@ -52,8 +54,10 @@ class OptimizerGroup:
     Raises: ConfigurationError for optimizers that need more than a gradient.
     """
 
-    def __init__(self, each: Sequence[Optimizer]):
+    def __init__(self, each: Sequence[Optimizer], module: nn.Module | None = None):
         self.each = list(each)
+        if module is not None:
+            restrict_muon_(self.each, module)
         for optimizer in self.each:
             check_optimizer(optimizer)
         self._own_rates = [[own_rate(optimizer, group) for group in optimizer.param_groups] for optimizer in self.each]

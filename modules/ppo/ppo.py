@@ -239,11 +239,11 @@ class PPO(ActorCritic):
 
     def minibatch_indices(self, parts: int, probability: Tensor | None = None) -> Tensor | None:
         """Return a new permutation, or draws by `probability`; None if minibatches need neither."""
-        generator, device = self.minibatch_generator, self.device
         if probability is not None:
-            return draw_with_replacement(probability, torch.rand(parts, generator=generator, device=device))
+            noise = torch.rand(parts, generator=self.minibatch_generator, device=self.device)
+            return draw_with_replacement(probability, noise)
         still = self.num_minibatches == 1 or self.minibatch_order == "strided"
-        return None if still else torch.randperm(parts, generator=generator, device=device)
+        return None if still else torch.randperm(parts, generator=self.minibatch_generator, device=self.device)
 
     def train_epoch(self, batch: PPOBatch, order: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Take one optimizer step on each minibatch.

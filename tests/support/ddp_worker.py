@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from lightning.pytorch.callbacks import Callback
 from callbacks.run_control.graceful_stop import GracefulStop
 from datamodules.core.pytree import tree_leaves
 from datamodules.rollout import RolloutDataModule
+from modules.networks import LSTM
+from modules.optim import MuonAdamW
 from tests.support.counting_env import Counting, Failing
 from tests.support.small_runs import small_ppo, snake_data, trainer, weights_hash
 
@@ -44,6 +47,14 @@ class Interrupted(Callback):
             os.kill(os.getpid(), signal.SIGTERM)
 
 
+LARGE: dict[str, Any] = {
+    **{"network": partial(LSTM, hidden=16, encoder=(8,)), "share_torso": True, "optimizer": MuonAdamW},
+    **{"bptt_length": 4, "advantage": "vtrace", "priority_alpha": 0.8, "refresh_values": True, "num_microbatches": 2},
+    **{"reference_minibatch": 16, "learning_rate_warmup": 0.1, "reward_centering": 0.01},
+}
+"""PPO's settings for large rollouts, with Muon."""
+
+
 class FailsOnRankOne(Failing):
     """Raises in the third step of every episode of rank 1."""
 
@@ -57,7 +68,7 @@ def data_of(folder: Path, kind: str) -> RolloutDataModule:
     """Boards of Snake, observations of several parts, or environments of which one fails once on rank 1."""
     if kind != "restart":
         parts = {"env": "tests.support.parts_env.TensorReach", "env_kwargs": {}} if kind == "parts" else {}
-        return snake_data(total_env_steps=2560, policy_lag=int(kind == "policy_lag"), **parts)
+        return snake_data(total_env_steps=2560, policy_lag=int("policy_lag" in kind), **parts)
     kwargs = {"how": "raise", "file": str(folder / "failed")}
     settings: dict[str, Any] = {"backend": "async", "on_env_error": "restart", "num_envs": 2, "rollout_length": 16}
     return RolloutDataModule(
@@ -70,11 +81,12 @@ def train(folder: Path, kind: str = "plain") -> None:
 
     Args:
         folder: of the files.
-        kind: plain, parts, policy_lag, restart or interrupt.
+        kind: plain, parts, policy_lag, restart, interrupt, large or large policy_lag.
     """
     lightning.seed_everything(1, verbose=False)
     data = data_of(folder, kind)
     callbacks = [Witness(folder), GracefulStop(), *([Interrupted()] if kind == "interrupt" else [])]
     run = trainer(folder, *callbacks, strategy="ddp", devices=2, val_check_interval=4, log_every_n_steps=1)
-    run.fit(small_ppo(data, target_kl=0.01), datamodule=data)
+    large = LARGE if "large" in kind else {}
+    run.fit(small_ppo(data, target_kl=0.01, **large), datamodule=data)
     run.save_checkpoint(folder / "end.ckpt")

@@ -60,6 +60,22 @@ class InfoNCELoss(AuxiliaryLoss):
         self.coef, self.gamma, self.temperature = coef, gamma, temperature
         self.num_negatives, self.logsumexp_coef = num_negatives, logsumexp_coef
 
+    def on_fit_start(self, model: Any) -> None:
+        """Check the minibatches.
+
+        Raises: ConfigurationError for segments of a feed-forward network, and for microbatches.
+        """
+        if model.large_batch.num_microbatches > 1:
+            raise ConfigurationError(
+                "InfoNCELoss compares the steps of a whole minibatch: set model.num_microbatches to 1, and"
+                " model.num_minibatches higher if memory is short."
+            )
+        if model.learns_segments and not model.recurrent:
+            raise ConfigurationError(
+                "InfoNCELoss of a feed-forward network needs minibatches of single transitions: set model.advantage to"
+                " gae and model.priority_alpha to 0, or use a recurrent network."
+            )
+
     def prepare(self, model: Any, rollout: Rollout) -> Columns:
         """Return which steps do not continue the step before; of a recurrent network the batch says it."""
         return {} if model.recurrent else {"boundary": rollout.episode_start | ~rollout.valid}

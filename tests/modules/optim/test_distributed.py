@@ -83,3 +83,13 @@ def test_restarts_of_every_rank_are_counted_and_told(ranks: TwoRanks, tmp_path: 
     first, second = lines(tmp_path)
     assert first[-1]["latest"]["env/restarts"] == second[-1]["latest"]["env/restarts"] == 1
     assert "Restart 1 of an environment of rank 1, whose episode is dropped." in printed
+
+
+@pytest.mark.parametrize("kind", ["large", "large policy_lag"])
+def test_ranks_hold_equal_weights_with_the_settings_for_large_rollouts(
+    ranks: TwoRanks, tmp_path: Path, kind: str
+) -> None:
+    first, second = trained(ranks, tmp_path, kind)
+    assert len(first) == 10 and [line["weights"] for line in first] == [line["weights"] for line in second]
+    assert all(one["actions"] != other["actions"] for one, other in zip(first, second, strict=True))
+    assert first[0]["latest"]["train/learning_rate"] == pytest.approx(1e-3 * (64 / 16) ** 0.5)
