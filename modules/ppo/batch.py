@@ -32,7 +32,7 @@ class PPOBatch(NamedTuple):
     """Transitions of a rollout with their old log-probabilities and values, advantages and value targets.
 
     Columns are `[N, ...]`, or `[T, S, ...]` in segments: T consecutive steps of an environment. `valid` and `mask` are
-    None if every transition is valid and every action allowed, `episode_start` if the network is memoryless.
+    None if every transition is valid and every action allowed, `episode_start` if the network is feed-forward.
 
     state: the network's `[S, ...]` before the first step of each segment.
     extras: columns of auxiliary losses, by their name.

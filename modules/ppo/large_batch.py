@@ -53,7 +53,7 @@ class LargeBatch:
 
     @property
     def in_segments(self) -> bool:
-        """Return whether minibatches consist of segments also if the network is memoryless."""
+        """Return whether minibatches consist of segments also if the network is feed-forward."""
         return self.advantage == "vtrace" or self.priority_alpha > 0
 
     @property

@@ -19,7 +19,7 @@ def check_segments(model: Any) -> None:
     length = model.large_batch.bptt_length
     if length is not None and not model.learns_segments:
         raise ConfigurationError(
-            f"model.bptt_length is {length}, but a memoryless network learns from single transitions: remove"
+            f"model.bptt_length is {length}, but a feed-forward network learns from single transitions: remove"
             " it, or set model.advantage to vtrace or model.priority_alpha above 0."
         )
 
@@ -32,7 +32,7 @@ def cut_into_segments(batch: PPOBatch, states: State, length: int) -> PPOBatch:
 
     Args:
         batch: columns `[T, B, ...]`; `length` divides T.
-        states: after every observation, leaves `[T+1, B, ...]`; `{}` if the network is memoryless.
+        states: after every observation, leaves `[T+1, B, ...]`; `{}` if the network is feed-forward.
     """
     number = len(batch.advantage) // length
     lagging = batch.trace is not None and batch.trace.behavior_log_prob is not None

@@ -70,7 +70,7 @@ def test_a_setting_acts_on_the_weights(tmp_path: Path, name: str) -> None:
     assert with_it != without
 
 
-@pytest.mark.parametrize("network", [{}, {**RECURRENT, "bptt_length": 8}], ids=["memoryless", "recurrent"])
+@pytest.mark.parametrize("network", [{}, {**RECURRENT, "bptt_length": 8}], ids=["feed-forward", "recurrent"])
 def test_settings_at_their_defaults_have_no_effect(tmp_path: Path, network: dict[str, Any]) -> None:
     plain = {name: value for name, value in network.items() if name != "bptt_length"}
     assert weights_hash(trained(tmp_path, **plain)) == weights_hash(trained(tmp_path, **network, **OFF))
@@ -91,7 +91,7 @@ ALL: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("network", [{}, RECURRENT], ids=["memoryless", "recurrent"])
+@pytest.mark.parametrize("network", [{}, RECURRENT], ids=["feed-forward", "recurrent"])
 def test_all_settings_together_resume_bit_for_bit(tmp_path: Path, network: dict[str, Any]) -> None:
     path, data = tmp_path / "k.ckpt", partial(snake_data, total_env_steps=768)
     uninterrupted = trained(tmp_path, data=data(), **network, **ALL)
@@ -127,7 +127,7 @@ def made(**settings: Any) -> tuple[PPO, Any]:
     [
         (
             {"bptt_length": 4},
-            r"bptt_length is 4, but a memoryless network.*advantage to vtrace or model\.priority_alph",
+            r"bptt_length is 4, but a feed-forward network.*advantage to vtrace or model\.priority_alph",
         ),
         ({"bptt_length": 0, **RECURRENT}, r"model\.bptt_length is 0; it must be positive"),
         ({"priority_alpha": 1.5}, r"model\.priority_alpha is 1\.5; it must lie in \[0, 1\]"),

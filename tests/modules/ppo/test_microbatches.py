@@ -16,7 +16,7 @@ from modules.ppo.ppo import PPO
 from tests.modules.ppo.test_ppo_recurrent import model_and_rollouts
 from tests.support.small_runs import small_ppo, snake_data, trainer
 
-NETWORKS: dict[str, Any] = {"memoryless": MLP, "recurrent": partial(LSTM, hidden=16, encoder=())}
+NETWORKS: dict[str, Any] = {"feed-forward": MLP, "recurrent": partial(LSTM, hidden=16, encoder=())}
 EVERY_ADVANTAGE = pytest.mark.parametrize("advantage", ["gae", "vtrace"])
 
 

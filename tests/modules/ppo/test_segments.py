@@ -77,7 +77,7 @@ def test_vtrace_reads_refreshed_values_within_a_segment() -> None:
     torch.testing.assert_close((after - before)[-1], -torch.ones(16))
 
 
-def test_minibatches_of_a_memoryless_network_are_segments_with_vtrace() -> None:
+def test_minibatches_of_a_feed_forward_network_are_segments_with_vtrace() -> None:
     model, (rollout,) = model_and_rollouts("CartPole-v1", 1, network=MLP, settings={"advantage": "vtrace"})
     batch = prepared(model, rollout)
     part = batch.select(torch.tensor([6, 1]))
