@@ -1,17 +1,19 @@
 """InfoNCE in PPO: positives are later steps of the same row and episode, negatives are neither step nor positive."""
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from datamodules.core.errors import ConfigurationError
 from modules.networks import MLP
 from modules.ppo.auxiliary.base import ForwardPass
 from modules.ppo.auxiliary.contrastive import InfoNCELoss
 from modules.ppo.ppo import PPO
 from tests.modules.ppo.test_ppo_recurrent import LSTM_16, model_and_rollouts
-from tests.support.small_runs import trainer
+from tests.support.small_runs import small_ppo, snake_data, trainer
 
 COUNTING = "tests.support.counting_env.CountingTensors"
 
@@ -156,3 +158,19 @@ def test_features_of_an_episode_that_are_alike_are_told_from_those_of_others() -
     alike, unlike = (loss.loss(model, batch, ForwardPass(f, None, None))[1] for f in (of_row, random))  # type: ignore[arg-type]
 
     assert float(alike[0]) < float(unlike[0])
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"num_microbatches": 2}, r"whole minibatch: set model\.num_microbatches to 1"),
+        ({"advantage": "vtrace"}, r"single transitions: set model\.advantage to gae"),
+    ],
+)
+def test_minibatches_that_it_cannot_compare_are_refused(
+    tmp_path: Path, settings: dict[str, Any], sentence: str
+) -> None:
+    data = snake_data()
+    model = small_ppo(data, auxiliary_losses=[InfoNCELoss()], **settings)
+    with pytest.raises(ConfigurationError, match=sentence):
+        trainer(tmp_path).fit(model, datamodule=data)
