@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -79,7 +79,7 @@ class MuonAdamW(Optimizer):
         muon["params"] = [each for each in muon["params"] if id(each) in names]
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step; parameters without gradient do not change."""
         loss = None
         if closure is not None:
@@ -111,10 +111,11 @@ class MuonAdamW(Optimizer):
                     "exp_avg": torch.zeros_like(parameter),
                     "exp_avg_sq": torch.zeros_like(parameter),
                 }
-        columns = [[self.state[each][name] for each in parameters] for name in ("exp_avg", "exp_avg_sq", "step")]
-        averages, squares, steps = columns
+        states = [self.state[parameter] for parameter in parameters]
+        averages, squares, steps = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq", "step"))
+        gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
         adamw(
-            *([*parameters], [each.grad for each in parameters], averages, squares, [], steps),
+            [*parameters], gradients, averages, squares, [], steps,
             capturable=group["capturable"], amsgrad=False, beta1=group["betas"][0], beta2=group["betas"][1],
             lr=group["lr"], weight_decay=group["weight_decay"], eps=group["eps"], maximize=False,
         )  # fmt: skip
@@ -149,10 +150,10 @@ def hidden_matrices(module: nn.Module) -> list[nn.Parameter]:
     """
     outside: set[int] = set()
     for part in module.modules():
-        parts = [part] if isinstance(part, HEADS) else []
+        parts: list[nn.Module] = [part] if isinstance(part, HEADS) else []
         parts += [part.inputs, part.recurrent] if isinstance(part, RecurrentTorso) else []
         outside.update(id(parameter) for each in parts for parameter in each.parameters())
-    weights = [part.weight for part in module.modules() if isinstance(part, nn.Linear)]
+    weights = [cast(nn.Parameter, part.weight) for part in module.modules() if isinstance(part, nn.Linear)]
     return [weight for weight in weights if id(weight) not in outside]
 
 
