@@ -12,7 +12,6 @@ from traceback import walk_tb
 from typing import Any
 
 import yaml
-from jsonargparse import Namespace
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI
@@ -186,8 +185,8 @@ class LeydenCLI(LightningCLI):
             if verb != "fit":
                 rank_zero_warn(f"`{verb}` was given no --ckpt_path (a file, `best` or `last`): the model is untrained.")
             return
-        data = settings.data.get("init_args") or {}
-        environment = environment_of(Namespace(data).as_dict()) if "env" in data else None
+        data = self._plain_settings()["data"].get("init_args") or {}
+        environment = environment_of(data) if "env" in data else None
         wanted, algorithm = expand_path(settings.ckpt_path), settings.model.class_path
         self.ckpt_path = find_checkpoint(wanted, self.experiment, environment, algorithm)
         sys.argv += ["--ckpt_path", str(self.ckpt_path)]  # for ranks that start from this command line: the same file
@@ -245,9 +244,14 @@ class LeydenCLI(LightningCLI):
 
     def _differences(self) -> list[OptionDifference]:
         """Return the model options that differ from the checkpoint's."""
+        return different_options(self.checkpoint, self._plain_settings()["model"].get("init_args", {}))
+
+    def _plain_settings(self) -> dict[str, Any]:
+        """Return the settings as a config and a checkpoint hold them: classes by their dotted paths."""
         verb = self.config.subcommand
-        settings = self._parser(verb).dump(self.config[verb], skip_validation=True, skip_unset=False)
-        return different_options(self.checkpoint, yaml.safe_load(settings)["model"].get("init_args", {}))
+        dumped = self._parser(verb).dump(self.config[verb], skip_validation=True, skip_unset=False)
+        plain: dict[str, Any] = yaml.safe_load(dumped)
+        return plain
 
     def _run_subcommand(self, subcommand: str) -> None:
         """Run the verb in its own folder, which is removed if the run fails before it has logged anything.

@@ -337,3 +337,17 @@ def test_event_files_on_a_full_disk_raise_once_and_print_nothing(
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
     assert "Traceback" not in capsys.readouterr().err
+
+
+def test_the_config_of_a_run_finds_its_best_checkpoint_with_a_wrapper_that_takes_a_class(
+    run: Run, folder: Path
+) -> None:
+    small = "--data.num_envs 2 --data.rollout_length 4 --data.total_env_steps 8 --data.eval_max_steps 5"
+    words = f"--model PPO --model.num_minibatches 1 --data RolloutDataModule --data.env CartPole-v1 {small}".split()
+    once = ["--trainer.val_check_interval", "1", "--trainer.accelerator", "cpu", "--trainer.logger.name", "small"]
+
+    fitted = run("fit", *words, *once, "--data.wrappers", "[tests.support.class_wrapper.Clocked]")
+    config = "runs/small/version_0/config.yaml"
+    outcome = run("predict", "--config", config, "--ckpt_path", "best")
+
+    assert (fitted.code, outcome.code) == (0, 0), outcome.err
