@@ -14,6 +14,7 @@ from app.envs.listing import describe_spaces
 from app.envs.speed import RandomEpisodes, measure_speed, play_randomly
 from datamodules.core.errors import ConfigurationError
 from datamodules.envs.functional_torch_env import FunctionalTorchEnv
+from datamodules.rendering.offscreen import render_offscreen
 from datamodules.vector.make_env import env_backends, probe_spaces
 from datamodules.vector.resolve_env import ResolvedEnv, resolve_env
 
@@ -24,6 +25,9 @@ NUM_ENVS, SECONDS, PLAYED_STEPS, PLAYED_SECONDS = 16, 1.0, 500, 5.0
 
 WORTHWHILE = 1.2
 """Least ratio of speeds for which another backend than that of `auto` is advised."""
+
+WINDOW = "human"
+"""Render mode that opens a window, which is not checked."""
 
 COLOUR = re.compile(r"\x1b\[\d+m|^WARN: ")
 ADVICE = re.compile(r"We recommend using|Not able to test alternative render modes|is different from the unwrapped")
@@ -70,12 +74,15 @@ def gymnasium_complaints(source: ResolvedEnv, env: str, kwargs: dict[str, Any]) 
     """Return the error, if there is one, and the warnings of Gymnasium's checker; both empty for other interfaces."""
     quiet = contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO())
     errors: list[str] = []
+    render_offscreen()
     with warnings.catch_warnings(record=True) as caught, quiet[0], quiet[1]:
         warnings.simplefilter("always")
         try:
             if source.spec is not None:
                 one = gym.make(source.spec, disable_env_checker=True, **kwargs)
-                check_env(one.unwrapped)
+                bare, modes = one.unwrapped, one.metadata.get("render_modes", [])
+                bare.metadata = {**bare.metadata, "render_modes": [mode for mode in modes if mode != WINDOW]}
+                check_env(bare)
             elif source.tensor_env is not None and source.tensor_env(**kwargs).spaces["num_agents"] == 1:
                 one = FunctionalTorchEnv(env, **kwargs)
                 check_env(one, skip_render_check=True)

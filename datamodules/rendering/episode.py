@@ -9,9 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from datamodules.core.errors import ConfigurationError
 from datamodules.core.protocols import Policy
 from datamodules.core.types import PolicyInput, PolicyOutput, SpaceSpec, State, insert_masks
 from datamodules.env_interface.spaces import make_action_encoder, make_obs_decoder, to_space_spec
+from datamodules.rendering.offscreen import render_offscreen
 from datamodules.vector.make_env import make_env
 from datamodules.wrappers.apply_wrappers import EnvWrapper
 
@@ -62,9 +64,11 @@ def rendered_episode(
         max_steps: the episode is cut after this number of steps.
         images: render every state; False plays without.
 
-    Raises: ConfigurationError for an environment that cannot be created as one Gymnasium environment.
+    Raises: ConfigurationError for an environment that cannot be created as one Gymnasium environment, or rendered.
     """
     generator = torch.Generator().manual_seed(seed)
+    if images:
+        render_offscreen()
     with closing(make_env(env, env_kwargs, wrappers, images)) as one:
         decode, encode = make_obs_decoder(one.observation_space), make_action_encoder(one.action_space)
         spaces = to_space_spec(one.observation_space, one.action_space, name=env)
@@ -74,11 +78,11 @@ def rendered_episode(
         for step in range(max_steps + 1):
             inputs = _inputs(_rows(decode(obs), spaces), info, state, start)
             if step == max_steps or terminated or truncated:
-                yield RenderedStep(image_of(one), fps, step, reward, total, inputs, None, state, None)
+                yield RenderedStep(image_of(one, env), fps, step, reward, total, inputs, None, state, None)
                 return
             output, state = policy.act(inputs, None if greedy else policy.noise((1,), generator), greedy=greedy)
             action = encode(output.action.numpy())[0]
-            yield RenderedStep(image_of(one), fps, step, reward, total, inputs, output, state, action)
+            yield RenderedStep(image_of(one, env), fps, step, reward, total, inputs, output, state, action)
             obs, paid, terminated, truncated, info = one.step(action)
             start, reward = False, float(paid)
             total += reward
@@ -105,9 +109,19 @@ def _row(array: Any, dtype: str) -> Tensor:
     return torch.from_numpy(np.array(array, dtype=dtype)[None])
 
 
-def image_of(env: gym.Env[Any, Any]) -> Array | None:
-    """Return the image of an environment's state, uint8 `[H, W, 3]`; None if it has none."""
+def image_of(env: gym.Env[Any, Any], name: str) -> Array | None:
+    """Return the image of an environment's state, uint8 `[H, W, 3]`; None if it has none.
+
+    Raises: ConfigurationError with the environment's `name` if it cannot be rendered.
+    """
     if env.render_mode != "rgb_array":
         return None
-    image: Any = env.render()
+    try:
+        image: Any = env.render()
+    except Exception as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise ConfigurationError(
+            f"{name} cannot be rendered ({said.rstrip('.')}): install what its `render` needs; without a screen MuJoCo"
+            " needs MUJOCO_GL=egl or MUJOCO_GL=osmesa."
+        ) from error
     return None if image is None else np.asarray(image, dtype=np.uint8)

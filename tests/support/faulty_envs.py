@@ -62,3 +62,17 @@ class RaisesLater(Corridor):
         if self.steps == 29:
             raise KeyError("door")
         return super().step(action)
+
+
+class Unrenderable(Corridor):
+    """Has images, which it cannot draw; opening a window would end the program."""
+
+    metadata = {"render_modes": ["human", "rgb_array"], "render_fps": 1}  # noqa: RUF012
+
+    def __init__(self, render_mode: str | None = None):
+        self.render_mode = render_mode
+
+    def render(self) -> Any:
+        if self.render_mode == "human":
+            raise SystemExit("a window was opened")
+        raise OSError("no EGL")

@@ -91,3 +91,9 @@ def test_arguments_reach_the_environment(run: Run) -> None:
 def test_invalid_input_is_answered_in_a_sentence(run: Run, words: tuple[str, ...], said: str) -> None:
     outcome = run("envs", *words)
     assert outcome.code == 2 and said in outcome.err
+
+
+def test_no_window_is_opened_to_check_the_rendering(run: Run) -> None:
+    outcome = run("envs", "--check", f"{HERE}.Unrenderable")
+
+    assert outcome.code == 1 and "Gymnasium's check_env: OSError: no EGL" in outcome.out

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from datamodules.core.errors import ConfigurationError
 from datamodules.core.types import PolicyInput, PolicyOutput, State
 from datamodules.rendering.episode import rendered_episode
 from datamodules.vector.make_env import make_env, probe_spaces
@@ -84,3 +85,12 @@ def test_an_environment_without_images_is_played_without() -> None:
 def test_another_render_mode_of_the_arguments_is_kept() -> None:
     assert make_env("CartPole-v1", {"render_mode": None}).render_mode is None
     assert make_env("CartPole-v1").render_mode == "rgb_array"
+
+
+def test_an_environment_that_cannot_be_rendered_is_refused_with_the_reason() -> None:
+    episode = rendered_episode(
+        "tests.support.faulty_envs.Unrenderable", {}, Constant(0), seed=1, greedy=True, max_steps=2
+    )
+
+    with pytest.raises(ConfigurationError, match=r"Unrenderable cannot be rendered \(OSError: no EGL\): .* MUJOCO_GL"):
+        next(episode)
