@@ -4,21 +4,24 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from threading import Event, Thread
+from typing import Any
 
+from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 from PIL import Image
 from tensorboard.compat.proto.summary_pb2 import Summary
 
 from callbacks.figures.tensorboard import tensorboard_writers
+from callbacks.run_control.atomic_write import save_tensors
 from callbacks.run_control.checkpoint import keeps_checkpoints
-from callbacks.run_control.checkpoint_index import index_path
 from callbacks.video.encoding import require_mp4
 from datamodules.core.errors import ConfigurationError
+from datamodules.core.pytree import tree_map
 
 HOME = Path(__file__).resolve().parents[2]
 TAG = "eval/episode"
@@ -32,24 +35,91 @@ WAIT_S = 120.0
 """Seconds that the end of a run waits for its last recording."""
 
 
-class Recording(NamedTuple):
-    """Recording in progress: its process, the files that it needs and those that it writes."""
+class MemoryCheckpointIO(TorchCheckpointIO):
+    """Checkpoint IO that copies what it should save into memory, as `checkpoint`."""
 
-    process: subprocess.Popen[bytes]
-    env_steps: int
-    snapshot: Path
-    log: Path
-    gif: Path
-    videos: list[Path]
+    def __init__(self) -> None:
+        self.checkpoint: dict[str, Any] = {}
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        """Copy the tensors to the CPU."""
+        self.checkpoint = tree_map(lambda each: each.detach().to("cpu", copy=True), checkpoint)
+
+
+class Recording(Thread):
+    """Recording in progress: a thread that writes the weights, waits for the process that plays, and logs its GIF.
+
+    Args:
+        checkpoint: copy of the weights.   snapshot: file that they are written to.
+        command, environ: of the process.
+        gif: hidden file of its GIF.   keep_gif: give it a visible name.   log_gif: called with it.
+    """
+
+    def __init__(
+        self,
+        checkpoint: dict[str, Any],
+        snapshot: Path,
+        command: list[str],
+        environ: dict[str, str],
+        gif: Path,
+        keep_gif: bool,
+        log_gif: Callable[[Path], None],
+    ):
+        super().__init__(name="EpisodeVideo", daemon=True)
+        self.checkpoint, self.snapshot, self.command, self.environ = checkpoint, snapshot, command, environ
+        self.gif, self.keep_gif, self.log_gif = gif, keep_gif, log_gif
+        self.log = gif.with_suffix(".log")
+        self.process: subprocess.Popen[bytes] | None = None
+        self.cancelled, self.failure = Event(), ""
+
+    def run(self) -> None:
+        """Record; what fails is the text of `failure`."""
+        try:
+            save_tensors(self.checkpoint, self.snapshot)
+            if self.play() == 0:
+                self.log_gif(self.gif)
+                if self.keep_gif:
+                    self.gif.replace(self.gif.with_name(self.gif.name.removeprefix(".")))
+        except OSError as error:
+            self.failure = str(error)
+        finally:
+            for path in (self.snapshot, self.log, self.gif):
+                path.unlink(missing_ok=True)
+
+    def play(self) -> int:
+        """Play and encode the episode in another process; return its exit code."""
+        with self.log.open("wb") as file:
+            self.process = subprocess.Popen(
+                self.command,
+                env=self.environ,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=file,
+                start_new_session=True,  # a Ctrl-C is for the run, which ends the recording
+            )
+        if self.cancelled.is_set():
+            self.process.kill()
+        code = self.process.wait()
+        if code != 0:
+            lines = self.log.read_text(errors="replace").split("\n")
+            self.failure = next((line for line in reversed(lines) if line.strip()), f"exit code {code}")
+        return code
+
+    def cancel(self) -> None:
+        """End the process and the thread; temporary files are removed."""
+        self.cancelled.set()
+        if self.process is not None:
+            self.process.kill()
+        self.join()
 
 
 class EpisodeVideo(Callback):
     """Record one evaluation episode every so often: an MP4 in the run folder, a GIF in TensorBoard (`eval/episode`).
 
-    Training saves the weights and goes on; `python -m app play` renders and encodes the episode in another process, on
-    the CPU, with the lowest priority and one thread. A recording that is not finished when the next one is due
-    postpones it. Frames show the environment and the decision: action, value, probabilities, reward, return, option and
-    belief. Without imageio and imageio-ffmpeg (`pip install -e '.[video]'`) the run folder gets a GIF.
+    Training copies the weights and goes on. A thread writes them; `python -m app play` renders and encodes the episode
+    in another process, on the CPU, with low priority and one thread. A recording that is not finished when the next one
+    is due postpones it. Frames show the environment and the decision: action, value, probabilities, reward, return,
+    option and belief. Without imageio and imageio-ffmpeg (`pip install -e '.[video]'`) the run folder gets a GIF.
 
     Args:
         every_n_evaluations: evaluations between two recordings; the first evaluation is recorded.
@@ -81,69 +151,53 @@ class EpisodeVideo(Callback):
         """Log a finished recording, and start the next one if it is due."""
         if not keeps_checkpoints(trainer):
             return
-        self.finish(trainer, wait=0)
+        self.finish(wait=0)
         due = self.evaluations % self.every_n_evaluations == 0
         self.evaluations += 1
-        folder = Path(trainer.log_dir or trainer.default_root_dir) / "videos"
-        snapshot = folder / f".env_steps={pl_module.env_steps}.ckpt"
         if due and trainer.strategy.broadcast(self.recording is None and not self.failed):
-            trainer.save_checkpoint(snapshot, weights_only=True)
-            if trainer.is_global_zero:
-                self.start(trainer, snapshot, pl_module.env_steps)
+            self.start(trainer, pl_module.env_steps)
 
-    def start(self, trainer: Trainer, snapshot: Path, env_steps: int) -> None:
-        """Start the process that plays and encodes an episode of a snapshot of the weights."""
-        name = snapshot.parent / f"env_steps={env_steps}.mp4"
-        gif, log = (name.with_name(f".{name.stem}{ending}") for ending in (".gif", ".log"))
-        videos = [name] if self.mp4 else []
+    def start(self, trainer: Trainer, env_steps: int) -> None:
+        """Copy the weights, and start to record an episode of them; called on all ranks."""
+        folder = Path(trainer.log_dir or trainer.default_root_dir) / "videos"
+        snapshot, gif = folder / f".env_steps={env_steps}.ckpt", folder / f".env_steps={env_steps}.gif"
+        usual, memory = trainer.strategy.checkpoint_io, MemoryCheckpointIO()
+        trainer.strategy.checkpoint_io = memory
+        try:
+            trainer.save_checkpoint(snapshot, weights_only=True)
+        finally:
+            trainer.strategy.checkpoint_io = usual
+        if not trainer.is_global_zero:
+            return
+        videos = [folder / f"env_steps={env_steps}.mp4"] if self.mp4 else []
         words = ["--ckpt_path", snapshot, "--video", *videos, gif, "--max_steps", self.max_steps, "--seed", self.seed]
         nice = ["nice", "-n", str(NICENESS)] if shutil.which("nice") else []
         command = [*nice, sys.executable, "-P", "-m", "app", "play", *map(str, words)]
-        with log.open("wb") as file:
-            process = subprocess.Popen(
-                command,
-                env=environ(trainer),
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=file,
-                start_new_session=True,  # a Ctrl-C is for the run, which ends the recording
-            )
-        self.recording = Recording(process, env_steps, snapshot, log, gif, videos)
+        log_gif = partial(add_gif, tensorboard_writers(trainer), env_steps=env_steps)
+        self.recording = Recording(memory.checkpoint, snapshot, command, environ(trainer), gif, not videos, log_gif)
+        self.recording.start()
 
-    def finish(self, trainer: Trainer, wait: float) -> None:
-        """Log the recording in progress to TensorBoard if it ends within `wait` seconds; warn of its failure once."""
-        recording = self.recording
-        if recording is None:
+    def finish(self, wait: float) -> None:
+        """Forget the recording in progress if it ends within `wait` seconds; warn of its failure once."""
+        if self.recording is None:
             return
-        try:
-            code = recording.process.wait(wait)
-        except subprocess.TimeoutExpired:
+        self.recording.join(wait)
+        if self.recording.is_alive():
             return
-        if code == 0:
-            add_gif(tensorboard_writers(trainer), recording.gif, recording.env_steps)
-            if not recording.videos:
-                recording.gif.replace(recording.gif.with_name(recording.gif.name.removeprefix(".")))
-        else:
+        if self.recording.failure:
             self.failed = True
-            lines = recording.log.read_text(errors="replace").split("\n")
-            said = next((line for line in reversed(lines) if line.strip()), f"exit code {code}")
-            rank_zero_warn(f"EpisodeVideo cannot record this run, and stops trying: {said}")
-        self.clear()
+            rank_zero_warn(f"EpisodeVideo cannot record this run, and stops trying: {self.recording.failure}")
+        self.recording = None
 
     def clear(self) -> None:
         """End the recording in progress, and remove its temporary files."""
-        if self.recording is None:
-            return
-        self.recording.process.kill()
-        self.recording.process.wait()
-        snapshot = self.recording.snapshot
-        for path in (snapshot, index_path(snapshot), self.recording.log, self.recording.gif):
-            path.unlink(missing_ok=True)
-        self.recording = None
+        if self.recording is not None:
+            self.recording.cancel()
+            self.recording = None
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Wait for the last recording."""
-        self.finish(trainer, WAIT_S)
+        self.finish(WAIT_S)
 
     def teardown(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
         """End a recording that is still in progress."""

@@ -39,7 +39,7 @@ def test_the_seed_and_the_steps_reach_the_recording(make_run: Any, monkeypatch: 
         "Popen",
         lambda command, **options: (commands.append(command), popen(["true"], **options))[1],
     )
-    monkeypatch.setattr(EpisodeVideo, "finish", lambda self, trainer, wait: self.clear())
+    monkeypatch.setattr(EpisodeVideo, "finish", lambda self, wait: self.clear())
 
     make_run(EpisodeVideo(every_n_evaluations=2, max_steps=7, seed=5), iterations=8).fit()
 
