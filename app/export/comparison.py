@@ -1,5 +1,6 @@
 """Record the observations and decisions of an agent, and compare an exported decision with them."""
 
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,9 +79,10 @@ def record(data: EnvDataModule, decision: Decision, observations: int) -> Record
     episodes = 0
     while len(inputs) < observations:
         episode = data.rendered_episode(decision.module, seed=1 + episodes, greedy=True, images=False)
-        inputs += [step.inputs for step in episode if step.output is not None]
+        decided = (step.inputs for step in episode if step.output is not None)
+        inputs += islice(decided, observations - len(inputs))
         episodes += 1
-    return Record(inputs[:observations], episodes)
+    return Record(inputs, episodes)
 
 
 @torch.no_grad()

@@ -39,7 +39,7 @@ def export(decision: nn.Module, example: Named, kind: str, path: Path) -> Runner
             first = str(error).strip().split("\n")[0]
             raise ConfigurationError(
                 f"The decision cannot be traced ({type(error).__name__}: {first}): write the network's forward without"
-                " branches on values of tensors."
+                " branches on values of tensors, and with x.shape[0] instead of len(x)."
             ) from error
         outputs = [*decision(example)]
         return _onnx(program, [*example], outputs, path) if kind == "onnx" else _torch_export(program, path)

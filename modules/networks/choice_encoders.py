@@ -46,7 +46,7 @@ class OneHot(ChoiceEncoder):
     def forward(self, obs: Tensor, state: State, episode_start: Tensor) -> tuple[Tensor, State]:
         """Return features `[N, sum(sizes)]` of choices `[N, *shape]` from 0, and `state` unchanged."""
         index = self.index(obs)
-        zeros = torch.zeros(len(index), self.total, device=index.device)
+        zeros = torch.zeros(index.shape[0], self.total, device=index.device)  # `len` is a constant to `torch.export`
         return zeros.scatter(1, index, 1.0), state
 
 

@@ -76,7 +76,7 @@ def test_what_a_user_brings_trains(command: str, folder: Path, monkeypatch: pyte
     assert {"train/policy_loss", "eval/return_mean"} <= logged(folder)
 
 
-AFTER_A_RUN = {"act.py", "act_batch.py", "run_onnx.py"}
+AFTER_A_RUN = {"act.py", "act_batch.py", "run_onnx.py", "run_torch_export.py"}
 SCRIPTS = sorted({*listings()} - {f"{command.split()[-1]}.py" for command in TRAINED} - AFTER_A_RUN)
 
 

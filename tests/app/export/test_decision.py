@@ -1,11 +1,13 @@
 """The tensors' way into the environment's space is that of the arrays, and differences are found."""
 
+from pathlib import Path
+
 import gymnasium
 import numpy as np
 import pytest
 import torch
 
-from app.export.comparison import TOLERANCE, compare, record
+from app.export.comparison import TOLERANCE, compare, export_and_compare, record
 from app.export.decision import ActionEncoder, Decision
 from datamodules import RolloutDataModule
 from datamodules.env_interface.spaces import make_action_encoder, to_space_spec
@@ -47,3 +49,11 @@ def test_a_difference_is_found() -> None:
 
     assert compare(decision, shifted(0.0), recorded).holds
     assert not compare(decision, shifted(3 * TOLERANCE), recorded).holds
+
+
+def test_observations_of_several_parts_are_exported_for_any_number_of_rows(tmp_path: Path) -> None:
+    data = RolloutDataModule("tests.support.parts_env.Parts")
+
+    exported = export_and_compare(PPO(data.spaces).eval(), data, 7, "torch-export", tmp_path / "policy.pt2")
+
+    assert exported.difference.holds and len(exported.record.inputs) == 7

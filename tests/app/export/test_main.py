@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,13 @@ def test_a_program_and_its_card_are_written(trained: Path, run: Run) -> None:
     assert card["library_name"] == "leyden" and "CartPole-v1" in card["tags"]
     assert card["model-index"][0]["results"][0]["metrics"][0]["type"] == "mean_reward"
     assert results["eval/episodes"] == 2 and "modules.PPO" in text and "| torch |" in text
+
+
+def test_the_program_runs_as_the_page_says(trained: Path, run: Run, folder: Path) -> None:
+    assert run("export", "--format", "torch-export", "--observations", "50").code == 0
+    (folder / "run_torch_export.py").write_text(listings()["run_torch_export.py"])
+
+    assert runpy.run_path("run_torch_export.py")["total"] > 0
 
 
 @pytest.mark.skipif(not HAS_ONNX, reason="needs the extra `export`")
