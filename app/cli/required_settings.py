@@ -64,10 +64,13 @@ def untyped_classes(settings: Any, keys: tuple[str, ...] = ()) -> Iterator[tuple
         arguments = known.get("init_args") or {}
         given = arguments if isinstance(arguments, Mapping) else vars(arguments)
         for name, parameter in inspect.signature(made).parameters.items():
-            value = given.get(name)
+            value: Any = given.get(name)
             path = value.get("class_path") if isinstance(value, Namespace | Mapping) else value
-            typed = parameter.annotation is not parameter.empty
-            if not typed and isinstance(path, str) and (path in short_names() or named(path) is not None):
+            if parameter.annotation is not parameter.empty:
+                continue
+            if type(value).__name__ == "NestedArg":  # the parser's, of an argument of the class
+                yield (*keys, "init_args", name), f"given `{value.key}`"
+            elif isinstance(path, str) and (path in short_names() or named(path) is not None):
                 yield (*keys, "init_args", name), path
     for key, value in known.items():
         yield from untyped_classes(value, (*keys, key))

@@ -103,9 +103,12 @@ class FeedForward(Preprocessing):
         """Return `{}`: the network has no state."""
         return {}
 
-    def forward(self, obs: Tensor, state: State, episode_start: Tensor) -> tuple[Tensor, State]:
-        """Return features `[B, F]` of `obs` `[B, *obs_shape]`, and `state` unchanged; integers are cast."""
-        return run_layers(self.body, self.preprocess(obs)), state
+    def forward(self, obs: Obs, state: State, episode_start: Tensor) -> tuple[Tensor, State]:
+        """Return features `[B, F]` of `obs` `[B, *obs_shape]`, and `state` unchanged; integers are cast.
+
+        Observations of several parts reach the module as they are, a dictionary.
+        """
+        return run_layers(self.body, obs if isinstance(obs, dict) else self.preprocess(obs)), state
 
 
 def extract_features(network: nn.Module, obs: Obs) -> Tensor:
@@ -171,7 +174,7 @@ AFFINE: tuple[type[nn.Module], ...] = (nn.Linear, nn.Conv2d, nn.LayerNorm)
 """Layers whose output autograd does not read in the backward pass, so that it can be overwritten."""
 
 
-def run_layers(layers: nn.Module, x: Tensor, affine: tuple[type[nn.Module], ...] = AFFINE) -> Tensor:
+def run_layers(layers: nn.Module, x: Any, affine: tuple[type[nn.Module], ...] = AFFINE) -> Tensor:
     """Return `layers(x)`; within a plain `nn.Sequential` a ReLU overwrites the output of the affine layer before it.
 
     Overwriting saves memory and up to 6 % of the time. It is skipped if the ReLU or the layer before it has a hook: a

@@ -125,14 +125,15 @@ def test_null_is_refused_in_python_too(name: str) -> None:
         RolloutDataModule(**{"env": "CartPole-v1", name: None})
 
 
-def test_a_class_for_an_argument_without_a_type_is_refused(run: Run, folder: Path) -> None:
+@pytest.mark.parametrize(("more", "said"), [([], "MLP"), (["--model.network.hidden", "[8]"], "given `hidden`")])
+def test_a_class_for_an_argument_without_a_type_is_refused(run: Run, folder: Path, more: list[str], said: str) -> None:
     (folder / "mine.py").write_text(
         "from modules import PPO\nclass Mine(PPO):\n    def __init__(self, spaces, network=None):\n"
         "        super().__init__(spaces)\n"
     )
     data = ("--data", "RolloutDataModule", "--data.env", "CartPole-v1")
 
-    outcome = run("fit", "--model", "mine.Mine", "--model.network", "MLP", *data, "--trust", "mine")
+    outcome = run("fit", "--model", "mine.Mine", "--model.network", "MLP", *more, *data, "--trust", "mine")
 
     assert outcome.code == 2
-    assert "`model.network` is MLP, but the argument `network` has no type" in outcome.err
+    assert f"`model.network` is {said}, but the argument `network` has no type" in outcome.err

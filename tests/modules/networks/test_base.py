@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from modules.networks import CNN, MLP, NatureCNN
-from modules.networks.base import Network, orthogonal
+from modules.networks.base import FeedForward, Network, orthogonal
 
 SHAPE = (3, 40, 40)
 
@@ -49,3 +49,16 @@ def test_orthogonal_scales_by_its_gain_and_takes_layers_without_bias() -> None:
     layer = orthogonal(nn.Linear(8, 8, bias=False), 0.5)
 
     torch.testing.assert_close(layer.weight @ layer.weight.T, 0.25 * torch.eye(8), rtol=0, atol=1e-6)
+
+
+class Sum(nn.Module):
+    def forward(self, obs: dict[str, torch.Tensor]) -> torch.Tensor:
+        return obs["a"] + obs["b"]
+
+
+def test_a_feed_forward_network_takes_observations_of_several_parts() -> None:
+    network, part = FeedForward(Sum(), features=2), torch.ones(3, 2)
+
+    features, state = network({"a": part, "b": part}, {}, torch.zeros(3, dtype=torch.bool))
+
+    assert torch.equal(features, 2 * part) and state == {}
