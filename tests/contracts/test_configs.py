@@ -19,6 +19,7 @@ SMALL = {"num_envs": 4, "rollout_length": 16, "train_freq": 16, "total_env_steps
 SMALL |= {
     "eval_episodes": 2,
     "num_minibatches": 2,
+    "bptt_length": 8,
     "batch_size": 16,
     "sequence_length": 3,
     "burn_in": 1,
