@@ -38,6 +38,8 @@ def problem(path: Path) -> str:
         if said := excess(text):
             return f"`{path}` is not usable: {said}."
         content = yaml.safe_load(text)
+        if said := repeated_key(text):
+            return f"`{path}`, {said}."
     except UnicodeDecodeError as error:
         byte = f"byte {error.start} is 0x{error.object[error.start]:02x}"
         return f"`{path}` is not UTF-8 text ({byte}): save it as UTF-8."
@@ -61,6 +63,38 @@ def compose(text: str) -> yaml.Node | None:
         return None if excess(text) else yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.YAMLError:
         return None
+
+
+def repeated_key(text: str) -> str:
+    """Return a clause that names the first setting that a mapping of a YAML text holds twice; empty if none.
+
+    YAML forbids it, but PyYAML takes the last one silently.
+
+    Raises: yaml.YAMLError for invalid YAML.
+    """
+    found: list[tuple[int, int, str]] = []  # line, line of the first, name
+    left, seen = [yaml.compose(text, Loader=EVENTS)], set[int]()
+    while left:
+        node = left.pop()
+        if not isinstance(node, yaml.CollectionNode) or id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.SequenceNode):
+            left += node.value
+            continue
+        keys: dict[str, int] = {}
+        for key, value in node.value:
+            left.append(value)
+            line = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode) or key.value == "<<":
+                continue
+            if key.value in keys:
+                found.append((line, keys[key.value], key.value))
+            keys.setdefault(key.value, line)
+    if not found:
+        return ""
+    line, first, name = min(found)
+    return f"line {line}, has the setting `{name}` of line {first} again: remove one of them"
 
 
 def excess(text: str) -> str:

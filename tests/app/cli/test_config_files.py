@@ -35,6 +35,8 @@ BAD = {
     "text": (b"hello\n", "holds no settings"),
     "empty": (b"", "holds no settings"),
     "a number as a name": (b"1: 2\n", "has the setting `1`"),
+    "a setting twice": (b"a: 1\nb: {c: 1}\na: 2\n", "line 3, has the setting `a` of line 1 again: remove one of them"),
+    "a nested setting twice": (b"a: {b: [{c: 1, d: 2, c: 3}]}\n", "line 1, has the setting `c` of line 1 again"),
 }
 
 
@@ -50,7 +52,8 @@ def test_a_file_that_is_no_config_is_one_sentence(content: bytes, sentence: str,
 
 def test_a_config_with_or_without_a_byte_order_mark_is_one(tmp_path: Path) -> None:
     path = tmp_path / "good.yaml"
-    for content in (GOOD, b"\xef\xbb\xbf" + GOOD):
+    merged = b"a: &a {x: 1}\nb: {<<: *a, x: 2}\nc: {<<: *a, <<: *a}\n"
+    for content in (GOOD, b"\xef\xbb\xbf" + GOOD, merged):
         path.write_bytes(content)
         assert problem(path) == ""
 
