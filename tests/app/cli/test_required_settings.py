@@ -23,6 +23,8 @@ from datamodules.rollout import RolloutDataModule
 from tests.app.conftest import Run
 
 KINDS = (nn.Module, LightningDataModule, Callback)
+NEEDS_A_PACKAGE = "datamodules.envs.mettagrid."
+"""Modules that import a package with an environment of its own; they have no class of these kinds."""
 EVERYTHING = {"model.init_args.gamma", "trainer.callbacks.init_args.every", "trainer.max_steps"}
 
 
@@ -32,6 +34,7 @@ def classes() -> list[type]:
         value
         for package in (callbacks, datamodules, modules)
         for module in walk_packages(package.__path__, f"{package.__name__}.")
+        if not module.name.startswith(NEEDS_A_PACKAGE)
         for value in vars(import_module(module.name)).values()
         if isinstance(value, type) and issubclass(value, KINDS) and value.__module__ == module.name
     }
