@@ -317,7 +317,7 @@ class EnvDataModule(LightningDataModule):
         greedy = self.eval_greedy if greedy is None else greedy
         how: dict[str, Any] = {"seed": seed, "greedy": greedy, "max_steps": self.eval_max_steps}
         env_kwargs = self.rendered_env_kwargs
-        if self.spaces["num_agents"] > 1 or resolve_env(self.env).is_whole:
+        if self.agents.agent_spaces["num_agents"] > 1 or resolve_env(self.env).is_whole:
             envs = make_vector_env(self.env, 1, backend=self.backend, env_kwargs=env_kwargs, wrappers=self.wrappers)
             return vector_episode(self.agents.wrap(envs), policy, images=images, **how)
         return rendered_episode(self.env, env_kwargs, policy, wrappers=self.wrappers, images=images, **how)

@@ -65,7 +65,7 @@ def determinism(data: EnvDataModule) -> Finding:
 
 def _is_vectorised(data: EnvDataModule) -> bool:
     """Return whether the environment has several agents, or steps several rows itself."""
-    return data.spaces["num_agents"] > 1 or resolve_env(data.env).is_whole
+    return data.agents.agent_spaces["num_agents"] > 1 or resolve_env(data.env).is_whole
 
 
 def _history(data: EnvDataModule) -> Iterator[Any]:

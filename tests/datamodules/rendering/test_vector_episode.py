@@ -9,6 +9,7 @@ from app.export.comparison import compare, record
 from app.export.decision import Decision
 from app.verify.checks import contract, determinism
 from datamodules import RolloutDataModule
+from datamodules.envs.carball.chaser import Chaser
 from modules import PPO
 
 
@@ -43,3 +44,17 @@ def test_an_on_device_environment_of_several_agents_is_rendered() -> None:
     assert any((one.image != other.image).any() for one, other in pairwise(steps))
     assert all(step.image is None for step in without)
     assert [step.reward for step in steps] == [step.reward for step in without]
+
+
+def test_an_agent_that_learns_alone_against_opponents_is_rendered() -> None:
+    world = {"mode": "1v1", "time_limit": 8}
+    data = RolloutDataModule("Carball-v0", env_kwargs=world, policy_group=[0, 1], opponents=[Chaser])
+    model = PPO(data.spaces)
+
+    steps = [*data.rendered_episode(model, seed=1)]
+
+    assert data.spaces["num_agents"] == 1 and len(steps) == 9
+    assert all(len(step.inputs.episode_start) == 1 and step.image is not None for step in steps)
+    assert any((one.image != other.image).any() for one, other in pairwise(steps))
+    assert len(record(data, Decision(model), 5).inputs) == 5
+    assert determinism(data).status == "cannot"
