@@ -52,6 +52,7 @@ def model_rows() -> Iterator[tuple[str, str]]:
     yield "algorithms", listed(modules.ALGORITHMS)
     yield "networks", f"{listed(networks.EXPORTS.keys() - heads)} (--model.network CLASS)"
     yield "heads, critics", listed(heads)
+    yield "optimizers", f"{listed(short_names('modules.optim'))}, and those of torch.optim (--model.optimizer CLASS)"
     yield "other parts", listed(modules.EXPORTS.keys() - modules.ALGORITHMS.keys())
     yield "exploration", listed(short_names("modules.exploration"))
     yield "latent models", listed(short_names("modules.networks.latent"))

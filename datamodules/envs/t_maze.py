@@ -9,6 +9,9 @@ from datamodules.core.types import SpaceSpec, State
 UP, RIGHT, DOWN, LEFT = range(4)
 """The actions, in the order of `four_rooms`."""
 
+COLOURS = {"#": (40, 40, 40), " ": (240, 240, 240), "G": (90, 200, 110), "@": (80, 120, 230)}
+CELL_PIXELS = 24
+
 
 class TMaze:
     """T-maze as a `TorchFuncEnv`: walk along a corridor, then turn to the side that its first cell showed.
@@ -70,6 +73,21 @@ class TMaze:
         """Return signs, corridor and junction, `[B, 4]`."""
         first, last = state["cell"] == 0, state["cell"] == self.length
         return torch.stack([first & state["up"], first & ~state["up"], ~first & ~last, last], 1).float()
+
+    def render(self, state: State, row: int, mode: str) -> Tensor | str:
+        """Render one row: `rgb_array`, uint8 `[120, 24 (length + 3), 3]`, or `ansi`, five lines of text.
+
+        Walls are dark, the side of the reward is green (`G`), and the agent (`@`) is blue.
+        """
+        corridor, end = self.length + 1, [[*"#" * (self.length + 1), side, "#"] for side in " G"]
+        reward_above = bool(state["up"][row])
+        lines = [[*"#" * (corridor + 2)], end[reward_above], ["#", *" " * corridor, "#"], end[not reward_above]]
+        lines.append([*"#" * (corridor + 2)])
+        lines[2][1 + int(state["cell"][row])] = "@"
+        if mode == "ansi":
+            return "\n".join("".join(line) for line in lines)
+        colours = torch.tensor([COLOURS[mark] for line in lines for mark in line], dtype=torch.uint8)
+        return colours.view(len(lines), -1, 3).repeat_interleave(CELL_PIXELS, 0).repeat_interleave(CELL_PIXELS, 1)
 
     def info(self, state: State) -> dict[str, Tensor]:
         """Return whether the agent turned to the side of the reward, `[B]`."""

@@ -11,8 +11,10 @@ from datamodules.collect.evaluation import EvaluationDataset
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.required_values import require_values
 from datamodules.replay import ReplayDataModule
+from datamodules.trading.account import account
 from datamodules.trading.env import Trading
-from datamodules.trading.hidden_markov import RegimeModel, fit_regimes
+from datamodules.trading.hidden_markov import RegimeModel, fit_regimes, regime_weights
+from datamodules.trading.prices.price_files import Numbers, Prices
 from datamodules.trading.prices.sources import describe_source
 from datamodules.trading.prices.synthetic import known_regime, regime_settings
 from datamodules.trading.report import Report, report
@@ -62,7 +64,7 @@ class TradingDataModule(ReplayDataModule):
         example = Trading(**self.env_kwargs)
         self.symbols, self._regime = len(example.prices), None if prices else known_regime(symbol, synthetic or {})
         self._regime_settings = None if prices else regime_settings(symbol, synthetic or {})
-        self._regime_models: list[dict[str, RegimeModel]] = []
+        self._regime_weights: list[dict[str, Numbers]] = []
         if self.num_envs < self.symbols:
             raise ConfigurationError(
                 f"data.num_envs is {self.num_envs}, fewer than the {self.symbols} symbols: raise it."
@@ -111,21 +113,30 @@ class TradingDataModule(ReplayDataModule):
             weights[: len(episode["action"])] = env.weight(episode["action"])
         bars, gain = slice(env.first, env.first + env.length), env.tables_on(torch.device("cpu")).gain
         shared: dict[str, Any] = {"costs": env.costs, "limits": env.limits, "bars_per_year": env.bars_per_year}
-        shared["training"] = slice(*env.days.train)
-        symbols = zip(env.prices, gain, path, self.regime_models(env), strict=True)
-        return [report(prices, change, bars, weight, models=each, **shared) for prices, change, weight, each in symbols]
+        symbols = zip(env.prices, gain, path, self.regime_weights(env), strict=True)
+        return [report(prices, change, bars, weight, others=each, **shared) for prices, change, weight, each in symbols]
 
-    def regime_models(self, env: Trading) -> list[dict[str, RegimeModel]]:
-        """Return every symbol's hidden Markov models by the names of their rows, fitted once to the training bars.
+    def regime_weights(self, env: Trading) -> list[dict[str, Numbers]]:
+        """Return every symbol's weights on all bars by hidden Markov models, by the names of their rows, computed once.
 
-        A synthetic market of regimes also has the one that it was drawn from.
+        Models are fitted, and their no-trade bands chosen, on the training bars. A synthetic market of regimes also has
+        the model that it was drawn from.
         """
-        if not self._regime_models:
-            last = env.days.train[1]
-            fits = (fit_regimes(np.diff(np.log(prices.close[: last + 1]))) for prices in env.prices)
-            self._regime_models = [{"hidden Markov, fitted": fit} for fit in fits]
-            if (made := self._regime_settings) is not None:
-                drift, stay = np.array([made["drift"], -made["drift"]]), np.full(2, made["stay"])
-                known = RegimeModel(drift, np.asarray(made["volatility"]), stay)
-                self._regime_models = [models | {"hidden Markov, known": known} for models in self._regime_models]
-        return self._regime_models
+        if not self._regime_weights:
+            gain = env.tables_on(torch.device("cpu")).gain
+            self._regime_weights = [self._weights_of(env, *each) for each in zip(env.prices, gain, strict=True)]
+        return self._regime_weights
+
+    def _weights_of(self, env: Trading, prices: Prices, gain: Tensor) -> dict[str, Numbers]:
+        first, last = env.days.train
+        training = slice(first, last - env.lag)  # the result of the last decision is within training
+        models = {"hidden Markov, fitted": fit_regimes(np.diff(np.log(prices.close[: last + 1])))}
+        if (made := self._regime_settings) is not None:
+            drift, stay = np.array([made["drift"], -made["drift"]]), np.full(2, made["stay"])
+            models["hidden Markov, known"] = RegimeModel(drift, np.asarray(made["volatility"]), stay)
+
+        def growth(path: Numbers) -> float:
+            held = torch.from_numpy(path[training].clip(*env.limits))
+            return float(account(held, gain[training], env.costs).factor.log().sum())
+
+        return {name: regime_weights(prices.close, model, growth) for name, model in models.items()}

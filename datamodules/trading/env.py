@@ -108,7 +108,7 @@ class Trading:
         self.discrete, self.masks, self.window, self.split = discrete, option_mask, window, split
         self.limits, self.reward_scale = (-max_short, max_long), reward_scale
         self.prices = load_prices(symbol, prices, synthetic, real_jumps, price_format)
-        lag = int(execution == "open")
+        self.lag = lag = int(execution == "open")
         self.bars_per_year = checked_bars_per_year(bars_per_year, self.prices[0].time, prices or symbol)
         self.costs = Costs(cost_bps / 10_000, borrow_rate / self.bars_per_year)
         where = (val_from, test_from), (fold, folds)

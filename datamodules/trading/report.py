@@ -10,7 +10,6 @@ from torch import Tensor
 
 from datamodules.trading.account import Costs, account
 from datamodules.trading.baselines import BASELINES, random_timing
-from datamodules.trading.hidden_markov import RegimeModel, regime_weights
 from datamodules.trading.performance import Performance, performance, sharpe_difference_interval
 from datamodules.trading.prices.price_files import Numbers, Prices
 
@@ -42,8 +41,7 @@ def report(
     costs: Costs,
     limits: tuple[float, float],
     bars_per_year: int = 252,
-    models: Mapping[str, RegimeModel] | None = None,
-    training: slice = slice(0, 0),
+    others: Mapping[str, Numbers] | None = None,
 ) -> Report:
     """Compute the accounts of the agent's weights and of every baseline.
 
@@ -51,18 +49,11 @@ def report(
         gain: of every bar of the symbol (`datamodules.trading.prices.lookup_tables.Tables.gain`).   bars: bars on which
             the agent decided.
         weight: the agent's weight on each of them.   limits: position limits, also for the baselines.
-        models: hidden Markov models of the market by the names of their rows.   training: bars that may choose the
-            no-trade bands of these.
+        others: weights on all bars of further baselines, by the names of their rows.
     """
-    everything = {name: path(prices, bars_per_year).clip(*limits) for name, path in BASELINES.items()}
-    for name, model in (models or {}).items():
-
-        def growth(path: Numbers) -> float:
-            held = torch.from_numpy(path[training].clip(*limits))
-            return float(account(held, gain[training].cpu(), costs).factor.log().sum())
-
-        everything[name] = regime_weights(prices.close, model, growth).clip(*limits)
-    paths = {AGENT: weight.double().cpu().numpy()} | {name: path[bars] for name, path in everything.items()}
+    rules = {name: path(prices, bars_per_year) for name, path in BASELINES.items()} | dict(others or {})
+    paths = {AGENT: weight.double().cpu().numpy()}
+    paths |= {name: path[bars].clip(*limits) for name, path in rules.items()}
     window = gain[bars].cpu()
 
     def outcome(path: Numbers) -> tuple[Numbers, Performance]:

@@ -73,10 +73,12 @@ def unscaled_value(value: Tensor, epsilon: float = 1e-3) -> Tensor:
 
     h^-1(x) = sign(x) (((sqrt(1 + 4 epsilon (|x| + 1 + epsilon)) - 1) / (2 epsilon))^2 - 1)
 
+    The difference of the root and 1 is computed as a quotient, which loses no digits in float32.
+
     Source: Pohlen et al. 2018, arXiv:1805.11593, appendix A, proposition A.2.
     """
-    root = (1 + 4 * epsilon * (value.abs() + 1 + epsilon)).sqrt()
-    return value.sign() * (((root - 1) / (2 * epsilon)).square() - 1)
+    shifted = value.abs() + 1 + epsilon
+    return value.sign() * ((2 * shifted / (1 + (1 + 4 * epsilon * shifted).sqrt())).square() - 1)
 
 
 def sequence_priority(

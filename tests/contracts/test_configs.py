@@ -96,6 +96,8 @@ def smaller(config: dict[str, Any]) -> dict[str, dict[str, Any]]:
         part: {key: SMALL[key] for key in SMALL if key in config[part]["init_args"]} for part in ("data", "model")
     }
     kind = config["data"]["class_path"]
+    if "Sequence" in kind:
+        sizes["data"].pop("sequence_length", None)  # stored sequences are long enough for the model as they are
     sizes["data"] |= SEQUENCES if kind.endswith(".SequenceDataModule") else {} if "Sequence" in kind else EPISODES
     if (symbol := config["data"]["init_args"].get("symbol")) is not None:
         sizes["data"]["val_from"] = VALIDATION[symbol]

@@ -196,6 +196,7 @@ class Carball:
             "ball_position": struck.position,
             "ball_velocity": struck.velocity,
             "pads": timer,
+            "idle_steps": torch.where(touches, 0.0, state["idle_steps"]),  # of the repeats that follow
             "scored": scored,
             "touches": state["touches"] + touches,
             "aerial_touches": state["aerial_touches"] + terms["aerial_touch"],

@@ -56,7 +56,7 @@ def game_config(
         num_tokens: tokens of an observation, with fewer than are needed the simulator fails; None: as many as there can
             be.
         time_limit: steps of an episode.
-        map_seed: seed of the map.
+        map_seed: seed of the maps, beside that of the episodes: another one gives other maps.
     """
     objects: dict[str, Any] = {
         "wall": WallConfig(),

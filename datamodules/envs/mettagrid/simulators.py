@@ -90,7 +90,8 @@ class Simulators:
     def _start(self, index: int) -> None:
         """Replace a simulation by one on a new map."""
         seed = int(self.generators[index].integers(2**31))
-        builder = self.config.game.map_builder.model_copy(update={"seed": seed})
+        map_seed = np.random.default_rng([self.config.game.map_builder.seed, seed]).integers(2**31)
+        builder = self.config.game.map_builder.model_copy(update={"seed": int(map_seed)})
         own = self.arrays.rows(self._rows(index))
         own.reward[...], own.terminated[...], own.truncated[...] = 0, False, False
         if index == 0 and self.replay_folder is not None:

@@ -143,6 +143,20 @@ def test_more_ticks_make_a_longer_step() -> None:
     assert (short.ticks_per_step, long.ticks_per_step) == (4, 8)
 
 
+def test_a_touch_in_a_repeat_ends_the_idling_of_the_repeats_after_it() -> None:
+    env = Carball(action_repeat=4, rewards=dict.fromkeys(REWARDS, 0.0) | {"idle": -1.0})
+    state = kickoff(env)
+    state["idle_steps"] += 200
+    state["car_position"][0, 0], state["ball_position"][0] = torch.tensor([0.0, 0, 17]), torch.tensor([0.0, 150, 93])
+    state["car_velocity"][0, 0] = torch.tensor([0.0, 2000, 0])
+
+    after, reward, *_ = stepped(env, state, STILL)
+
+    assert float(after["idle_steps"]) == 0 and float(reward) == 0
+    away = state | {"ball_position": torch.tensor([[3000.0, 3000, 93]])}
+    assert float(stepped(env, away, STILL)[1]) == -4
+
+
 def test_a_repeated_action_sums_the_rewards_up_to_the_end() -> None:
     once, thrice = Carball(mode="1v1"), Carball(mode="1v1", action_repeat=3)
     generator = torch.Generator().manual_seed(0)
