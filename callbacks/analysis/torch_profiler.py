@@ -50,7 +50,8 @@ class TorchProfiler(Callback):
         self._profiler: profile | None = None
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Set when the first trace is due."""
+        """Set when the first trace is due, and determine the folder, by a collective call of all ranks."""
+        self._folder = Path(trainer.log_dir or trainer.default_root_dir, "traces")
         self._set_next(trainer.global_step)
 
     def _set_next(self, iteration: int) -> None:
@@ -72,9 +73,8 @@ class TorchProfiler(Callback):
         if (device := trainer.strategy.root_device).type == "cuda":
             torch.cuda.synchronize(device)  # the trace is to hold the kernels that the iteration began
         self._profiler.stop()
-        path = Path(trainer.log_dir or trainer.default_root_dir, "traces")
-        path.mkdir(parents=True, exist_ok=True)
-        self._profiler.export_chrome_trace(str(path / f"iteration={trainer.global_step}.pt.trace.json.gz"))
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._profiler.export_chrome_trace(str(self._folder / f"iteration={trainer.global_step}.pt.trace.json.gz"))
         self._profiler = None
 
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:

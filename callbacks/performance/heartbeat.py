@@ -36,6 +36,10 @@ class Heartbeat(Callback):
         self.interval_s = interval_s
         self._written = -float("inf")
 
+    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
+        """Determine the run folder, by a collective call of all ranks."""
+        self._folder = Path(trainer.log_dir or trainer.default_root_dir)
+
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Write the file, if due."""
         now = time.monotonic()
@@ -44,9 +48,8 @@ class Heartbeat(Callback):
         self._written = now
         counters = {"iteration": trainer.global_step, "env_steps": pl_module.env_steps}
         beat = {"time": time.time(), **counters, "pid": os.getpid(), "host": platform.node()}
-        folder = Path(trainer.log_dir or trainer.default_root_dir)
         with suppress(OSError):
-            folder.mkdir(parents=True, exist_ok=True)
-            unfinished = folder / f".{FILE}.{os.getpid()}.unfinished"
+            self._folder.mkdir(parents=True, exist_ok=True)
+            unfinished = self._folder / f".{FILE}.{os.getpid()}.unfinished"
             unfinished.write_text(json.dumps(beat) + "\n", encoding="utf-8")
-            unfinished.replace(folder / FILE)
+            unfinished.replace(self._folder / FILE)
