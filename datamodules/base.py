@@ -319,7 +319,7 @@ class EnvDataModule(LightningDataModule):
         env_kwargs = self.rendered_env_kwargs
         if self.agents.agent_spaces["num_agents"] > 1 or resolve_env(self.env).is_whole:
             envs = make_vector_env(self.env, 1, backend=self.backend, env_kwargs=env_kwargs, wrappers=self.wrappers)
-            return vector_episode(self.agents.wrap(envs), policy, images=images, **how)
+            return vector_episode(self.agents.wrap(envs, self.agents.against(policy)), policy, images=images, **how)
         return rendered_episode(self.env, env_kwargs, policy, wrappers=self.wrappers, images=images, **how)
 
     @property

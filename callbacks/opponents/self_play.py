@@ -14,8 +14,8 @@ class SelfPlay(Callback):
     """Save a checkpoint every `every_n_iterations` in the run's `checkpoints/pool/`, and load the newest as opponents.
 
     The opponents are every `modules.CheckpointPool` of `data.opponents`. The first checkpoint has the weights of the
-    start. In `validate` and `test` the pool plays the evaluated policy itself. `python -m app elo` rates them against
-    one another.
+    start. In `validate`, `test` and `predict` the pool plays the evaluated policy itself. `python -m app elo` rates
+    them against one another.
 
     Args:
         every_n_iterations: iterations between two checkpoints.
@@ -52,6 +52,7 @@ class SelfPlay(Callback):
                 pool.fill(pl_module)
 
     on_test_start = on_validation_start
+    on_predict_start = on_validation_start
 
     def _check(self, trainer: Any) -> None:
         if not self.pools:

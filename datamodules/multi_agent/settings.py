@@ -54,12 +54,17 @@ class AgentSettings:
         )
         self._policies: list[Policy] | None = None
 
-    def wrap(self, envs: VectorEnv) -> VectorEnv:
-        """Return the environments as the learning rows see them; unchanged with the default settings."""
+    def wrap(self, envs: VectorEnv, opponents: Sequence[Policy] | None = None) -> VectorEnv:
+        """Return the environments as the learning rows see them; unchanged with the default settings.
+
+        Args:
+            envs: environments of all agents.
+            opponents: policies of the groups 1, 2, ..., on the environments' device; None: those of the settings.
+        """
         if self.parts:
             envs = AppendObs(envs, self.parts, self.name)
         if self.policy_group is not None:
-            envs = PolicyGroups(envs, self.policy_group, self.opponents(envs.device))
+            envs = PolicyGroups(envs, self.policy_group, opponents or self.opponents(envs.device))
         return envs
 
     def opponents(self, device: torch.device) -> list[Policy]:
@@ -68,3 +73,10 @@ class AgentSettings:
             made = [make(self.agent_spaces) for make in self.factories]
             self._policies = [cast(Policy, each.requires_grad_(False).eval().to(device)) for each in made]
         return self._policies
+
+    def against(self, policy: Policy) -> list[Policy]:
+        """Return the opponents of a policy on the CPU that is played outside of a fit.
+
+        It plays itself where the run's past checkpoints play (`modules.CheckpointPool`), as in `validate`.
+        """
+        return [policy if hasattr(each, "fill") else each for each in self.opponents(torch.device("cpu"))]

@@ -62,6 +62,18 @@ def test_an_evaluation_during_the_fit_leaves_the_opponents_alone(tmp_path: Path)
     assert isinstance(pool, CheckpointPool) and same(pool.policies[0], weights(saved))
 
 
+@pytest.mark.parametrize("verb", ["validate", "test", "predict"])
+def test_outside_of_a_fit_the_weights_of_the_checkpoint_play(tmp_path: Path, verb: str) -> None:
+    fit(tmp_path, 2, SelfPlay())
+    (last,) = tmp_path.rglob("last.ckpt")
+    data = carball(1)
+
+    getattr(trainer(tmp_path, SelfPlay()), verb)(small_ppo(data), datamodule=data, ckpt_path=last)
+
+    (pool,) = data.agents.opponents(torch.device("cpu"))
+    assert isinstance(pool, CheckpointPool) and same(pool.policies[0], weights(last))
+
+
 def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     fit(tmp_path, 5, SelfPlay(every_n_iterations=1, keep=2))
 

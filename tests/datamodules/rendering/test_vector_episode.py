@@ -10,7 +10,8 @@ from app.export.decision import Decision
 from app.verify.checks import contract, determinism
 from datamodules import RolloutDataModule
 from datamodules.envs.carball.chaser import Chaser
-from modules import PPO
+from datamodules.multi_agent.settings import OpponentFactory
+from modules import PPO, CheckpointPool
 
 
 @pytest.mark.parametrize("env", ["tests.support.parallel_env.Relay", "tests.support.parallel_env.RelayTensors"])
@@ -58,3 +59,22 @@ def test_an_agent_that_learns_alone_against_opponents_is_rendered() -> None:
     assert any((one.image != other.image).any() for one, other in pairwise(steps))
     assert len(record(data, Decision(model), 5).inputs) == 5
     assert determinism(data).status == "cannot"
+
+
+def against(*opponents: OpponentFactory) -> RolloutDataModule:
+    world = {"mode": "1v1", "time_limit": 32, "start": "random"}
+    return RolloutDataModule("Carball-v0", env_kwargs=world, policy_group=[0, 1], opponents=[*opponents])
+
+
+def test_a_policy_plays_itself_in_place_of_the_past_checkpoints() -> None:
+    data = against(CheckpointPool)
+    episodes = []
+    for _ in range(2):
+        model = PPO(data.spaces)
+        steps, same = ([*each.rendered_episode(model, seed=1)] for each in (data, against(lambda _, own=model: own)))
+        episodes.append(torch.stack([step.inputs.obs for step in steps]))
+        assert torch.equal(episodes[-1], torch.stack([step.inputs.obs for step in same]))
+        assert len(record(data, Decision(model), 5).inputs) == 5
+
+    chased = torch.stack([step.inputs.obs for step in against(Chaser).rendered_episode(model, seed=1)])
+    assert not torch.equal(*episodes) and not torch.equal(episodes[-1], chased)
