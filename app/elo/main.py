@@ -5,7 +5,9 @@ import csv
 import itertools
 import random
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -21,8 +23,7 @@ from callbacks.performance.execution_summary import table
 from datamodules.base import EnvDataModule
 from datamodules.collect.evaluation import EvaluationDataset
 from datamodules.core.errors import ConfigurationError
-from datamodules.core.protocols import Policy
-from datamodules.multi_agent.policy_groups import PolicyGroups
+from datamodules.core.protocols import Policy, VectorEnv
 from datamodules.vector.make_env import make_vector_env
 
 
@@ -143,33 +144,56 @@ def checkpoint_players(paths: Sequence[Path]) -> Iterator[Player]:
 
 
 def opponents_of(data: EnvDataModule) -> Iterator[Player]:
-    """Yield the opponents of the run's configuration that are no checkpoints of the run itself."""
-    for policy in data.agents.opponents(torch.device("cpu")):
-        if not hasattr(policy, "fill"):
-            yield Player(type(policy).__name__, policy, None)
+    """Yield the opponents of the run's configuration that are no checkpoints of the run itself.
+
+    They are named by their class; those of the same class also by their group in `data.policy_group`.
+    """
+    opponents = enumerate(data.agents.opponents(torch.device("cpu")), start=1)
+    kept = [(group, policy, type(policy).__name__) for group, policy in opponents if not hasattr(policy, "fill")]
+    classes = Counter(name for _, _, name in kept)
+    for group, policy, name in kept:
+        yield Player(f"{name} (group {group})" if classes[name] > 1 else name, policy, None)
 
 
 def play(data: EnvDataModule, first: Player, second: Player, options: argparse.Namespace) -> list[Game]:
-    """Play games of two players, the first with the agents of group 0 and the second with all others.
+    """Play games of two players: the first plays the agents of group 0, the second those of all other groups.
 
     Raises:
-        ConfigurationError: if the run has no `data.policy_group`, or its episodes lack the statistics of the score.
+        ConfigurationError: if the run has no `data.policy_group`, if it splits the learner's team, or if the run's
+            episodes lack the statistics of the score.
     """
     groups = data.agents.policy_group
     if groups is None or len({*groups}) < 2:
         raise ConfigurationError("The run has no opponents: only runs with data.policy_group can be rated.")
-    envs = make_vector_env(data.env, options.games, backend=data.backend, env_kwargs=data.eval_env_kwargs)
-    sides = [min(group, 1) for group in groups]
-    rows = PolicyGroups(envs, sides, [second.policy], options.seed)
-    limits: dict[str, Any] = {"max_steps": options.max_steps, "cut": True, "name": data.env}
-    dataset = EvaluationDataset(rows, first.policy, options.games, seed=options.seed, greedy=False, **limits)
-    info = dataset.run().info
+    where: dict[str, Any] = {"backend": data.backend, "timeout": data.env_timeout}
+    where |= {"env_kwargs": data.eval_env_kwargs, "wrappers": data.wrappers}
+    with closing(make_vector_env(data.env, options.games, **where)) as envs:
+        require_whole_team(envs, groups)
+        rows = data.agents.wrap(envs, [second.policy] * max(groups))
+        limits: dict[str, Any] = {"max_steps": options.max_steps, "cut": True, "name": data.env}
+        dataset = EvaluationDataset(rows, first.policy, options.games, seed=options.seed, greedy=False, **limits)
+        info = dataset.run().info
     if missing := [name for name in (options.won, options.lost) if name not in info]:
         raise ConfigurationError(
             f"The episodes of {data.env} have no {missing[0]}: choose --won and --lost from {', '.join(info)}."
         )
     scores = (info[options.won] - info[options.lost]).sign() / 2 + 0.5
     return [Game(first.name, second.name, score) for score in scores.tolist()]
+
+
+def require_whole_team(envs: VectorEnv, groups: Sequence[int]) -> None:
+    """Check that group 0 plays whole teams; environments without `agent_teams` are not checked.
+
+    Raises:
+        ConfigurationError: if an agent of another group is in a team of group 0.
+    """
+    teams: Sequence[int] = getattr(getattr(envs, "env", None), "agent_teams", None) or range(len(groups))
+    learning = {team for team, group in zip(teams, groups, strict=True) if group == 0}
+    if mates := [agent for agent, team in enumerate(teams) if team in learning and groups[agent] != 0]:
+        raise ConfigurationError(
+            f"data.policy_group is {[*groups]}, but agent {mates[0]} of group {groups[mates[0]]} is in the learner's"
+            " team, and games are played between whole teams: rate a run in which that team has group 0 only."
+        )
 
 
 def write(folder: Path, players: Sequence[Player], ratings: dict[str, float], games: Sequence[Game]) -> None:

@@ -63,6 +63,9 @@ class Carball:
         no_touch_limit: steps without a touch of any car after which the episode terminates; null for none.
         time_limit: steps after which an episode is truncated.
 
+    Attributes:
+        agent_teams: team of every car, 0 for blue and 1 for orange.
+
     Raises: ConfigurationError if an argument is out of range.
     """
 
@@ -98,7 +101,7 @@ class Carball:
         self.action_repeat, self.hit_power, self.walls = action_repeat, hit_power, walls
         self.no_touch_limit, self.min_truncation_step = no_touch_limit, time_limit
         self.blue, orange = MODES[mode]
-        self.cars = self.blue + orange
+        self.cars, self.agent_teams = self.blue + orange, (0,) * self.blue + (1,) * orange
         self.noise_size = 1 if start == "kickoff" else 6 + 3 * self.cars
         self.discrete = actions == "discrete"
         self.spaces = SpaceSpec(

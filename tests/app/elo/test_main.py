@@ -1,12 +1,23 @@
 """Training with a pool of past checkpoints, then rating them."""
 
 import csv
+from argparse import Namespace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
 from PIL import Image
 
+from app.elo.main import Player, opponents_of, play
+from datamodules import RolloutDataModule
+from datamodules.core.errors import ConfigurationError
+from datamodules.core.types import PolicyInput, PolicyOutput, State
+from datamodules.envs.carball.chaser import Chaser
+from modules import PPO, CheckpointPool
 from tests.app.conftest import Run
+
+OPTIONS = Namespace(games=2, max_steps=4, seed=0, won="goals", lost="conceded")
 
 CONFIG = """
 model:
@@ -66,3 +77,50 @@ def test_bad_options_get_one_sentence(run: Run, folder: Path) -> None:
     ):
         refused = run("elo", *words)
         assert refused.code == 2 and said in refused.err and refused.err.strip().count("\n") == 0
+
+
+def carball(mode: str, *policy_group: int, **settings: Any) -> RolloutDataModule:
+    settings = {"opponents": [Chaser] * max(policy_group), "num_envs": 2, "rollout_length": 8} | settings
+    return RolloutDataModule("Carball-v0", env_kwargs={"mode": mode}, policy_group=[*policy_group], **settings)
+
+
+class Counting(Chaser):
+    """Chaser that notes the rows that it plays."""
+
+    def act(self, inputs: PolicyInput, *arguments: Any, **settings: Any) -> tuple[PolicyOutput, State]:
+        self.rows = len(inputs.episode_start)
+        return super().act(inputs, *arguments, **settings)
+
+
+def test_players_see_the_appended_observations() -> None:
+    data = carball("1v1", 0, 1, opponents=[CheckpointPool], append_obs=["last_action", "agent_id"])
+    one, other = (Player(name, PPO(data.spaces), 0) for name in "ab")
+
+    assert [game[:2] for game in play(data, one, other, OPTIONS)] == [("a", "b")] * 2
+
+
+def test_the_players_play_the_learners_team_and_all_other_agents() -> None:
+    data = carball("1v2", 0, 1, 2)
+    one, other = (Counting(data.agents.agent_spaces) for _ in range(2))
+
+    play(data, Player("a", one, None), Player("b", other, None), OPTIONS)
+    assert (one.rows, other.rows) == (2, 2)  # every group of the second player is played on its own
+
+    data = carball("2v2", 0, 0, 1, 1)
+    play(data, Player("a", one, None), Player("b", other, None), OPTIONS)
+    assert (one.rows, other.rows) == (4, 4)
+
+
+def test_a_team_of_several_groups_is_refused() -> None:
+    data = carball("2v2", 0, 1, 2, 2)
+    player = Player("a", Chaser(data.agents.agent_spaces), None)
+
+    with pytest.raises(ConfigurationError, match=r"\[0, 1, 2, 2\], but agent 1 of group 1 is in the learner's team"):
+        play(data, player, player, OPTIONS)
+
+
+def test_opponents_of_one_class_are_different_players() -> None:
+    data = carball("2v2", 0, 0, 1, 2)
+
+    assert [player.name for player in opponents_of(data)] == ["Chaser (group 1)", "Chaser (group 2)"]
+    assert [player.name for player in opponents_of(carball("1v2", 0, 1, 1))] == ["Chaser"]
