@@ -7,15 +7,21 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 
+from callbacks.run_control.atomic_write import atomic_write
+from callbacks.run_control.checkpoint_index import index_path
 from datamodules.core.errors import ConfigurationError
+
+POOL = "pool"
+"""Name of the pool's folder beside the run's other checkpoints."""
 
 
 class SelfPlay(Callback):
     """Save a checkpoint every `every_n_iterations` in the run's `checkpoints/pool/`, and load the newest as opponents.
 
     The opponents are every `modules.CheckpointPool` of `data.opponents`. The first checkpoint has the weights of the
-    start. In `validate`, `test` and `predict` the pool plays the evaluated policy itself. `python -m app elo` rates
-    them against one another.
+    start. A resumed run copies those that played into its own pool; it may resume from a checkpoint of a pool as well.
+    In `validate`, `test` and `predict` the pool plays the evaluated policy itself. `python -m app elo` rates the
+    checkpoints against one another.
 
     Args:
         every_n_iterations: iterations between two checkpoints.
@@ -70,6 +76,8 @@ class SelfPlay(Callback):
         """Save the first checkpoint, or load those that played when the resumed checkpoint was saved."""
         if self.saved_at < 0:
             self._save(trainer)
+        elif trainer.ckpt_path:
+            self._copy(trainer)
         self._load(trainer)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -80,27 +88,34 @@ class SelfPlay(Callback):
 
     def folder(self, trainer: Any) -> Path:
         """Return the folder of the pool's checkpoints."""
-        return Path(str(trainer.checkpoint_callback.dirpath)) / "pool"
+        return Path(str(trainer.checkpoint_callback.dirpath)) / POOL
 
-    def checkpoints(self, trainer: Any) -> list[Path]:
-        """Return the pool's checkpoints up to the last one that this run saved, the newest last.
-
-        A resumed run also has those beside the checkpoint that it resumes from.
-        """
-        folders = [Path(trainer.ckpt_path).parent / "pool"] if trainer.ckpt_path else []
-        paths = [path for each in (*folders, self.folder(trainer)) for path in each.glob("iteration=*.ckpt")]
-        found = {int(path.stem.partition("=")[2]): path for path in paths}
+    def checkpoints(self, folder: Path) -> list[Path]:
+        """Return the checkpoints in a pool's folder up to the last one that was saved, the newest last."""
+        found = {int(path.stem.partition("=")[2]): path for path in folder.glob("iteration=*.ckpt")}
         return [found[number] for number in sorted(found) if number <= self.saved_at]
+
+    def _copy(self, trainer: Any) -> None:
+        """Copy the checkpoints that play, with their indexes, from the resumed checkpoint's pool into this run's."""
+        beside, own = Path(trainer.ckpt_path).parent, self.folder(trainer)
+        earlier = beside if beside.name == POOL else beside / POOL
+        if trainer.is_global_zero and earlier.resolve() != own.resolve():
+            most = max(pool.size for pool in self.pools)
+            for path in self.checkpoints(earlier)[-most:]:
+                for file in filter(Path.is_file, (index_path(path), path)):
+                    with atomic_write(own / file.name) as copy:
+                        copy.write(file.read_bytes())
+        trainer.strategy.barrier()
 
     def _save(self, trainer: Any) -> None:
         self.saved_at = trainer.global_step
         trainer.save_checkpoint(self.folder(trainer) / f"iteration={self.saved_at:07d}.ckpt")
         if self.keep is not None and trainer.is_global_zero:
-            for path in self.checkpoints(trainer)[: -self.keep]:
+            for path in self.checkpoints(self.folder(trainer))[: -self.keep]:
                 trainer.strategy.remove_checkpoint(path)
 
     def _load(self, trainer: Any) -> None:
-        checkpoints = self.checkpoints(trainer)
+        checkpoints = self.checkpoints(self.folder(trainer))
         if not checkpoints:
             rank_zero_warn(f"{self.folder(trainer)} has no checkpoints: the opponents are the policy of the start.")
             return

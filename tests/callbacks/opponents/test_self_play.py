@@ -1,5 +1,6 @@
 """Past checkpoints of a run as its opponents."""
 
+import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,11 @@ def fit(root: Path, iterations: int, self_play: SelfPlay, ckpt_path: Path | None
 
 def weights(path: Path) -> dict[str, torch.Tensor]:
     return load_tensors(path, cure="")["state_dict"]
+
+
+def numbers(root: Path) -> list[int]:
+    """The iterations of the checkpoints in a run's pool."""
+    return sorted(int(path.stem.partition("=")[2]) for path in (root / "checkpoints" / "pool").glob("*.ckpt"))
 
 
 def same(module: torch.nn.Module, state: dict[str, torch.Tensor]) -> bool:
@@ -88,6 +94,40 @@ def test_a_resumed_run_has_the_opponents_and_the_weights_of_one_without_a_break(
     resumed, again = fit(tmp_path / "rest", 6, SelfPlay(every_n_iterations=2), last)
 
     assert same(resumed, whole.state_dict()) and same(again, pool.state_dict())
+
+
+def test_a_run_resumed_twice_has_the_opponents_and_the_weights_of_one_without_a_break(tmp_path: Path) -> None:
+    whole, pool = fit(tmp_path / "whole", 8, SelfPlay(every_n_iterations=3))
+    fit(tmp_path / "first", 4, SelfPlay(every_n_iterations=3))
+    fit(tmp_path / "second", 5, SelfPlay(every_n_iterations=3), tmp_path / "first/checkpoints/last.ckpt")
+    shutil.rmtree(tmp_path / "first")
+
+    last = tmp_path / "second/checkpoints/last.ckpt"
+    resumed, again = fit(tmp_path / "third", 8, SelfPlay(every_n_iterations=3), last)
+
+    assert numbers(tmp_path / "second") == [0, 3] and numbers(tmp_path / "third") == [0, 3, 6]
+    assert same(resumed, whole.state_dict()) and same(again, pool.state_dict())
+
+
+def test_a_run_resumes_from_a_checkpoint_of_the_pool(tmp_path: Path) -> None:
+    whole, pool = fit(tmp_path / "whole", 5, SelfPlay(every_n_iterations=2))
+    past = tmp_path / "whole/checkpoints/pool/iteration=0000002.ckpt"
+
+    resumed, again = fit(tmp_path / "rest", 5, SelfPlay(every_n_iterations=2), past)
+
+    assert numbers(tmp_path / "rest") == [0, 2, 4], "without checkpoint 4 of the earlier run"
+    assert same(resumed, whole.state_dict()) and same(again, pool.state_dict())
+
+
+def test_a_resumed_run_leaves_the_checkpoints_of_the_earlier_run_alone(tmp_path: Path) -> None:
+    fit(tmp_path / "half", 3, SelfPlay(every_n_iterations=1, keep=3))
+    before = sorted((tmp_path / "half/checkpoints/pool").iterdir())
+
+    last = tmp_path / "half/checkpoints/last.ckpt"
+    fit(tmp_path / "rest", 6, SelfPlay(every_n_iterations=1, keep=2), last)
+
+    assert sorted((tmp_path / "half/checkpoints/pool").iterdir()) == before
+    assert numbers(tmp_path / "rest") == [5, 6]
 
 
 def test_the_opponents_change_what_is_learned(tmp_path: Path) -> None:
