@@ -9,18 +9,41 @@ from datamodules.core.errors import ConfigurationError
 from datamodules.core.types import State
 from modules.functional.returns import vtrace_correction
 from modules.ppo.batch import PPOBatch
+from modules.ppo.large_batch import LargeBatch
 
 
 def check_segments(model: Any) -> None:
-    """Check that `bptt_length` acts.
+    """Check that the settings of segments, V-trace and priorities act.
 
-    Raises: ConfigurationError if minibatches consist of single transitions.
+    Raises: ConfigurationError for a value other than the default where the setting that it needs is off.
     """
-    length = model.large_batch.bptt_length
+    options: LargeBatch = model.large_batch
+    length, gae = options.bptt_length, options.advantage == "gae"
     if length is not None and not model.learns_segments:
         raise ConfigurationError(
             f"model.bptt_length is {length}, but a feed-forward network learns from single transitions: remove"
             " it, or set model.advantage to vtrace or model.priority_alpha above 0."
+        )
+    for name in ("rho_clip", "c_clip"):
+        if gae and getattr(options, name) != getattr(LargeBatch, name):
+            raise ConfigurationError(
+                f"model.{name} is {getattr(options, name)}, but model.advantage is gae, which has no ratios: remove it,"
+                " or set model.advantage to vtrace."
+            )
+    if options.priority_alpha == 0 and options.priority_beta != LargeBatch.priority_beta:
+        raise ConfigurationError(
+            f"model.priority_beta is {options.priority_beta}, but no segments are drawn by priority: remove it, or set"
+            " model.priority_alpha above 0."
+        )
+    if options.refresh_values and gae and model.value_clip_range is None:
+        raise ConfigurationError(
+            "model.refresh_values is true, but no loss uses the refreshed values: remove it, or set model.advantage to"
+            " vtrace, or model.value_clip_range."
+        )
+    if options.priority_alpha > 0 and model.minibatch_order == "strided":
+        raise ConfigurationError(
+            f"model.minibatch_order is strided, but model.priority_alpha is {options.priority_alpha}, which draws"
+            " segments at random: set model.minibatch_order to shuffled, or model.priority_alpha to 0."
         )
 
 

@@ -43,7 +43,7 @@ WITHOUT: dict[str, str] = {"rho_clip": "advantage", "c_clip": "advantage", "prio
 """The case of `CHANGES` to compare with; plain PPO for all others."""
 
 OFF: dict[str, Any] = {
-    **{"advantage": "gae", "rho_clip": 0.5, "c_clip": 0.5, "priority_alpha": 0.0, "priority_beta": 0.9},
+    **{"advantage": "gae", "rho_clip": 1.0, "c_clip": 1.0, "priority_alpha": 0.0, "priority_beta": 0.4},
     **{"refresh_values": False, "num_microbatches": 1, "reference_minibatch": None, "max_learning_rate": 1.0},
     **{"learning_rate_warmup": 0.0, "entropy_coef_schedule": "constant", "reward_centering": 0.0},
 }
@@ -135,6 +135,11 @@ def made(**settings: Any) -> tuple[PPO, Any]:
         ({"reward_centering": 2.0}, r"model\.reward_centering is 2\.0"),
         ({"num_microbatches": 0}, r"model\.num_microbatches is 0"),
         ({"rho_clip": 0.0}, r"model\.rho_clip is 0\.0"),
+        ({"rho_clip": 0.5}, r"model\.rho_clip is 0\.5, but model\.advantage is gae.*model\.advantage to vtrace"),
+        ({"c_clip": 2.0}, r"model\.c_clip is 2\.0, but model\.advantage is gae.*model\.advantage to vtrace"),
+        ({"priority_beta": 0.9}, r"model\.priority_beta is 0\.9, but .*set model\.priority_alpha above 0"),
+        ({"refresh_values": True}, r"refresh_values is true, but no loss .*vtrace, or model\.value_clip_range"),
+        ({"priority_alpha": 0.8, "minibatch_order": "strided"}, r"minibatch_order is strided, but .*to shuffled"),
     ],
 )
 def test_a_value_that_cannot_be_is_refused(settings: dict[str, Any], sentence: str) -> None:
