@@ -30,7 +30,7 @@ class OfflineReplayDataModule(ReplayDataModule):
         replay: arguments of `datamodules.ReplayDataModule`.
 
     Raises: ConfigurationError for a dataset that cannot be read, is larger than `capacity`, or was recorded in other
-        spaces.
+        spaces, and for a `sequence_length` above 1: episodes hold no states of a recurrent network.
     """
 
     def __init__(self, dataset: str, env: str, *, offline_steps: int | None = None, **replay: Any):
@@ -38,6 +38,11 @@ class OfflineReplayDataModule(ReplayDataModule):
         super().__init__(env, **replay)
         self.source, self.offline_steps = dataset, self.total_env_steps if offline_steps is None else offline_steps
         check_positive("offline_steps", self.offline_steps)
+        if self.sequence_length > 1:
+            raise ConfigurationError(
+                f"data.sequence_length is {self.sequence_length}, but stored episodes hold no states of a recurrent"
+                " network: set it to 1 and data.burn_in to 0, and use a feed-forward network."
+            )
         check_dataset(dataset)
         self.episodes: Episodes | None = None
 

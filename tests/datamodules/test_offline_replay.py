@@ -167,6 +167,10 @@ def test_values_that_cannot_be_are_refused(stored: Path) -> None:
         pendulum_data("none.npz")
     with pytest.raises(ConfigurationError, match=r"data\.offline_steps is 0"):
         pendulum_data(stored, offline_steps=0)
+    with pytest.raises(
+        ConfigurationError, match=r"sequence_length is 4, but stored episodes hold no states .*: set it"
+    ):
+        pendulum_data(stored, sequence_length=4, burn_in=2)
 
 
 def test_a_file_without_rewards_is_refused(stored: Path, tmp_path: Path) -> None:
