@@ -59,14 +59,18 @@ def memory_advice(model: Any, batch: PPOBatch) -> Iterator[None]:
         traceback.clear_frames(error.__traceback__)  # whose tensors would stay in memory
         size, current = batch.size // model.num_minibatches, model.large_batch.num_microbatches
         steps = len(batch.advantage) if batch.in_segments else 1
-        cure = "use a smaller model.network"
+        cures = ["use a smaller model.network", "raise model.num_minibatches"]
         for number in (each for each in divisors(size) if each > current):
             if gradient_fits(model, batch.slice(slice(size // number))):
-                cure = f"set model.num_microbatches to {number}, which takes {size // number * steps} at a time"
+                if model.auxiliary_losses.need_whole_minibatches:
+                    cures = [f"set model.num_minibatches to {model.num_minibatches * number}"]
+                else:
+                    cures[0] = f"set model.num_microbatches to {number}"
+                cures[0] += f", which takes {size // number * steps} at a time"
                 break
         raise ConfigurationError(
             f"The gradient of {size // current * steps} transitions does not fit in the memory of {model.device}:"
-            f" {cure}, or raise model.num_minibatches, or lower data.num_envs or data.rollout_length."
+            f" {', or '.join(cures)}, or lower data.num_envs or data.rollout_length."
         ) from error
 
 

@@ -31,10 +31,12 @@ class AuxiliaryLoss:
 
     name: key of its columns in `PPOBatch.extras`, and group of its tags.
     metrics: names of its metrics; the tag of `accuracy` is `NAME/accuracy`.
+    supports_microbatches: the loss of a minibatch is the mean of those of its microbatches; else they are refused.
     """
 
     name: str
     metrics: tuple[str, ...] = ()
+    supports_microbatches = True
 
     def on_fit_start(self, model: Any) -> None:
         """Create tensors on the model's device; its weights are those of the checkpoint, if the run is resumed."""
@@ -90,12 +92,21 @@ class AuxiliaryLosses:
                 f"model.auxiliary_losses has {names.count(twice[0])} losses named {twice[0]}: list each class once."
             )
         self.metrics = tuple(f"{loss.name}/{metric}" for loss in self.losses for metric in loss.metrics)
+        self.need_whole_minibatches = [type(loss).__name__ for loss in self.losses if not loss.supports_microbatches]
 
     def __len__(self) -> int:
         return len(self.losses)
 
     def on_fit_start(self, model: Any) -> None:
-        """Create tensors on the model's device."""
+        """Create tensors on the model's device.
+
+        Raises: ConfigurationError for microbatches, if a loss needs whole minibatches.
+        """
+        if self.need_whole_minibatches and model.large_batch.num_microbatches > 1:
+            raise ConfigurationError(
+                f"{self.need_whole_minibatches[0]} needs the steps of a whole minibatch: set model.num_microbatches to"
+                " 1, and model.num_minibatches higher if memory is short."
+            )
         for loss in self.losses:
             loss.on_fit_start(model)
 

@@ -35,7 +35,8 @@ class InfoNCELoss(AuxiliaryLoss):
         num_negatives: negatives of every step, at least 2.
         logsumexp_coef: weight of the negatives' log-sum-exp, which keeps similarities small; at least 0.
 
-    Raises: ConfigurationError for values out of range.
+    Raises: ConfigurationError for values out of range, microbatches, segments of a feed-forward network, and segments
+        drawn by priority, of which copies of a step would be negatives of it.
 
     Source: van den Oord et al. 2018, arXiv:1807.03748, section 2.3; geometric offsets as in Eysenbach et al. 2022,
     arXiv:2206.07568, section 4.1.
@@ -43,6 +44,7 @@ class InfoNCELoss(AuxiliaryLoss):
 
     name = "contrastive"
     metrics = ("loss", "accuracy")
+    supports_microbatches = False
 
     def __init__(
         self,
@@ -63,17 +65,17 @@ class InfoNCELoss(AuxiliaryLoss):
     def on_fit_start(self, model: Any) -> None:
         """Check the minibatches.
 
-        Raises: ConfigurationError for segments of a feed-forward network, and for microbatches.
+        Raises: ConfigurationError for segments of a feed-forward network, and for segments drawn by priority.
         """
-        if model.large_batch.num_microbatches > 1:
-            raise ConfigurationError(
-                "InfoNCELoss compares the steps of a whole minibatch: set model.num_microbatches to 1, and"
-                " model.num_minibatches higher if memory is short."
-            )
         if model.learns_segments and not model.recurrent:
             raise ConfigurationError(
                 "InfoNCELoss of a feed-forward network needs minibatches of single transitions: set model.advantage to"
                 " gae and model.priority_alpha to 0, or use a recurrent network."
+            )
+        if model.large_batch.priority_alpha > 0:
+            raise ConfigurationError(
+                f"model.priority_alpha is {model.large_batch.priority_alpha}, which draws a segment several times, but"
+                " InfoNCELoss would take the copies of a step for negatives of it: set model.priority_alpha to 0."
             )
 
     def prepare(self, model: Any, rollout: Rollout) -> Columns:

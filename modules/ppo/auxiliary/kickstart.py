@@ -36,8 +36,8 @@ class KickstartLoss(AuxiliaryLoss):
         constant_env_steps: environment steps before `share` begins to fall.
         anneal_env_steps: environment steps in which `share` falls from 1 to 0; null: the rest of the run.
 
-    Raises: ConfigurationError for values out of range, no teacher, a file that is no checkpoint of PPO, and a teacher
-        with other spaces.
+    Raises: ConfigurationError for values out of range, no teacher, a file that is no checkpoint of PPO, a teacher with
+        other spaces, and a value error where the agent or a teacher was given centred rewards (`reward_centering`).
 
     Source: Schmitt et al. 2018, arXiv:1803.03835, section 3.2, with the value error in addition.
     """
@@ -67,6 +67,13 @@ class KickstartLoss(AuxiliaryLoss):
     def on_fit_start(self, model: Any) -> None:
         """Load the teachers."""
         self.teachers = [Teacher(path, model) for path in self.paths]
+        centered = ["the agent"] * (model.reward_centerer is not None)
+        centered += [each.checkpoint for each in self.teachers if each.model.reward_centerer is not None]
+        if self.value_coef > 0 and centered:
+            raise ConfigurationError(
+                f"KickstartLoss cannot compare values of centred rewards, which {centered[0]} has: set its value_coef"
+                " to 0, or model.reward_centering of the agent and of its teachers to 0."
+            )
         self.share = torch.ones((), device=model.device)
         self.total_env_steps = model.data.total_env_steps
 
@@ -119,6 +126,7 @@ class Teacher:
     """
 
     def __init__(self, checkpoint: str, student: PPO):
+        self.checkpoint = checkpoint
         self.model: PPO = load_algorithm(Path(checkpoint))
         if not isinstance(self.model, PPO):
             raise ConfigurationError(

@@ -11,6 +11,7 @@ from torch import Tensor
 from datamodules.core.errors import ConfigurationError
 from modules.networks import LSTM, MLP
 from modules.optim.optimizer_group import OptimizerGroup
+from modules.ppo.auxiliary.contrastive import InfoNCELoss
 from modules.ppo.batch import NormalizedAdvantage, PPOBatch, PPOLoss
 from modules.ppo.ppo import PPO
 from tests.modules.ppo.test_ppo_recurrent import model_and_rollouts
@@ -88,6 +89,16 @@ def test_an_error_of_memory_names_the_settings_and_the_size_that_fits(
     model = Small(data.spaces, num_minibatches=4, **settings)
     with pytest.raises(ConfigurationError, match=sentence):
         trainer(tmp_path).fit(model, datamodule=data)
+
+
+def test_an_error_of_memory_names_the_minibatches_that_fit_if_a_loss_needs_whole_ones(tmp_path: Path) -> None:
+    data = snake_data(total_env_steps=128)
+    model, fitting = (Small(data.spaces, num_minibatches=n, auxiliary_losses=[InfoNCELoss()]) for n in (4, 16))
+    with pytest.raises(ConfigurationError, match=r"set model\.num_minibatches to 16, which takes 8 at a ti") as error:
+        trainer(tmp_path).fit(model, datamodule=data)
+    assert "num_microbatches" not in str(error.value)
+    trainer(tmp_path).fit(fitting, datamodule=data)
+    assert fitting.updates > 0
 
 
 def test_the_number_of_microbatches_that_is_named_works(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from modules.ppo.auxiliary.base import ForwardPass
 from modules.ppo.auxiliary.contrastive import InfoNCELoss
 from modules.ppo.ppo import PPO
 from tests.modules.ppo.test_ppo_recurrent import LSTM_16, model_and_rollouts
+from tests.support.auxiliary_runs import RECURRENT
 from tests.support.small_runs import small_ppo, snake_data, trainer
 
 COUNTING = "tests.support.counting_env.CountingTensors"
@@ -165,6 +166,10 @@ def test_features_of_an_episode_that_are_alike_are_told_from_those_of_others() -
     [
         ({"num_microbatches": 2}, r"whole minibatch: set model\.num_microbatches to 1"),
         ({"advantage": "vtrace"}, r"single transitions: set model\.advantage to gae"),
+        (
+            {"priority_alpha": 0.8, **RECURRENT},
+            r"priority_alpha is 0\.8, .* several times.*: set model\.priority_alpha",
+        ),
     ],
 )
 def test_minibatches_that_it_cannot_compare_are_refused(

@@ -135,6 +135,17 @@ def test_a_teacher_of_another_algorithm_is_refused(tmp_path: Path) -> None:
         fit(tmp_path, losses=[KickstartLoss([str(path)])])
 
 
+@pytest.mark.parametrize(("of_teacher", "of_agent"), [(0.01, 0.0), (0.0, 0.01), (0.01, 0.01)])
+def test_values_of_centred_rewards_are_refused(tmp_path: Path, of_teacher: float, of_agent: float) -> None:
+    path = teacher(tmp_path, reward_centering=of_teacher)
+    who = "the agent" if of_agent else path
+    with pytest.raises(
+        ConfigurationError, match=f"values of centred rewards, which {who} has: set its value_coef to 0"
+    ):
+        fit(tmp_path, losses=[KickstartLoss([path])], reward_centering=of_agent)
+    fit(tmp_path, losses=[KickstartLoss([path], value_coef=0.0)], reward_centering=of_agent)
+
+
 def test_a_teacher_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"There is no checkpoint .*absent.ckpt"):
         fit(tmp_path, losses=[KickstartLoss([str(tmp_path / "absent.ckpt")])])
