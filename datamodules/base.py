@@ -305,8 +305,8 @@ class EnvDataModule(LightningDataModule):
     ) -> Iterator[RenderedStep]:
         """Play one evaluation episode in this process on the CPU, and yield its states with images.
 
-        It is one of those that `predict` plays, in one environment; no Trainer is needed. Of environments of several
-        agents and vectorised ones only on-device environments with a `render` have images.
+        It is one of those that `predict` plays, in one environment; no Trainer is needed. With several agents,
+        vectorised or with `append_obs`, only on-device environments with a `render` have images.
 
         Args:
             policy: on the CPU, in eval mode.
@@ -317,7 +317,7 @@ class EnvDataModule(LightningDataModule):
         greedy = self.eval_greedy if greedy is None else greedy
         how: dict[str, Any] = {"seed": seed, "greedy": greedy, "max_steps": self.eval_max_steps}
         env_kwargs = self.rendered_env_kwargs
-        if self.agents.agent_spaces["num_agents"] > 1 or resolve_env(self.env).is_whole:
+        if self.agents.parts or self.agents.agent_spaces["num_agents"] > 1 or resolve_env(self.env).is_whole:
             envs = make_vector_env(self.env, 1, backend=self.backend, env_kwargs=env_kwargs, wrappers=self.wrappers)
             return vector_episode(self.agents.wrap(envs, self.agents.against(policy)), policy, images=images, **how)
         return rendered_episode(self.env, env_kwargs, policy, wrappers=self.wrappers, images=images, **how)

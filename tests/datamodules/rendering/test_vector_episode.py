@@ -78,3 +78,13 @@ def test_a_policy_plays_itself_in_place_of_the_past_checkpoints() -> None:
 
     chased = torch.stack([step.inputs.obs for step in against(Chaser).rendered_episode(model, seed=1)])
     assert not torch.equal(*episodes) and not torch.equal(episodes[-1], chased)
+
+
+def test_one_agent_sees_the_appended_observations() -> None:
+    data = RolloutDataModule("CartPole-v1", num_envs=2, rollout_length=8, append_obs=["last_action"], eval_max_steps=4)
+    model = PPO(data.spaces)
+
+    steps = [*data.rendered_episode(model, seed=1)]
+
+    for before, after in pairwise(steps):
+        assert torch.equal(after.inputs.obs[0, 4:].argmax(), before.output.action[0])
