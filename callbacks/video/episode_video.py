@@ -19,6 +19,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from callbacks.figures.tensorboard import tensorboard_writers
 from callbacks.run_control.atomic_write import save_tensors
 from callbacks.run_control.checkpoint import keeps_checkpoints
+from callbacks.run_control.graceful_stop import GracefulStop
 from callbacks.video.encoding import require_mp4
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.pytree import tree_map
@@ -32,7 +33,7 @@ LIBRARIES = {"callbacks", "datamodules", "gymnasium", "lightning", "modules", "n
 """Modules that a checkpoint may name anyway."""
 
 WAIT_S = 120.0
-"""Seconds that the end of a run waits for its last recording."""
+"""Seconds that a run that ends by itself waits for its last recording."""
 
 
 class MemoryCheckpointIO(TorchCheckpointIO):
@@ -117,9 +118,10 @@ class EpisodeVideo(Callback):
     """Record one evaluation episode every so often: an MP4 in the run folder, a GIF in TensorBoard (`eval/episode`).
 
     Training copies the weights and goes on. A thread writes them; `python -m app play` renders and encodes the episode
-    in another process, on the CPU, with low priority and one thread. A recording that is not finished when the next one
-    is due postpones it. Frames show the environment and the decision: action, value, probabilities, reward, return,
-    option and belief. Without imageio and imageio-ffmpeg (`pip install -e '.[video]'`) the run folder gets a GIF.
+    in another process, on the CPU, with low priority and one thread. A recording that is due while another is in
+    progress is skipped; one in progress when a signal stops the run is dropped. Frames show the environment and the
+    decision: action, value, probabilities, reward, return, option and belief. Without imageio and imageio-ffmpeg
+    (`pip install -e '.[video]'`) the run folder gets a GIF.
 
     Args:
         every_n_evaluations: evaluations between two recordings; the first evaluation is recorded.
@@ -195,9 +197,12 @@ class EpisodeVideo(Callback):
             self.recording.cancel()
             self.recording = None
 
-    def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Wait for the last recording."""
-        self.finish(WAIT_S)
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Wait for the last recording, or end it if a signal stopped the run."""
+        if any(isinstance(each, GracefulStop) and each.stopped_by is not None for each in trainer.callbacks):
+            self.clear()
+        else:
+            self.finish(WAIT_S)
 
     def teardown(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
         """End a recording that is still in progress."""

@@ -1,12 +1,15 @@
 """EpisodeVideo records beside training, and training does not wait for it."""
 
+import signal
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from lightning.pytorch import Callback
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from callbacks.run_control.graceful_stop import GracefulStop
 from callbacks.video import episode_video
 from callbacks.video.episode_video import TAG, EpisodeVideo, own_modules
 from datamodules.core.errors import ConfigurationError
@@ -58,6 +61,50 @@ def test_a_failure_is_said_once_and_stops_nothing(make_run: Any, monkeypatch: py
 
     assert recorder.failed and run.trainer.global_step == 2
     assert [*(Path(run.trainer.log_dir) / "videos").iterdir()] == []
+
+
+class SignalInIteration(Callback):
+    """Sends SIGTERM to this process in an iteration."""
+
+    def __init__(self, iteration: int):
+        self.iteration = iteration
+
+    def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
+        if trainer.global_step + 1 == self.iteration:
+            signal.raise_signal(signal.SIGTERM)
+
+
+def record_with(monkeypatch: pytest.MonkeyPatch, *command: str) -> list[Any]:
+    """Replace the processes that record by a command; return the list to which they are added."""
+    processes: list[Any] = []
+    popen = episode_video.subprocess.Popen
+    monkeypatch.setattr(
+        episode_video.subprocess,
+        "Popen",
+        lambda _, **options: (processes.append(popen([*command], **options)), processes[-1])[1],
+    )
+    return processes
+
+
+def test_a_run_that_a_signal_stopped_drops_its_recording(make_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(episode_video, "WAIT_S", 20.0)
+    processes = record_with(monkeypatch, "sleep", "60")
+    began = time.monotonic()
+
+    run = make_run(EpisodeVideo(), GracefulStop(), SignalInIteration(3), iterations=8).fit()
+
+    assert run.trainer.global_step == 3 and time.monotonic() - began < 20
+    assert [process.returncode for process in processes] == [-signal.SIGKILL]
+    assert [*(Path(run.trainer.log_dir) / "videos").iterdir()] == []
+
+
+def test_a_recording_that_is_due_during_another_is_skipped(make_run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(episode_video, "WAIT_S", 0.1)
+    processes = record_with(monkeypatch, "sleep", "60")
+
+    make_run(EpisodeVideo(every_n_evaluations=1), iterations=8).fit()
+
+    assert len(processes) == 1, "that of evaluation 1 of 4"
 
 
 def test_a_resumed_run_counts_its_evaluations() -> None:
