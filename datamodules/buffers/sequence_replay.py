@@ -14,9 +14,10 @@ from datamodules.core.types import STATE, ReplayBatch, SequenceContext
 class SequenceReplayBuffer(NStepReplayBuffer):
     """Replay buffer that samples sequences of L steps, and the n-step windows that begin at all but the first of them.
 
-    A sequence may begin at any stored step and contain ends of episodes and invalid steps: the state is reset where an
-    episode starts, and windows of invalid steps have weight 0. The state before every step is stored with the step, in
-    the extras `state/NAME` of the policy's outputs: 4 bytes for each of its numbers, for every step of the buffer.
+    A sequence may begin at any stored step, with priorities at valid ones only. It may contain ends of episodes and
+    invalid steps: the state is reset where an episode starts, and windows of invalid steps have weight 0. The state
+    before every step is stored with the step, in the extras `state/NAME` of the policy's outputs: 4 bytes for each of
+    its numbers, for every step of the buffer.
 
     Args:
         ring: ring buffer to sample from.
@@ -28,7 +29,7 @@ class SequenceReplayBuffer(NStepReplayBuffer):
         priorities: sum tree with one entry per stored step, at which a sequence can begin; None samples uniformly.
 
     Source: Kapturowski et al. 2019, "Recurrent Experience Replay in Distributed Reinforcement Learning", section 3:
-    stored state and burn-in. There sequences begin at every 40th step, here at any.
+    stored state and burn-in. There sequences begin at every 40th step.
     """
 
     def __init__(

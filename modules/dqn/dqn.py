@@ -80,8 +80,8 @@ class DQN(Algorithm):
     1. n-step windows, priorities, replay ratio and learning starts are settings of the data (`ReplayDataModule`).
     2. `double_q`: the online network selects the next action, the target network evaluates it (van Hasselt et al. 2016,
        arXiv:1509.06461).
-    3. `head`: scalar, categorical or quantiles, each with or without `dueling` (`modules.networks.heads.q_value`).
-       Huber loss.
+    3. `head`: scalar, scalar on a compressed scale, categorical or quantiles, each with or without `dueling`
+       (`modules.networks.heads.q_value`). Huber loss.
     4. The target network is copied between iterations, once `target_interval` updates have passed since the last copy,
        or updated by Polyak averaging with `tau` after every update: parameters and buffers
        (`modules.functional.soft_actor_critic.follow_network_`).
@@ -93,7 +93,8 @@ class DQN(Algorithm):
     8. A recurrent network learns from sequences (`data.sequence_length`), from the state stored when they were
        collected, after a burn-in (`data.burn_in`) whose outputs give no loss (Kapturowski et al. 2019, "Recurrent
        Experience Replay in Distributed Reinforcement Learning"). The priority of a sequence is 0.9 times the largest
-       plus 0.1 times the mean error. Their rescaling of values is left out.
+       plus 0.1 times the mean error. Their rescaling of values is the head
+       `RescaledQHead`.
 
     Args:
         spaces: observation and action space, Discrete actions; on the command line it comes from the data.

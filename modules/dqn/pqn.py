@@ -64,8 +64,9 @@ class PQN(Algorithm):
 
     G_t = r_t + gamma (1 - terminated_t) (lambda G_{t+1} + (1 - lambda) max_a Q(s_{t+1}, a))
 
-    The network must normalise its layers (`layer_norm: true`) for stability. A truncated step bootstraps from max_a Q
-    of the true last observation. Targets are computed once a rollout, as in the authors' code.
+    A feed-forward network must normalise its layers (`layer_norm: true`) for stability; recurrent networks have no such
+    argument. A truncated step bootstraps from max_a Q of the true last observation. Targets are computed once a
+    rollout, as in the authors' code.
 
     With a recurrent network minibatches are whole sequences of a rollout, unrolled again from the stored state with the
     resets inside; the state is carried from one rollout to the next.

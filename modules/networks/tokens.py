@@ -77,6 +77,6 @@ class TokenEncoder(FeedForward):
         index = torch.where(inside & (plane < self.planes), plane * cells + cell, self.planes * cells)
         numbers = torch.where(plane < self.first_category, value * self.value_scale, 1.0)
         dtype = next(self.parameters(), numbers).dtype
-        planes = torch.zeros(len(obs), self.planes * cells + 1, dtype=dtype, device=obs.device)
+        planes = torch.zeros(obs.shape[0], self.planes * cells + 1, dtype=dtype, device=obs.device)
         planes = planes.scatter(1, index, numbers.to(dtype))[:, :-1]
         return planes.view(-1, self.planes, self.view, self.view)

@@ -146,12 +146,14 @@ def hidden_matrices(module: nn.Module) -> list[nn.Parameter]:
     """Return the weights of the linear layers of a module that are hidden, which Muon suits.
 
     Heads are not hidden, and neither are the stacked gates of recurrent networks, which are several matrices in one.
-    Embeddings, convolutions and twin critics have no such layers.
+    Embeddings, convolutions and twin critics have no such layers. The first linear layer, which reads the observations,
+    is among them; Jordan et al. 2024 give such input layers to AdamW.
     """
     outside: set[int] = set()
     for part in module.modules():
         parts: list[nn.Module] = [part] if isinstance(part, HEADS) else []
-        parts += [part.inputs, part.recurrent] if isinstance(part, RecurrentTorso) else []
+        if isinstance(part, RecurrentTorso):
+            parts += [part.inputs] if part.recurrent_bias is None else [part.inputs, part.recurrent]
         outside.update(id(parameter) for each in parts for parameter in each.parameters())
     weights = [cast(nn.Parameter, part.weight) for part in module.modules() if isinstance(part, nn.Linear)]
     return [weight for weight in weights if id(weight) not in outside]

@@ -55,6 +55,16 @@ def test_features_depend_on_named_features_only_and_have_gradients() -> None:
     assert all(weights.grad is not None for weights in encoder.parameters())
 
 
+def test_an_exported_encoder_takes_any_number_of_rows() -> None:
+    encoder = TokenEncoder((40, 3), NUMBERS, CATEGORIES, hidden=(16,)).eval()
+    tokens = random_tokens(2)
+    arguments, rows = (tokens, {}, no_episode_start(tokens)), torch.export.Dim("rows", min=2)
+    exported = torch.export.export(encoder, arguments, dynamic_shapes=({0: rows}, {}, {0: rows}), strict=False)
+    more = random_tokens(5)
+    found, expected = (each(more, {}, no_episode_start(more))[0] for each in (exported.module(), encoder))
+    torch.testing.assert_close(found, expected)
+
+
 @pytest.mark.parametrize(
     ("shape", "settings", "sentence"),
     [

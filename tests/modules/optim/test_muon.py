@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from datamodules.core.errors import ConfigurationError
-from modules.networks import CNN, LSTM, MLP
+from modules.networks import CNN, LSTM, MLP, MinGRU
 from modules.optim import MuonAdamW
 from modules.optim.muon import orthogonalized
 from modules.optim.optimizer_group import OptimizerGroup
@@ -45,6 +45,10 @@ def test_stacked_gates_and_convolutions_get_adamw() -> None:
     muon, others = groups_of(recurrent)
     assert muon == {"network.encoder.1.weight"}
     assert {"network.inputs.0.weight", "network.recurrent.0.weight"} <= others
+
+    network = partial(MinGRU, hidden=8, encoder=(8,))  # has no recurrent product
+    muon, others = groups_of(small_ppo(snake_data(), network=network, share_torso=True, optimizer=MuonAdamW))
+    assert muon == {"network.encoder.1.weight"} and "network.inputs.0.weight" in others
 
     data = snake_data(env_kwargs={"dim": 6, "distance_to_border": 2})
     model = small_ppo(data, network=CNN, optimizer=MuonAdamW, normalize_obs=False)
