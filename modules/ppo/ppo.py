@@ -182,7 +182,7 @@ class PPO(ActorCritic):
         """Set learning rate, clip range and entropy coefficient of the iteration."""
         if self.clip_range_schedule != "constant":
             self.clip_range_tensor.fill_(schedule_value(self.clip_range_schedule, self.clip_range, self.progress))
-        self.auxiliary_losses.update_schedule(self.env_steps)
+        self.auxiliary_losses.update_schedule(self.data.env_steps_taken)
         if isinstance(self.entropy_weight, Tensor):
             schedule = self.large_batch.entropy_coef_schedule
             self.entropy_weight.fill_(schedule_value(schedule, self.entropy_coef, self.progress))

@@ -42,7 +42,7 @@ class AuxiliaryLoss:
         """Create tensors on the model's device; its weights are those of the checkpoint, if the run is resumed."""
 
     def update_schedule(self, env_steps: int) -> None:
-        """Set what depends on the environment steps taken, before every iteration."""
+        """Set what depends on the environment steps that this run has taken, before every iteration."""
 
     def prepare(self, model: Any, rollout: Rollout) -> Columns:
         """Return columns `[T, B, ...]` for `loss`; called once per iteration, without gradient."""
@@ -111,7 +111,7 @@ class AuxiliaryLosses:
             loss.on_fit_start(model)
 
     def update_schedule(self, env_steps: int) -> None:
-        """Set what depends on the environment steps taken."""
+        """Set what depends on the environment steps that this run has taken."""
         for loss in self.losses:
             loss.update_schedule(env_steps)
 

@@ -33,7 +33,7 @@ class KickstartLoss(AuxiliaryLoss):
         teachers: paths of the teachers' checkpoints; needed only while training.
         action_coef: coefficient of the cross-entropy, at least 0.
         value_coef: coefficient of the value error, at least 0.
-        constant_env_steps: environment steps before `share` begins to fall.
+        constant_env_steps: environment steps of this run before `share` begins to fall.
         anneal_env_steps: environment steps in which `share` falls from 1 to 0; null: the rest of the run.
 
     Raises: ConfigurationError for values out of range, no teacher, a file that is no checkpoint of PPO, a teacher with
@@ -76,6 +76,7 @@ class KickstartLoss(AuxiliaryLoss):
             )
         self.share = torch.ones((), device=model.device)
         self.total_env_steps = model.data.total_env_steps
+        self.rows = model.data.transitions_per_rollout // model.data.rollout_length
 
     def update_schedule(self, env_steps: int) -> None:
         """Set the share of the coefficients that is left."""
@@ -107,9 +108,15 @@ class KickstartLoss(AuxiliaryLoss):
         return {"states": [teacher.state for teacher in self.teachers]}
 
     def load_rank_state_dict(self, state: dict[str, Any], device: torch.device) -> None:
-        """Restore the states of recurrent teachers, of as many as there were."""
+        """Restore the states of recurrent teachers; those of other names or shapes begin anew."""
         for teacher, leaves in zip(self.teachers, state["states"], strict=False):
-            teacher.state = {name: leaf.to(device) for name, leaf in leaves.items()}
+            initial = teacher.model.initial_state(self.rows)
+            if _shapes(leaves) == _shapes(initial):
+                teacher.state = {name: leaf.to(device) for name, leaf in leaves.items()}
+
+
+def _shapes(state: State) -> dict[str, torch.Size]:
+    return {name: leaf.shape for name, leaf in state.items()}
 
 
 class Teacher:

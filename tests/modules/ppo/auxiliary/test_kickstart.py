@@ -1,5 +1,6 @@
 """Kickstarting: teachers see what they would have seen, do not compound, fade, and must fit."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -7,12 +8,14 @@ import pytest
 import torch
 
 from datamodules.core.errors import ConfigurationError
+from modules.networks import LSTM
 from modules.ppo.auxiliary.base import AuxiliaryLosses, ForwardPass
 from modules.ppo.auxiliary.kickstart import KickstartLoss, Teacher
 from modules.ppo.batch import PPOBatch
 from modules.ppo.ppo import PPO
+from tests.modules.base.test_training_loop import SaveAt
 from tests.modules.ppo.test_ppo_recurrent import LSTM_16, NETWORKS, model_and_rollouts
-from tests.support.auxiliary_runs import fit, teacher
+from tests.support.auxiliary_runs import RECURRENT, fit, teacher
 from tests.support.replay_fixtures import replay_data, small_dqn
 from tests.support.small_runs import cartpole_data, small_ppo, snake_data, trainer
 
@@ -93,6 +96,45 @@ def test_the_share_falls_linearly_to_zero(settings: dict[str, int], shares: list
         found.append(float(loss.share))
 
     assert found == shares
+
+
+def test_a_student_that_starts_from_a_trained_agent_is_taught_from_the_start_of_its_own_run(tmp_path: Path) -> None:
+    path, trained = teacher(tmp_path), fit(tmp_path)
+    data, loss = snake_data(), KickstartLoss([path])
+    model = small_ppo(data, auxiliary_losses=[loss])
+    model.load_state_dict(trained.state_dict())
+    model.env_steps = trained.env_steps
+    trainer(tmp_path, max_steps=1).fit(model, datamodule=data)
+    assert float(loss.share) == 1.0
+
+
+def test_the_share_goes_on_when_a_run_is_resumed(tmp_path: Path) -> None:
+    path, file = teacher(tmp_path), tmp_path / "k.ckpt"
+    fit(tmp_path, SaveAt(5, file, stop=True), losses=[KickstartLoss([path])])
+    loss = KickstartLoss([path])
+    fit(tmp_path, losses=[loss], ckpt_path=file, trainer_max_steps=6)
+    assert float(loss.share) == 0.5
+
+
+WIDER: dict[str, Any] = {**RECURRENT, "network": partial(LSTM, hidden=24, encoder=(8,))}
+
+
+@pytest.mark.parametrize(("other", "rows"), [(RECURRENT, 2), (WIDER, 4), ({}, 4)], ids=["rows", "wider", "plain"])
+def test_a_teacher_starts_anew_when_a_resume_changes_the_shape_of_its_state(
+    tmp_path: Path, other: dict[str, Any], rows: int
+) -> None:
+    file = tmp_path / "k.ckpt"
+    before, after = (
+        teacher(tmp_path, name, data=cartpole_data(), **settings)
+        for name, settings in (("before", RECURRENT), ("after", other))
+    )
+    fit(tmp_path, SaveAt(4, file, stop=True), data=cartpole_data(), losses=[KickstartLoss([before])])
+    data, loss = cartpole_data(num_envs=rows), KickstartLoss([after])
+    model = fit(tmp_path, data=data, losses=[loss], ckpt_path=file)
+    (taught,) = loss.teachers
+    found, expected = taught.state, taught.model.initial_state(rows)
+    assert model.env_steps == data.total_env_steps
+    assert {name: leaf.shape for name, leaf in found.items()} == {name: leaf.shape for name, leaf in expected.items()}
 
 
 def test_values_are_converted_to_the_units_of_the_agents_scaled_rewards(loaded: dict[str, PPO]) -> None:
