@@ -1,10 +1,16 @@
 """Settings of PPO for rollouts of many transitions (`LargeBatch`)."""
 
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args
 
+from datamodules.core.errors import ConfigurationError
 from modules.base.checks import check_values
 from modules.functional.schedules import Schedule, scaled_learning_rate, schedule_value, warmup_factor
+
+Advantage = Literal["gae", "vtrace"]
+
+CHOICES = {"advantage": get_args(Advantage), "entropy_coef_schedule": get_args(Schedule)}
+"""Values that are allowed, by setting."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +40,7 @@ class LargeBatch:
     """
 
     bptt_length: int | None = None
-    advantage: Literal["gae", "vtrace"] = "gae"
+    advantage: Advantage = "gae"
     rho_clip: float = 1.0
     c_clip: float = 1.0
     priority_alpha: float = 0.0
@@ -50,6 +56,9 @@ class LargeBatch:
     def __post_init__(self) -> None:
         numbers = {name: value for name, value in vars(self).items() if isinstance(value, int | float)}
         check_values(**{name: value for name, value in numbers.items() if not isinstance(value, bool)})
+        for name, choices in CHOICES.items():
+            if (value := getattr(self, name)) not in choices:
+                raise ConfigurationError(f"model.{name} is {value!r}; it must be one of {str(choices)[1:-1]}.")
 
     @property
     def in_segments(self) -> bool:
@@ -75,3 +84,16 @@ class LargeBatch:
         """
         scaled = scaled_learning_rate(rate, minibatch, self.reference_minibatch, self.max_learning_rate)
         return scaled / rate * warmup_factor(progress, self.learning_rate_warmup)
+
+
+def check_argument_names(algorithm: str, arguments: dict[str, Any]) -> None:
+    """Check that the remaining arguments of an algorithm are those of `LargeBatch`.
+
+    Raises: ConfigurationError otherwise.
+    """
+    known = {field.name for field in fields(LargeBatch)}
+    if unknown := [name for name in arguments if name not in known]:
+        raise ConfigurationError(
+            f"{algorithm} has no argument {', '.join(unknown)}: remove it, or correct its name. Its last arguments are"
+            " those of modules.ppo.large_batch.LargeBatch."
+        )

@@ -25,7 +25,7 @@ from modules.optim.optimizer_group import make_optimizer
 from modules.ppo.actor_critic import ActorCritic
 from modules.ppo.auxiliary.base import AuxiliaryLoss, AuxiliaryLosses, ForwardPass
 from modules.ppo.batch import NormalizedAdvantage, PPOBatch, PPOLoss, TraceInputs
-from modules.ppo.large_batch import LargeBatch
+from modules.ppo.large_batch import LargeBatch, check_argument_names
 from modules.ppo.microbatches import accumulated_losses, memory_advice, microbatches
 from modules.ppo.policy_lag import reevaluate, rollout_log_prob
 from modules.ppo.segments import check_segments, cut_into_segments, with_vtrace_advantage
@@ -90,7 +90,7 @@ class PPO(ActorCritic):
         auxiliary_losses: terms added to the loss, such as `modules.KickstartLoss`; null for none.
         large_batch: arguments of `modules.ppo.large_batch.LargeBatch`.
 
-    Raises: ConfigurationError for values out of range.
+    Raises: ConfigurationError for values out of range and unknown arguments.
     """
 
     supports_policy_lag = True
@@ -135,6 +135,7 @@ class PPO(ActorCritic):
             value_clip_range,
         )
         self.value_loss_coef, self.entropy_coef = value_loss_coef, entropy_coef
+        check_argument_names(type(self).__name__, large_batch)
         self.large_batch, self.entropy_weight = LargeBatch(**large_batch), cast(float | Tensor, entropy_coef)
         self.obs_normalizer = make_obs_normalizer(spaces) if normalize_obs else None
         self.reward_scaler = RewardScaler(gamma) if normalize_reward else None
@@ -154,7 +155,9 @@ class PPO(ActorCritic):
         series = (reward, value, next_value, rollout.terminated, rollout.truncated)
         log_prob = rollout_log_prob(self, rollout)
         behavior_log_prob = rollout_log_prob(self, acted) if self.has_policy_lag else None
-        estimate = gae if behavior_log_prob is None else partial(vtrace, log_prob - behavior_log_prob)
+        rho_max, c_max = self.large_batch.rho_clip, self.large_batch.c_clip  # 1 with gae
+        corrected = partial(vtrace, rho_max=rho_max, c_max=c_max)
+        estimate = gae if behavior_log_prob is None else partial(corrected, log_prob - behavior_log_prob)
         advantage, target = estimate(*series, gamma=self.gamma, lam=self.gae_lambda)
         columns = (tree_map(lambda part: part[:-1], rollout.obs), rollout.action, log_prob, value, advantage, target)
         masks = (rollout.valid if rollout.has_invalid_steps else None, rollout.extras.get("action_mask"))

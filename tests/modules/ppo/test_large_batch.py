@@ -140,6 +140,12 @@ def made(**settings: Any) -> tuple[PPO, Any]:
         ({"priority_beta": 0.9}, r"model\.priority_beta is 0\.9, but .*set model\.priority_alpha above 0"),
         ({"refresh_values": True}, r"refresh_values is true, but no loss .*vtrace, or model\.value_clip_range"),
         ({"priority_alpha": 0.8, "minibatch_order": "strided"}, r"minibatch_order is strided, but .*to shuffled"),
+        ({"learning_rte": 1.0}, "PPO has no argument learning_rte"),
+        ({"advantage": "td"}, r"model\.advantage is 'td'; it must be one of 'gae', 'vtrace'"),
+        (
+            {"entropy_coef_schedule": "step"},
+            r"model\.entropy_coef_schedule is 'step'; .*'constant', 'linear', 'cosine'",
+        ),
     ],
 )
 def test_a_value_that_cannot_be_is_refused(settings: dict[str, Any], sentence: str) -> None:

@@ -1,5 +1,6 @@
 """Segments of a rollout: their first states, and advantages of V-trace that know what comes after a segment."""
 
+import math
 from typing import Any
 
 import pytest
@@ -64,6 +65,33 @@ def test_at_ratio_one_vtrace_is_the_gae_of_the_whole_rollout_in_segments_of_any_
         assert rollout.truncated.any() and batch.size == 8 * 8 // length
         again = with_vtrace_advantage(batch, batch.log_prob, gamma=0.99, lam=0.95, rho_clip=1.0, c_clip=1.0)
         assert torch.equal(again.advantage, batch.advantage) and torch.equal(again.target, batch.target)
+
+
+def lagged_model(monkeypatch: pytest.MonkeyPatch, **settings: Any) -> tuple[PPO, Rollout]:
+    """A model of values 0, and a rollout of rewards 1 whose actions have log ratios of 0.5 to it; no discount."""
+    settings |= {"gamma": 1.0, "gae_lambda": 1.0, "rho_clip": 2.0, "c_clip": 2.0}
+    model, (rollout,) = model_and_rollouts("CartPole-v1", 1, rows=1, horizon=4, network=MLP, settings=settings)
+    assert not (rollout.terminated | rollout.truncated).any() and bool(rollout.reward.eq(1.0).all())
+    monkeypatch.setattr(PPO, "has_policy_lag", True)
+    monkeypatch.setattr("modules.ppo.ppo.reevaluate", lambda model, acted: acted._replace())
+    log_prob = lambda model, each: torch.full((4, 1), 0.0 if each is rollout else 0.5)  # noqa: E731
+    monkeypatch.setattr("modules.ppo.ppo.rollout_log_prob", log_prob)
+    monkeypatch.setattr(model, "values", lambda rollout: (torch.zeros(5, 1), {}))
+    monkeypatch.setattr(model, "next_value", lambda *_: torch.zeros(4, 1))
+    return model, rollout
+
+
+@pytest.mark.parametrize("length", [2, 4])
+def test_what_comes_after_a_segment_of_an_older_policy_has_the_bounds_of_the_segment(
+    monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    batch = prepared(*lagged_model(monkeypatch, advantage="vtrace", bptt_length=length))
+    log_prob = torch.full_like(batch.log_prob, 0.5)
+    again = with_vtrace_advantage(batch, log_prob, gamma=1.0, lam=1.0, rho_clip=2.0, c_clip=2.0)
+    ratio = math.exp(0.5)
+    expected = ratio + ratio**2 + ratio**3 + ratio**4
+    assert float(again.advantage[0, 0]) == pytest.approx(expected)
+    assert float(batch.advantage[0, 0]) == pytest.approx(expected)
 
 
 def test_vtrace_reads_refreshed_values_within_a_segment() -> None:
