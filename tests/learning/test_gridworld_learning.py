@@ -1,4 +1,4 @@
-"""The grid world: an agent collects more than five times the hearts of random play; a scripted forager is printed."""
+"""The grid world: an agent collects more hearts than a scripted forager and five times those of random play."""
 
 from collections.abc import Callable
 from pathlib import Path
