@@ -75,7 +75,7 @@ def rate(options: argparse.Namespace) -> None:
     """Play every pair of players, and report their ratings.
 
     Raises:
-        ConfigurationError: if there are fewer than two players, or the environment is not one of two teams.
+        ConfigurationError: if there are fewer than two players, and as `play`.
     """
     paths = spread(checkpoints_of(options.run), options.checkpoints)
     data = load_data(paths[-1], trusted())

@@ -1,1 +1,1 @@
-"""Check environments and convert their spaces. Modules used by worker processes import no torch."""
+"""Check environments, convert their spaces, and draw cells. Modules used by worker processes import no torch."""

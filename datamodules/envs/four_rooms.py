@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.types import SpaceSpec, State
+from datamodules.env_interface.cell_pictures import render_plan
 
 PLAN = """
 #############
@@ -34,10 +35,6 @@ MOVES = ((-1, 0), (0, 1), (1, 0), (0, -1))
 
 MIDDLES = tuple(CELLS.index(place) for place in ((3, 3), (3, 9), (9, 3), (9, 9)))
 """The cells in the middle of room 0 (upper left), 1 (upper right), 2 (lower left) and 3 (lower right)."""
-
-CELL_PIXELS = 24
-COLOURS = {"#": (44, 48, 56), " ": (244, 244, 240), "G": (0, 158, 115), "I": (230, 159, 0), "@": (0, 114, 178)}
-"""Red, green and blue of walls, free cells, goal, item and agent."""
 
 EVERY_DELIVERY = tuple(permutations(range(len(MIDDLES)), 2))
 
@@ -96,10 +93,7 @@ class Rooms:
         lines = [list(line) for line in PLAN]
         for cell, mark in [*self.marks(state, row).items(), (int(state["cell"][row]), "@")]:
             lines[CELLS[cell][0]][CELLS[cell][1]] = mark
-        if mode == "ansi":
-            return "\n".join("".join(line) for line in lines)
-        colours = torch.tensor([COLOURS[mark] for line in lines for mark in line], dtype=torch.uint8)
-        return colours.view(len(PLAN), -1, 3).repeat_interleave(CELL_PIXELS, 0).repeat_interleave(CELL_PIXELS, 1)
+        return render_plan(lines, mode)
 
     def marks(self, state: State, row: int) -> dict[int, str]:
         """Return the marks of cells to draw: `G` for a goal, `I` for an item."""

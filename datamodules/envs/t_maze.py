@@ -5,12 +5,10 @@ from torch import Tensor
 
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.types import SpaceSpec, State
+from datamodules.env_interface.cell_pictures import render_plan
 
 UP, RIGHT, DOWN, LEFT = range(4)
 """The actions, in the order of `four_rooms`."""
-
-COLOURS = {"#": (40, 40, 40), " ": (240, 240, 240), "G": (90, 200, 110), "@": (80, 120, 230)}
-CELL_PIXELS = 24
 
 
 class TMaze:
@@ -84,10 +82,7 @@ class TMaze:
         lines = [[*"#" * (corridor + 2)], end[reward_above], ["#", *" " * corridor, "#"], end[not reward_above]]
         lines.append([*"#" * (corridor + 2)])
         lines[2][1 + int(state["cell"][row])] = "@"
-        if mode == "ansi":
-            return "\n".join("".join(line) for line in lines)
-        colours = torch.tensor([COLOURS[mark] for line in lines for mark in line], dtype=torch.uint8)
-        return colours.view(len(lines), -1, 3).repeat_interleave(CELL_PIXELS, 0).repeat_interleave(CELL_PIXELS, 1)
+        return render_plan(lines, mode)
 
     def info(self, state: State) -> dict[str, Tensor]:
         """Return whether the agent turned to the side of the reward, `[B]`."""

@@ -3,6 +3,8 @@
 import torch
 from torch import Tensor
 
+from datamodules.env_interface.cell_pictures import enlarge
+
 CELL_PIXELS = 16
 SIGNS = ".#mga"
 """Signs of a free cell, a wall, a mine, a generator and an altar; agents are digits, the last one of their number."""
@@ -26,7 +28,7 @@ def rgb_array(kinds: Tensor, positions: Tensor, cut: int) -> Tensor:
     picture = PALETTE[kinds].flatten(0, 1)
     picture[positions] = AGENT_PALETTE[torch.arange(len(positions)) % len(AGENT_PALETTE)]
     shown = _inner(picture.view(*kinds.shape, 3), cut)
-    return shown.repeat_interleave(CELL_PIXELS, 0).repeat_interleave(CELL_PIXELS, 1)
+    return enlarge(shown, CELL_PIXELS)
 
 
 def ansi(kinds: Tensor, positions: Tensor, cut: int) -> str:

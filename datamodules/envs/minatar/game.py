@@ -8,6 +8,7 @@ from torch import Tensor
 
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.types import SpaceSpec, State
+from datamodules.env_interface.cell_pictures import enlarge
 from datamodules.env_interface.device_constants import DeviceConstants
 
 ACTIONS = ("no-op", "left", "up", "right", "down", "fire")
@@ -134,7 +135,7 @@ class MinAtarGame(ABC):
         if mode == "ansi":
             return "\n".join("".join(("." + self.signs)[cell] for cell in line) for line in shown.tolist())
         picture = torch.tensor(PALETTE, dtype=torch.uint8)[shown]
-        return picture.repeat_interleave(CELL_PIXELS, 0).repeat_interleave(CELL_PIXELS, 1)
+        return enlarge(picture, CELL_PIXELS)
 
     def cell(self, x: Tensor, y: Tensor) -> Tensor:
         """Return boards, bool `[B, 100]`, on which only the cells at columns and rows `[B]` are marked."""

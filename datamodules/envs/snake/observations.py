@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn.functional import embedding_bag
 
 from datamodules.core.types import State
+from datamodules.env_interface.cell_pictures import enlarge
 
 WALL = 2**31 - 1
 RIGHT = 1
@@ -210,4 +211,4 @@ def rgb_array(board: Tensor) -> Tensor:
     """Render a grid `[dim, dim]` as an image: uint8 `[16 dim, 16 dim, 3]`."""
     palette = torch.tensor([[24, 26, 32], [76, 160, 92], [170, 230, 120], [226, 84, 72]], dtype=torch.uint8)
     picture = palette[board]
-    return picture.repeat_interleave(CELL_PIXELS, 0).repeat_interleave(CELL_PIXELS, 1)
+    return enlarge(picture, CELL_PIXELS)
