@@ -3,16 +3,16 @@
 from typing import Any
 
 import torch
-from lightning.pytorch import Callback, Trainer
 from torch import Tensor, nn
 
+from callbacks.analysis.interval import IntervalCallback
 from datamodules.core.errors import ConfigurationError
 
 MEASURES = ("frobenius_norm", "largest", "mean", "condition_number", "effective_rank", "collapsed_share")
 """What `spectrum` returns, in this order."""
 
 
-class WeightAnalysis(Callback):
+class WeightAnalysis(IntervalCallback):
     """Log the spectrum of the weight matrix of every linear layer, by an interval: `weights/LAYER/MEASURE`.
 
     `frobenius_norm`, `largest` and `mean` singular value, `condition_number` (largest by smallest), `effective_rank`
@@ -30,28 +30,16 @@ class WeightAnalysis(Callback):
     Source: effective rank and plasticity: Kumar et al. 2021, arXiv:2010.14498, definition 1, with delta 0.01.
     """
 
-    acts_per_iteration = False
-
     def __init__(self, every_n_iterations: int = 500, collapsed_below: float = 0.01):
         if every_n_iterations < 1 or not 0 < collapsed_below < 1:
             raise ConfigurationError(
                 "WeightAnalysis needs every_n_iterations from 1 and collapsed_below between 0 and 1; they are"
                 f" {every_n_iterations} and {collapsed_below}."
             )
-        self.every_n_iterations, self.collapsed_below = every_n_iterations, collapsed_below
+        super().__init__(every_n_iterations)
+        self.collapsed_below = collapsed_below
 
-    def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
-        """Begin to count."""
-        self._iteration = trainer.global_step
-
-    def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Log, if due."""
-        every, before = self.every_n_iterations, self._iteration
-        self._iteration = trainer.global_step
-        if trainer.is_global_zero and self._iteration // every > before // every:
-            pl_module.log_values(self.measure(pl_module))
-
-    def measure(self, module: nn.Module) -> dict[str, float]:
+    def measure(self, module: Any) -> dict[str, float]:
         """Return the measures of every linear layer, by tag."""
         layers = {name: layer for name, layer in module.named_modules() if isinstance(layer, nn.Linear)}
         spectra = [spectrum(layer.weight, self.collapsed_below).tolist() for layer in layers.values()]
