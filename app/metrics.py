@@ -196,6 +196,7 @@ CARBALL = Section(
         ("goals conceded", "1", "goals of the car's team, and of the other one"),
         ("touches aerial_touches", "env steps", "in which the car touched the ball; with the ball above 300 units"),
         ("boost_used", "% of a full tank", "boost that the car used"),
+        ("curriculum/stage", "1", "stage that training plays, from 1, with `callbacks.StageCurriculum`"),
     ),
 )
 

@@ -29,6 +29,7 @@ EXPORTS = {
     "DynamicsFigures": "callbacks.figures.dynamics_figures",
     "TradingReport": "callbacks.figures.trading_report",
     "SelfPlay": "callbacks.opponents.self_play",
+    "StageCurriculum": "callbacks.opponents.stage_curriculum",
     "OptionCollapseMonitor": "callbacks.options.collapse_alarm",
     "OptionFigures": "callbacks.options.option_figures",
     "RegimeInformation": "callbacks.options.regime_information",
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from callbacks.figures.dynamics_figures import DynamicsFigures as DynamicsFigures
     from callbacks.figures.trading_report import TradingReport as TradingReport
     from callbacks.opponents.self_play import SelfPlay as SelfPlay
+    from callbacks.opponents.stage_curriculum import StageCurriculum as StageCurriculum
     from callbacks.options.collapse_alarm import OptionCollapseMonitor as OptionCollapseMonitor
     from callbacks.options.option_figures import OptionFigures as OptionFigures
     from callbacks.options.regime_information import RegimeInformation as RegimeInformation

@@ -1,1 +1,1 @@
-"""Callbacks that choose the opponents of a run."""
+"""Callbacks that choose the opponents of a run, and how many agents play."""

@@ -83,11 +83,14 @@ def form(phase: Phase[Any]) -> str:
 
 
 def environments(envs: Any, name: str) -> str:
-    """Return number, name, agents if there are several, and backend of the environments."""
+    """Return number, name, agents if there are several, stage of a curriculum, and backend of the environments."""
     inner = getattr(envs, "unwrapped", envs)
     agents, learning = inner.spaces["num_agents"], envs.spaces["num_agents"]
     several = f" of {agents} agents" + f", {learning} of which learn" * (learning < agents) if agents > 1 else ""
-    return f"{envs.num_envs} x {name}{several}, backend {backend(inner)}"
+    env = getattr(inner, "env", None)
+    stages = getattr(env, "stages", ())
+    stage = f", stage {env.stage + 1} of {len(stages)} ({stages[env.stage]})" if env and stages else ""
+    return f"{envs.num_envs} x {name}{several}{stage}, backend {backend(inner)}"
 
 
 def backend(envs: Any) -> str:

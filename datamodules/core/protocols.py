@@ -120,6 +120,8 @@ class TorchFuncEnv(Protocol):
 
     An environment whose difficulty follows the training has `follows_progress` True and `set_progress(progress)`, which
     is called with the progress of the run, from 0 to 1, before every rollout; in evaluations it is never called.
+    One with a curriculum of stages has their names, `stages`, the number of the current one, from 0, `stage`, and
+    `set_stage(stage)` for the episodes that start from then on; `callbacks.StageCurriculum` calls it.
     """
 
     spaces: SpaceSpec

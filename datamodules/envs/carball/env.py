@@ -1,5 +1,7 @@
 """Car-ball as a `TorchFuncEnv`."""
 
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Literal
 
 import torch
@@ -15,10 +17,12 @@ from datamodules.envs.carball.field import (
     GOAL_HALF_WIDTH,
     MODES,
     PADS,
+    PARKED,
     SIDE_WALL,
     START_BOOST,
     kickoff_table,
     pad_table,
+    presence_table,
     random_start,
 )
 from datamodules.envs.carball.observation import OBS_SIZE, Slots, make_slots, observe, pad_order
@@ -50,6 +54,8 @@ class Carball:
 
     Args:
         mode: cars of blue against cars of orange.
+        stages: modes of a curriculum: cars of `mode` that a stage lacks are absent. The first one is played until
+            `callbacks.StageCurriculum` sets the next. null: no curriculum.
         actions: discrete (five three-way and three two-way choices) or continuous (a Box).
         start: kickoff (ball at the centre), random (ball and cars anywhere on the ground, the ball rolling) or aerial
             (random, the ball in the air).
@@ -65,6 +71,8 @@ class Carball:
 
     Attributes:
         agent_teams: team of every car, 0 for blue and 1 for orange.
+        stage: number of the current stage, from 0.
+        alive: with `stages`, returns which cars of a state are present, bool `[E, A]`; else None.
 
     Raises: ConfigurationError if an argument is out of range.
     """
@@ -75,6 +83,7 @@ class Carball:
     def __init__(
         self,
         mode: Mode = "1v0",
+        stages: list[Mode] | None = None,
         actions: Literal["discrete", "continuous"] = "discrete",
         start: Literal["kickoff", "random", "aerial"] = "kickoff",
         rewards: dict[str, float] | None = None,
@@ -86,22 +95,19 @@ class Carball:
         no_touch_limit: int | None = 300,
         time_limit: int = 3000,
     ) -> None:
-        _check(mode, actions, start)
+        _check(mode, actions, start, stages or ())
         positive = {"tick_skip": tick_skip, "action_repeat": action_repeat, "time_limit": time_limit}
-        for name, value in (positive | {"no_touch_limit": no_touch_limit}).items():
-            if value is not None and value < 1:
-                raise ConfigurationError(f"Carball has {name} {value}; choose at least 1.")
-        if not 0 <= team_spirit <= 1 or not hit_power > 0:
-            raise ConfigurationError(
-                f"Carball has team_spirit {team_spirit} and hit_power {hit_power}; choose a share from 0 to 1 and a"
-                " power above 0."
-            )
+        _check_numbers(positive | {"no_touch_limit": no_touch_limit}, team_spirit, hit_power)
         self.start, self.rewards, self.team_spirit = start, resolve_rewards(rewards or {}), team_spirit
         self.seconds, self.ticks_per_step = TICK_SECONDS * tick_skip, tick_skip * action_repeat
         self.action_repeat, self.hit_power, self.walls = action_repeat, hit_power, walls
         self.no_touch_limit, self.min_truncation_step = no_touch_limit, time_limit
         self.blue, orange = MODES[mode]
         self.cars, self.agent_teams = self.blue + orange, (0,) * self.blue + (1,) * orange
+        self.stages = tuple(stages or ())
+        self.alive: Callable[[State], Tensor] | None = itemgetter("present") if self.stages else None
+        self._presence = DeviceConstants(presence_table(mode, self.stages or [mode]), torch.tensor(PARKED))
+        self.stage, self._stage = 0, DeviceConstants(torch.tensor(0))
         self.noise_size = 1 if start == "kickoff" else 6 + 3 * self.cars
         self.discrete = actions == "discrete"
         self.spaces = SpaceSpec(
@@ -119,6 +125,11 @@ class Carball:
         tables = (teams, same / same.sum(1, keepdim=True), kickoff_table(teams), pad_table(), pad_order(teams))
         self._tables = DeviceConstants(*tables, *make_slots(teams))
 
+    def set_stage(self, stage: int) -> None:
+        """Set the stage, from 0, of the episodes that start from then on."""
+        self.stage = stage
+        self._stage.fill_(stage)
+
     def initial(self, noise: Tensor) -> State:
         """Return initial states from uniforms `[E, noise_size]`."""
         kickoffs, rows = self._tables.on(noise.device)[2], len(noise)
@@ -130,7 +141,12 @@ class Carball:
             ball_velocity = torch.zeros_like(ball)
         else:
             ball, ball_velocity, position, yaw = random_start(noise, self.cars, self.start == "aerial")
-        return {
+        present: State = {}
+        if self.stages:
+            (table, parked), (stage,) = self._presence.on(noise.device), self._stage.on(noise.device)
+            present["present"] = table.index_select(0, stage.view(1)).expand(rows, -1).clone()
+            position = torch.where(present["present"].unsqueeze(2), position, parked)
+        return present | {
             "car_position": position,
             "car_velocity": torch.zeros_like(position),
             "car_rotation": torch.stack((yaw, zeros, zeros), 2),
@@ -180,6 +196,8 @@ class Carball:
         cars = Cars(state["car_position"], state["car_velocity"], state["car_rotation"], state["boost"])
         ball = Ball(state["ball_position"], state["ball_velocity"])
         moved, used = move_cars(cars, controls, self.seconds, self.walls)
+        if self.stages:
+            moved, used = without_absent(cars, moved, used, state["present"])
         struck, touches = hit_ball(move_ball(ball, self.seconds, self.walls), moved, self.hit_power)
         boost, timer = collect_pads(moved, state["pads"], pads, self.seconds)
         scored = goals(struck)
@@ -189,7 +207,7 @@ class Carball:
         terms = reward_terms(change, teams, self.seconds)
         reward = torch.stack([weight * terms[name] for name, weight in self.rewards.items() if weight], 0).sum(0)
         if self.team_spirit:
-            reward = torch.lerp(reward, reward @ team_means, self.team_spirit)
+            reward = torch.lerp(reward, self._team_mean(reward, state, team_means), self.team_spirit)
         after = {
             **state,
             "car_position": moved.position,
@@ -207,8 +225,15 @@ class Carball:
         }
         return after, reward, ended
 
+    def _team_mean(self, reward: Tensor, state: State, team_means: Tensor) -> Tensor:
+        """Return the mean reward of each car's team, of those that are present, `[E, A]`."""
+        if not self.stages:
+            return reward @ team_means
+        share = state["present"].float() @ team_means
+        return torch.where(state["present"], reward, 0.0) @ team_means / share.clamp(min=1e-6)
+
     def observation(self, state: State) -> Tensor:
-        """Return the observations `[E, A, 180]`, or `[E, 180]` of one car."""
+        """Return the observations `[E, A, 180]`, zero for absent cars, or `[E, 180]` of one car."""
         teams, _, _, _, order, *slots = self._tables.on(state["boost"].device)
         limit = self.no_touch_limit or self.min_truncation_step
         rest = {
@@ -219,7 +244,11 @@ class Carball:
         }
         cars = Cars(state["car_position"], state["car_velocity"], state["car_rotation"], state["boost"])
         ball = Ball(state["ball_position"], state["ball_velocity"])
-        obs = observe(cars, ball, rest, teams, Slots(*slots), order)
+        others = Slots(*slots)
+        if self.stages:
+            others = others._replace(filled=others.filled & state["present"][:, others.cars])
+        obs = observe(cars, ball, rest, teams, others, order)
+        obs = torch.where(state["present"].unsqueeze(2), obs, 0.0) if self.stages else obs
         return obs if self.cars > 1 else obs[:, 0]
 
     def info(self, state: State) -> dict[str, Tensor]:
@@ -233,6 +262,17 @@ class Carball:
         """Render one row from above: `rgb_array`, uint8 `[460, 560, 3]`, or `ansi`, 13 lines of text."""
         one = {name: leaf[row].cpu() for name, leaf in state.items()}
         return field_text(one, self.blue) if mode == "ansi" else draw_field(one, self.blue, self.seconds)
+
+
+def without_absent(before: Cars, moved: Cars, used: Tensor, present: Tensor) -> tuple[Cars, Tensor]:
+    """Return cars and the boost used, absent cars as they were before.
+
+    Args:
+        present: bool `[E, A]`.
+    """
+    car = present.unsqueeze(2)
+    kept = [torch.where(present if new.dim() == 2 else car, new, old) for new, old in zip(moved, before, strict=True)]
+    return Cars(*kept), torch.where(present, used, 0.0)
 
 
 def goals(ball: Ball) -> Tensor:
@@ -250,13 +290,34 @@ def outside(ball: Ball, cars: Cars) -> Tensor:
     return out[0] | out[1].any(1)
 
 
-def _check(mode: str, actions: str, start: str) -> None:
+def _check(mode: Mode, actions: str, start: str, stages: Sequence[str]) -> None:
     """Check the named choices.
 
-    Raises: ConfigurationError for one that does not exist.
+    Raises: ConfigurationError for one that does not exist, and for a stage with more cars in a team than the mode.
     """
     choices = {"mode": (mode, (*MODES,)), "actions": (actions, ("discrete", "continuous"))}
     choices |= {"start": (start, ("kickoff", "random", "aerial"))}
     for name, (value, allowed) in choices.items():
         if value not in allowed:
             raise ConfigurationError(f"Carball has {name} {value!r}; choose from {', '.join(allowed)}.")
+    for stage in stages:
+        if stage not in MODES or any(cars > most for cars, most in zip(MODES[stage], MODES[mode], strict=True)):
+            raise ConfigurationError(
+                f"Carball has the stage {stage} in mode {mode}: choose modes with at most as many cars in each team, or"
+                " a larger mode."
+            )
+
+
+def _check_numbers(positive: Mapping[str, int | None], team_spirit: float, hit_power: float) -> None:
+    """Check the numbers.
+
+    Raises: ConfigurationError for one out of range.
+    """
+    for name, value in positive.items():
+        if value is not None and value < 1:
+            raise ConfigurationError(f"Carball has {name} {value}; choose at least 1.")
+    if not 0 <= team_spirit <= 1 or not hit_power > 0:
+        raise ConfigurationError(
+            f"Carball has team_spirit {team_spirit} and hit_power {hit_power}; choose a share from 0 to 1 and a"
+            " power above 0."
+        )

@@ -5,6 +5,7 @@ of the team orange, z upward. Blue attacks towards +y, orange towards -y.
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -16,6 +17,9 @@ BALL_RADIUS, CAR_HEIGHT = 92.75, 17.0
 
 MODES = {"1v0": (1, 0), "1v1": (1, 1), "1v2": (1, 2), "2v2": (2, 2)}
 """Cars of blue and of orange."""
+
+PARKED = (0.0, 0.0, 1e5)
+"""Position of cars that a stage of a curriculum lacks: nothing is near it."""
 
 SMALL_PADS = (
     (0, -4240), (-1792, -4184), (1792, -4184), (-940, -3308), (940, -3308), (0, -2816), (-3584, -2484), (3584, -2484),
@@ -55,6 +59,13 @@ def kickoff_table(teams: Tensor) -> Tensor:
     place = kickoffs[(torch.arange(len(kickoffs))[:, None] + number) % len(kickoffs)]
     turned = torch.stack((teams, teams, torch.ones_like(teams)), 1)
     return place * turned + torch.tensor([0.0, 0.0, math.pi]) * (teams < 0).float()[:, None]
+
+
+def presence_table(mode: str, stages: Sequence[str]) -> Tensor:
+    """Return which cars of a mode play in each of the stages, the first ones of each team, bool `[S, A]`."""
+    number = torch.tensor([*range(MODES[mode][0]), *range(MODES[mode][1])])
+    orange = torch.arange(len(number)) >= MODES[mode][0]
+    return number < torch.tensor([MODES[stage] for stage in stages])[:, orange.long()]
 
 
 def random_start(noise: Tensor, cars: int, aerial: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:

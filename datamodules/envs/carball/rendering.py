@@ -43,7 +43,7 @@ def draw_field(state: State, blue: int, seconds: float) -> Tensor:
     draw.line((*pixel(-SIDE_WALL, 0), *pixel(SIDE_WALL, 0)), fill=LINE, width=2)
     for (x, y, *_, radius), timer in zip(pad_table().tolist(), state["pads"].tolist(), strict=True):
         _disc(draw, x, y, radius * SCALE / 2, NO_PAD if timer > 0 else PAD)
-    for number, (place, rotation, boost) in enumerate(_cars(state)):
+    for number, (place, rotation, boost) in _cars(state):
         _draw_car(draw, place, rotation[0], boost, BLUE if number < blue else ORANGE)
     x, y, z = state["ball_position"].tolist()
     _disc(draw, x, y, BALL_RADIUS * SCALE * (1 + z / 1000) + 2, BALL)
@@ -83,17 +83,17 @@ def _draw_car(
     draw.line((across - 12, down + 14, across - 12 + 24 * boost / MAX_BOOST, down + 14), fill=PAD, width=4)
 
 
-def _cars(state: State) -> list[tuple[list[float], list[float], float]]:
-    """Return position, rotation and boost of every car."""
-    return list(
-        zip(state["car_position"].tolist(), state["car_rotation"].tolist(), state["boost"].tolist(), strict=True)
-    )
+def _cars(state: State) -> list[tuple[int, tuple[list[float], list[float], float]]]:
+    """Return number, position, rotation and boost of every car that is present."""
+    columns = (state[name].tolist() for name in ("car_position", "car_rotation", "boost"))
+    cars = enumerate(zip(*columns, strict=True))
+    return [(number, car) for number, car in cars if "present" not in state or state["present"][number]]
 
 
 def field_text(state: State, blue: int) -> str:
     """Draw one environment in letters: below the title the field, with B for blue, O for orange and * for the ball."""
     lines = [["."] * LETTERS for _ in range(LINES - 1)]
-    for number, (place, *_) in enumerate(_cars(state)):
+    for number, (place, *_) in _cars(state):
         _put(lines, place, "B" if number < blue else "O")
     _put(lines, state["ball_position"].tolist(), "*")
     return "\n".join([title(state), *("".join(line) for line in lines)])

@@ -225,6 +225,7 @@ def test_the_picture_shows_score_cars_and_ball() -> None:
         ({"team_spirit": 2.0}, "team_spirit 2.0"),
         ({"no_touch_limit": 0}, "no_touch_limit 0"),
         ({"actions": "mixed"}, "discrete, continuous"),
+        ({"mode": "1v2", "stages": ["1v1", "2v2"]}, "stage 2v2 in mode 1v2"),
     ],
 )
 def test_bad_settings_are_refused(settings: dict, said: str) -> None:
