@@ -80,6 +80,8 @@ AUXILIARY = Section(
         ("kickstart/action_loss", "nats", "cross-entropy of the teachers' policies and the agent's, their mean"),
         ("kickstart/value_loss", "(scaled) return squared", "half the squared difference of the values"),
         ("kickstart/share", "share", "of the coefficients that is left by annealing"),
+        ("behavior_cloning/loss", "nats", "negative log-likelihood of the stored actions"),
+        ("behavior_cloning/share", "share", "of the coefficient that is left by annealing"),
         ("contrastive/loss", "nats", "InfoNCE"),
         ("contrastive/accuracy", "share", "of the steps whose positive is more similar than every negative"),
         ("l2_init/distance", "weights", "Euclidean distance of the weights to the initial ones"),

@@ -7,10 +7,11 @@ import torch
 
 from datamodules.base import check_positive
 from datamodules.buffers.sequence_buffer import SequenceBuffer
-from datamodules.buffers.stored_episodes import check_dataset, fitted_episodes, padded_sequences, read_episodes
+from datamodules.buffers.stored_episodes import padded_sequences
 from datamodules.collect.iteration_dataset import IterationDataset
 from datamodules.collect.validation_sequences import check_finite, record
 from datamodules.core.errors import ConfigurationError
+from datamodules.core.files.episode_files import check_dataset, fitted_episodes, read_episodes
 from datamodules.core.phase import Phase
 from datamodules.core.required_values import require_values
 from datamodules.core.seeding import derive_seed, global_seed
@@ -158,7 +159,7 @@ def buffer_of(sequences: SequenceBatch, sequence_length: int) -> SequenceBuffer:
 
 
 def read_sequences(source: str | Path) -> SequenceBatch:
-    """Read episodes (`datamodules.buffers.stored_episodes.read_episodes`), one per row.
+    """Read episodes (`datamodules.core.files.episode_files.read_episodes`), one per row.
 
     Steps past the end of an episode are not contiguous. Raises: ConfigurationError as there.
     """

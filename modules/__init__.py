@@ -27,6 +27,7 @@ EXPORTS = ALGORITHMS | {
     "CheckpointPool": "modules.opponents.checkpoint_pool",
     "UniformPolicy": "modules.opponents.uniform_policy",
     "Curiosity": "modules.sac.curiosity",
+    "BehaviorCloningLoss": "modules.ppo.auxiliary.behavior_cloning",
     "InfoNCELoss": "modules.ppo.auxiliary.contrastive",
     "KickstartLoss": "modules.ppo.auxiliary.kickstart",
     "L2InitLoss": "modules.ppo.auxiliary.l2_init",
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from modules.opponents.checkpoint_policy import CheckpointPolicy as CheckpointPolicy
     from modules.opponents.checkpoint_pool import CheckpointPool as CheckpointPool
     from modules.opponents.uniform_policy import UniformPolicy as UniformPolicy
+    from modules.ppo.auxiliary.behavior_cloning import BehaviorCloningLoss as BehaviorCloningLoss
     from modules.ppo.auxiliary.contrastive import InfoNCELoss as InfoNCELoss
     from modules.ppo.auxiliary.kickstart import KickstartLoss as KickstartLoss
     from modules.ppo.auxiliary.l2_init import L2InitLoss as L2InitLoss

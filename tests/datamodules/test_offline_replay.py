@@ -12,8 +12,9 @@ from torch import Tensor
 from callbacks.run_control.checkpoint import RunCheckpoint
 from callbacks.run_control.trajectory_writer import write_trajectories
 from datamodules.buffers.n_step_replay import NStepReplayBuffer
-from datamodules.buffers.stored_episodes import read_episodes, rollout_of
+from datamodules.buffers.stored_episodes import rollout_of
 from datamodules.core.errors import ConfigurationError
+from datamodules.core.files.episode_files import read_episodes
 from datamodules.offline_replay import OfflineReplayDataModule
 from modules.dqn.dqn import DQN
 from modules.sac.sac import SAC

@@ -14,12 +14,13 @@ from modules.base.hparams import load_algorithm
 from modules.functional.policy_gradient import masked_mean
 from modules.networks.base import RecurrentNetwork
 from modules.networks.distributions import cross_entropy
-from modules.ppo.auxiliary.base import AuxiliaryLoss, Columns, ForwardPass
+from modules.ppo.auxiliary.annealed import AnnealedLoss
+from modules.ppo.auxiliary.base import Columns, ForwardPass
 from modules.ppo.batch import PPOBatch
 from modules.ppo.ppo import PPO
 
 
-class KickstartLoss(AuxiliaryLoss):
+class KickstartLoss(AnnealedLoss):
     """Kickstarting: imitation of one or several trained agents in the states that the learning agent visits.
 
     L = share mean_teachers(action_coef mean(H(pi_T(.|s), pi(.|s))) + value_coef mean(1/2 (v_T(s) - v(s))^2))
@@ -55,17 +56,17 @@ class KickstartLoss(AuxiliaryLoss):
     ):
         if not teachers:
             raise ConfigurationError("KickstartLoss has no teachers: give the path of a checkpoint.")
-        if min(action_coef, value_coef, constant_env_steps) < 0 or (anneal_env_steps or 1) < 1:
+        if min(action_coef, value_coef) < 0:
             raise ConfigurationError(
-                "KickstartLoss needs action_coef, value_coef and constant_env_steps from 0, anneal_env_steps above 0;"
-                f" they are {action_coef}, {value_coef}, {constant_env_steps} and {anneal_env_steps}."
+                f"KickstartLoss needs action_coef and value_coef from 0; they are {action_coef} and {value_coef}."
             )
+        super().__init__(constant_env_steps, anneal_env_steps)
         self.paths, self.action_coef, self.value_coef = list(teachers), action_coef, value_coef
-        self.constant_env_steps, self.anneal_env_steps = constant_env_steps, anneal_env_steps
         self.teachers: list[Teacher] = []
 
     def on_fit_start(self, model: Any) -> None:
         """Load the teachers."""
+        super().on_fit_start(model)
         self.teachers = [Teacher(path, model) for path in self.paths]
         centered = ["the agent"] * (model.reward_centerer is not None)
         centered += [each.checkpoint for each in self.teachers if each.model.reward_centerer is not None]
@@ -74,14 +75,7 @@ class KickstartLoss(AuxiliaryLoss):
                 f"KickstartLoss cannot compare values of centred rewards, which {centered[0]} has: set its value_coef"
                 " to 0, or model.reward_centering of the agent and of its teachers to 0."
             )
-        self.share = torch.ones((), device=model.device)
-        self.total_env_steps = model.data.total_env_steps
         self.rows = model.data.transitions_per_rollout // model.data.rollout_length
-
-    def update_schedule(self, env_steps: int) -> None:
-        """Set the share of the coefficients that is left."""
-        length = self.anneal_env_steps or max(self.total_env_steps - self.constant_env_steps, 1)
-        self.share.fill_(min(max(1 - (env_steps - self.constant_env_steps) / length, 0.0), 1.0))
 
     def prepare(self, model: Any, rollout: Rollout) -> Columns:
         """Return the distribution parameters `[T, B, P]` and values `[T, B]` of every teacher."""

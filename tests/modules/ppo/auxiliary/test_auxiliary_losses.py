@@ -123,7 +123,11 @@ def test_a_class_that_is_listed_twice_is_refused() -> None:
         (lambda: InfoNCELoss(num_negatives=1), "num_negatives from 2"),
         (lambda: InfoNCELoss(gamma=1.0), "gamma between 0 and 1"),
         (lambda: KickstartLoss([]), "has no teachers"),
-        (lambda: KickstartLoss(["x.ckpt"], value_coef=-1.0), "value_coef and constant_env_steps from 0"),
+        (lambda: KickstartLoss(["x.ckpt"], value_coef=-1.0), "action_coef and value_coef from 0"),
+        (
+            lambda: KickstartLoss(["x.ckpt"], anneal_env_steps=0),
+            "constant_env_steps from 0 and anneal_env_steps above 0",
+        ),
     ],
 )
 def test_a_value_out_of_range_is_refused(make: Callable[[], Any], sentence: str) -> None:

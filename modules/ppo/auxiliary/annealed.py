@@ -1,0 +1,40 @@
+"""AnnealedLoss: an auxiliary loss whose coefficients fall to 0 with the environment steps."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from datamodules.core.errors import ConfigurationError
+from modules.ppo.auxiliary.base import AuxiliaryLoss
+
+
+class AnnealedLoss(AuxiliaryLoss):
+    """Base of losses that are multiplied by `share`, which is 1 at first and falls linearly to 0.
+
+    Args:
+        constant_env_steps: environment steps of this run before `share` begins to fall.
+        anneal_env_steps: environment steps in which `share` falls from 1 to 0; null: the rest of the run.
+
+    Raises: ConfigurationError for values out of range.
+    """
+
+    share: Tensor
+
+    def __init__(self, constant_env_steps: int, anneal_env_steps: int | None):
+        if constant_env_steps < 0 or (anneal_env_steps is not None and anneal_env_steps < 1):
+            raise ConfigurationError(
+                f"{type(self).__name__} needs constant_env_steps from 0 and anneal_env_steps above 0; they are"
+                f" {constant_env_steps} and {anneal_env_steps}."
+            )
+        self.constant_env_steps, self.anneal_env_steps = constant_env_steps, anneal_env_steps
+
+    def on_fit_start(self, model: Any) -> None:
+        """Create the share on the model's device."""
+        self.share = torch.ones((), device=model.device)
+        self.total_env_steps = model.data.total_env_steps
+
+    def update_schedule(self, env_steps: int) -> None:
+        """Set the share of the coefficients that is left."""
+        length = self.anneal_env_steps or max(self.total_env_steps - self.constant_env_steps, 1)
+        self.share.fill_(min(max(1 - (env_steps - self.constant_env_steps) / length, 0.0), 1.0))
