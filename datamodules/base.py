@@ -21,6 +21,7 @@ from datamodules.core.pytree import tree_map
 from datamodules.core.required_values import require_values
 from datamodules.core.seeding import derive_generator, derive_seed, global_seed
 from datamodules.core.types import SpaceSpec
+from datamodules.env_interface.processes import require_processes
 from datamodules.multi_agent.append_obs import AppendedPart
 from datamodules.multi_agent.settings import AgentSettings, OpponentFactory
 from datamodules.rendering.episode import RenderedStep, rendered_episode
@@ -63,6 +64,9 @@ class EnvDataModule(LightningDataModule):
         on_env_error: action if an environment in a process (async, pool) raises, crashes or exceeds `env_timeout`: stop
             ends the run; restart creates it again and drops its episode, up to max(3, num_envs) times within 1,000 env
             steps.
+        num_workers: processes of the backend pool, at most half of `num_envs`; null: one less than this rank's cores,
+            and at least two.
+        pin_memory: on a GPU, pin the memory of the backend pool, so that copies to the device need no staging.
         drop_unsupported_obs: drop parts of observations that are no numbers, such as texts, with a warning; false
             refuses such environments.
         append_obs: parts to append to every observation: agent_id (one-hot), last_action and last_reward.
@@ -101,6 +105,8 @@ class EnvDataModule(LightningDataModule):
         iterations_per_batch: int = 1,
         env_timeout: float | None = None,
         on_env_error: OnEnvError = "stop",
+        num_workers: int | None = None,
+        pin_memory: bool = True,
         drop_unsupported_obs: bool = True,
         append_obs: list[AppendedPart] | None = None,
         policy_group: list[int] | None = None,
@@ -116,8 +122,9 @@ class EnvDataModule(LightningDataModule):
         for name in ("num_envs", "total_env_steps", "eval_episodes", "eval_max_steps", "iterations_per_batch"):
             check_positive(name, getattr(self, name))
         self.env_timeout, self.on_env_error = env_timeout, on_env_error
+        self.num_workers, self.pin_memory = num_workers, pin_memory
         self.drop_unsupported_obs = drop_unsupported_obs
-        require_processes(env_timeout, on_env_error, backend)
+        require_processes(env_timeout, on_env_error, num_workers, backend)
         self.wrappers = resolve_wrappers(wrappers, "wrappers")
         self.train_wrappers = (*self.wrappers, *resolve_wrappers(train_wrappers, "train_wrappers"))
         self.agents = AgentSettings(append_obs, policy_group, opponents, self._probe_spaces(), env)
@@ -233,7 +240,8 @@ class EnvDataModule(LightningDataModule):
         assert self.trainer is not None
         device, ranks = self.trainer.strategy.root_device, self.trainer.num_devices
         where: dict[str, Any] = {"device": device, "ranks": ranks, "timeout": self.env_timeout}
-        where["restart"] = self.on_env_error == "restart"
+        where |= {"restart": self.on_env_error == "restart", "num_workers": self.num_workers}
+        where |= {"pin_memory": self.pin_memory}
         where |= {"env_kwargs": env_kwargs, "wrappers": wrappers}
         return self.agents.wrap(make_vector_env(self.env, rows, backend=self.backend, **where))
 
@@ -369,25 +377,6 @@ class EnvDataModule(LightningDataModule):
         if self._eval_envs is not None:
             self._eval_envs.close()
             self._eval_envs = None
-
-
-def require_processes(timeout: float | None, on_error: str, backend: str) -> None:
-    """Check that `env_timeout` and `on_env_error` are only set if environments run in processes.
-
-    Raises: ConfigurationError if they are set for another backend, if the timeout is not positive, or if `on_error` is
-    neither stop nor restart.
-    """
-    if timeout is not None and not timeout > 0:
-        raise ConfigurationError(f"data.env_timeout is {timeout:g}; it must be positive; .inf disables the timeout.")
-    if on_error not in ("stop", "restart"):
-        raise ConfigurationError(f"data.on_env_error is {on_error!r}; choose stop or restart.")
-    asked = [] if timeout is None else [f"data.env_timeout is {timeout:g}"]
-    asked += ["data.on_env_error is restart"] * (on_error == "restart")
-    if asked and backend not in ("async", "pool"):
-        raise ConfigurationError(
-            f"{asked[0]}, but only an environment in a process can be ended or restarted, not one of backend"
-            f" {backend}: set data.backend to async or pool, or leave {asked[0].split()[0]} out."
-        )
 
 
 def check_positive(name: str, value: int) -> None:

@@ -20,6 +20,7 @@ from app.cli.import_policy import restrict_imports, trusted
 from app.elo.ratings import Game, elo_ratings, record
 from callbacks.figures.plotting import COLOURS, INK, encode, legend_below, new_figure, style
 from callbacks.performance.execution_summary import table
+from callbacks.run_control.checkpoint_index import read_index
 from datamodules.base import EnvDataModule
 from datamodules.collect.evaluation import EvaluationDataset
 from datamodules.core.errors import ConfigurationError
@@ -58,7 +59,7 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the verb's options."""
     parser = PlainParser("python -m app elo", description=__doc__, allow_abbrev=False)
     parser.add_argument(
-        "run", type=Path, help="folder of a run: its checkpoints play, with those of callbacks.SelfPlay"
+        "run", type=Path, help="folder of a run: its best and last checkpoints play, with those of callbacks.SelfPlay"
     )
     parser.add_argument("--checkpoints", type=int, default=8, help="most checkpoints, spread evenly over the run (8)")
     parser.add_argument("--games", type=int, default=32, help="games of each pair with each side (32)")
@@ -82,7 +83,8 @@ def rate(options: argparse.Namespace) -> None:
     players = [*checkpoint_players(paths), *opponents_of(data)]
     if len(players) < 2:
         raise ConfigurationError(
-            f"{options.run} has one checkpoint and no other opponent: train with callbacks.SelfPlay, which keeps them."
+            f"{options.run} has one checkpoint and no other opponent: train with callbacks.SelfPlay, or with a higher"
+            " save_top_k of callbacks.RunCheckpoint, which keep more."
         )
     games: list[Game] = []
     pairs = list(itertools.permutations(players, 2))
@@ -110,19 +112,24 @@ def line(name: str, games: Sequence[Game]) -> str:
 
 
 def checkpoints_of(run: Path) -> list[Path]:
-    """Return the checkpoints of a run, those that `SelfPlay` kept first, then the last.
+    """Return the checkpoints of a run in the order of their env steps: those of `SelfPlay`, the best and the last.
 
     Raises:
         ConfigurationError: if there are none.
     """
     folder = run / "checkpoints"
-    found = sorted((folder / "pool").glob("iteration=*.ckpt"))
-    found += [path for path in (folder / "last.ckpt",) if path.is_file()]
+    found = [*folder.glob("pool/iteration=*.ckpt"), *folder.glob("best-*.ckpt"), *folder.glob("last.ckpt")]
     if not found:
         raise ConfigurationError(
             f"There are no checkpoints in {folder}: give the folder of a run, runs/NAME/version_N."
         )
-    return found
+    by_steps = {env_steps_of(path) or path: path for path in sorted(found)}
+    return sorted(by_steps.values(), key=env_steps_of)
+
+
+def env_steps_of(checkpoint: Path) -> int:
+    """Return the environment steps in a checkpoint's index; 0 without one."""
+    return next((entry.env_steps for entry in read_index(checkpoint)), 0)
 
 
 def spread(paths: Sequence[Path], number: int) -> list[Path]:

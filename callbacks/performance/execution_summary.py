@@ -83,14 +83,20 @@ def form(phase: Phase[Any]) -> str:
 
 
 def environments(envs: Any, name: str) -> str:
-    """Return number, name, agents if there are several, stage of a curriculum, and backend of the environments."""
+    """Return number, name, agents if there are several, stage, ticks of a step, and backend of the environments."""
     inner = getattr(envs, "unwrapped", envs)
     agents, learning = inner.spaces["num_agents"], envs.spaces["num_agents"]
     several = f" of {agents} agents" + f", {learning} of which learn" * (learning < agents) if agents > 1 else ""
-    env = getattr(inner, "env", None)
-    stages = getattr(env, "stages", ())
+    workers = f" of {inner.num_workers} workers" if hasattr(inner, "num_workers") else ""
+    return f"{envs.num_envs} x {name}{several}{simulation(inner)}, backend {backend(inner)}{workers}"
+
+
+def simulation(envs: Any) -> str:
+    """Return the stage of a curriculum, and the simulator's ticks in an env step, of on-device environments."""
+    env = getattr(envs, "env", None)
+    stages, ticks = getattr(env, "stages", ()), getattr(env, "ticks_per_step", 1)
     stage = f", stage {env.stage + 1} of {len(stages)} ({stages[env.stage]})" if env and stages else ""
-    return f"{envs.num_envs} x {name}{several}{stage}, backend {backend(inner)}"
+    return stage + f", {ticks} ticks a step" * (ticks > 1)
 
 
 def backend(envs: Any) -> str:

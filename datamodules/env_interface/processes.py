@@ -14,6 +14,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
+from datamodules.core.errors import ConfigurationError
 from datamodules.core.signals import STOP_SIGNALS
 
 WORKER_GRACE_S = 2.0
@@ -95,3 +96,27 @@ def _join(processes: Sequence[Any], seconds: float) -> None:
     deadline = time.monotonic() + seconds
     for process in processes:
         process.join(max(0.0, deadline - time.monotonic()))
+
+
+def require_processes(timeout: float | None, on_error: str, num_workers: int | None, backend: str) -> None:
+    """Check that `env_timeout`, `on_env_error` and `num_workers` are only set if environments run in processes.
+
+    Raises: ConfigurationError if they are set for another backend, if the timeout or the number is not positive, or if
+    `on_error` is neither stop nor restart.
+    """
+    if timeout is not None and not timeout > 0:
+        raise ConfigurationError(f"data.env_timeout is {timeout:g}; it must be positive; .inf disables the timeout.")
+    if on_error not in ("stop", "restart"):
+        raise ConfigurationError(f"data.on_env_error is {on_error!r}; choose stop or restart.")
+    if num_workers is not None and (num_workers < 1 or backend != "pool"):
+        raise ConfigurationError(
+            f"data.num_workers is {num_workers} and data.backend {backend}; give at least 1 process, of the backend"
+            " pool."
+        )
+    asked = [] if timeout is None else [f"data.env_timeout is {timeout:g}"]
+    asked += ["data.on_env_error is restart"] * (on_error == "restart")
+    if asked and backend not in ("async", "pool"):
+        raise ConfigurationError(
+            f"{asked[0]}, but only an environment in a process can be ended or restarted, not one of backend"
+            f" {backend}: set data.backend to async or pool, or leave {asked[0].split()[0]} out."
+        )

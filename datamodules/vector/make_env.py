@@ -60,6 +60,7 @@ def make_vector_env(
     device: torch.device = torch.device("cpu"),  # noqa: B008
     seed: int = 0,
     num_workers: int | None = None,
+    pin_memory: bool = True,
     ranks: int = 1,
     timeout: float | None = None,
     restart: bool = False,
@@ -80,6 +81,7 @@ def make_vector_env(
         device: device of the tensors and of on-device environments.
         seed: seed of the first reset without a seed.
         num_workers: processes of the pool; None uses one less than this rank's cores, and at least two.
+        pin_memory: pin the memory of the pool, if the device is a GPU.
         ranks: number of processes that share the host's cores.
         timeout: maximum seconds for the start, a reset or a step of an environment in a process (async, pool); None:
             `ENV_TIMEOUT`.
@@ -110,8 +112,10 @@ def make_vector_env(
             return make_whole_vector_env(source, num_envs, kwargs, device, seed)
         if backend == "pool":
             makers = _makers(source.spec, num_envs, wrappers, kwargs)
-            where: dict[str, Any] = {"num_workers": num_workers, "ranks": ranks, "device": device}
-            return WorkerPoolVectorEnv(makers, **where, seed=seed, timeout=timeout, restart=restart, name=env)
+            where: dict[str, Any] = {"num_workers": num_workers, "ranks": ranks, "pin_memory": pin_memory}
+            return WorkerPoolVectorEnv(
+                makers, **where, device=device, seed=seed, timeout=timeout, restart=restart, name=env
+            )
         settings = (backend, wrappers, kwargs, timeout, restart)
         vectorised = _make_gymnasium_vector(source.spec, num_envs, *settings)
         make_one = functools.partial(_make_gymnasium_vector, source.spec, 1, *settings)

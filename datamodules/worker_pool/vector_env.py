@@ -43,7 +43,8 @@ class WorkerPoolVectorEnv:
         num_workers: processes; None uses one less than this process's cores (at least two). At most half the number of
             environments.
         ranks: number of processes that share the host's cores.
-        device: device of the tensors; a GPU is filled through pinned memory.
+        device: device of the tensors.
+        pin_memory: fill a GPU through pinned memory.
         seed: seed of the first `reset` without a seed.
         timeout: maximum seconds for the start, a reset or a step of an environment.
         restart: restart environments that raise, crash or hang: their step is not valid, and its observation is the
@@ -70,6 +71,7 @@ class WorkerPoolVectorEnv:
         num_workers: int | None = None,
         ranks: int = 1,
         device: torch.device,
+        pin_memory: bool = True,
         seed: int = 0,
         timeout: float = ENV_TIMEOUT,
         restart: bool = False,
@@ -110,7 +112,7 @@ class WorkerPoolVectorEnv:
             *map(torch.from_numpy, (shared.action_mask, shared.outcome)),
         )
         self._here = self._host if device.type == "cpu" else tree_map(lambda part: part.to(device), self._host)
-        self._pin_memory()
+        self._pin(pin_memory)
 
     def reset(self, seed: int | None = None) -> tuple[Obs, dict[str, Tensor]]:
         """Reset every environment; seeded the first time and whenever a seed is given.
@@ -234,10 +236,10 @@ class WorkerPoolVectorEnv:
         pairs = zip(tree_leaves(here), tree_leaves(host), strict=True)
         return [(target[rows], source[rows]) for target, source in pairs]
 
-    def _pin_memory(self) -> None:
+    def _pin(self, pin_memory: bool) -> None:
         """Pin the shared memory if the device is a GPU, so that copies are asynchronous and need no staging."""
         self.pinned, self._copied, self._unpin = False, cast(tuple[torch.cuda.Event, ...], ()), None
-        if self.device.type != "cuda":
+        if self.device.type != "cuda" or not pin_memory:
             return
         block = torch.from_numpy(page_aligned(self._crew.memory))
         with torch.cuda.device(self.device):

@@ -1,6 +1,7 @@
 """Training with a pool of past checkpoints, then rating them."""
 
 import csv
+import json
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.elo.main import Player, opponents_of, play
+from app.elo.main import Player, checkpoints_of, opponents_of, play
 from datamodules import RolloutDataModule
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.types import PolicyInput, PolicyOutput, State
@@ -61,12 +62,31 @@ def test_a_run_is_rated(run: Run, folder: Path) -> None:
     assert rated.code == 0, rated.err
     with (place / "elo.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert [row["player"] for row in rows] == ["0 env steps", "128 env steps", "192 env steps", "Chaser"]
+    assert [row["player"] for row in rows] == ["0 env steps", "64 env steps", "192 env steps", "Chaser"]
     assert sum(float(row["rating"]) for row in rows) == 4 * 1500
     assert all(int(row["won"]) + int(row["drawn"]) + int(row["lost"]) == 12 for row in rows)
     picture = np.asarray(Image.open(place / "elo.png"))
     assert picture.ndim == 3 and picture.min() < picture.max()
     assert "12 of 12" in rated.out and "elo.csv" in rated.out
+
+
+def test_the_best_checkpoints_play_too_in_the_order_of_their_steps(tmp_path: Path) -> None:
+    checkpoints = tmp_path / "checkpoints"
+    (checkpoints / "pool").mkdir(parents=True)
+    entry = dict.fromkeys(("score", "monitor", "environment")) | {
+        "sha256": "",
+        "iteration": 0,
+        "mode": "max",
+        "best": "",
+    }
+    files = {"last.ckpt": 90, "best-env_steps=40-return_mean=1.00.ckpt": 40, "pool/iteration=0000005.ckpt": 50}
+    for name, steps in files.items():
+        (checkpoints / name).touch()
+        (checkpoints / f"{name}.json").write_text(json.dumps([entry | {"env_steps": steps}]))
+
+    found = [str(path.relative_to(checkpoints)) for path in checkpoints_of(tmp_path)]
+
+    assert found == ["best-env_steps=40-return_mean=1.00.ckpt", "pool/iteration=0000005.ckpt", "last.ckpt"]
 
 
 def test_bad_options_get_one_sentence(run: Run, folder: Path) -> None:

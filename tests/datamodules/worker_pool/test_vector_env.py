@@ -250,11 +250,12 @@ def test_ranks_of_a_host_share_its_cores(tmp_path, monkeypatch):
 
 
 @pytest.mark.gpu
-def test_steps_on_a_gpu_are_those_on_the_host():
+@pytest.mark.parametrize("pin_memory", [True, False])
+def test_steps_on_a_gpu_are_those_on_the_host(pin_memory):
     makers = [partial(Masking, length=length, end="truncated") for length in (2, 3, 4)]
-    on_gpu = WorkerPoolVectorEnv(makers, num_workers=1, device=torch.device("cuda", 0))
+    on_gpu = WorkerPoolVectorEnv(makers, num_workers=1, device=torch.device("cuda", 0), pin_memory=pin_memory)
     with closing(on_gpu), closing(pool(*makers)) as on_host:
-        assert on_gpu.pinned
+        assert on_gpu.pinned == pin_memory
         assert torch.equal(on_gpu.reset(0)[0].cpu(), on_host.reset(0)[0])
         for action in torch.randint(2, (20, 3)):
             step, other = on_gpu.step(action.cuda()), on_host.step(action)
