@@ -58,7 +58,8 @@ class Agent:
 
     def __repr__(self) -> str:
         where = "" if self.path is None else f" of {self.path}"
-        return f"Agent({type(self.module).__name__}{where}, {self.env_steps:,} env steps)"
+        limit = f", at most {self.max_batch_size} rows a call" if self.max_batch_size else ""
+        return f"Agent({type(self.module).__name__}{where}, {self.env_steps:,} env steps{limit})"
 
     def seed(self, seed: int | None = None) -> None:
         """Seed the actions that are sampled; None draws a seed."""

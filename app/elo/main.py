@@ -219,12 +219,12 @@ def write(folder: Path, players: Sequence[Player], ratings: dict[str, float], ga
 def draw_ratings(players: Sequence[Player], ratings: dict[str, float]) -> Any:
     """Draw the ratings of the checkpoints against their environment steps, and of other opponents as dashed lines."""
     figure, ((axes,),) = new_figure()
-    learned = [(player.env_steps, ratings[player.name]) for player in players if player.env_steps is not None]
-    handles = axes.plot(*zip(*learned, strict=True), color=COLOURS[0], marker="o", label="checkpoints")
+    learned = [(player.env_steps / 1e6, ratings[player.name]) for player in players if player.env_steps is not None]
+    handles = axes.plot(*zip(*learned, strict=True), color=COLOURS[0], marker="o", label="checkpoints of the run")
     for number, player in enumerate(each for each in players if each.env_steps is None):
         dashes = (0, (4 + 3 * number, 3))
         handles.append(axes.axhline(ratings[player.name], color=INK, linestyle=dashes, label=player.name))
-    axes.set(xlabel="environment steps of the checkpoint", ylabel="Elo rating")
+    axes.set(xlabel="environment steps of the checkpoint (millions)", ylabel="Elo rating")
     figure.suptitle("Elo ratings of a run's checkpoints")
     legend_below(figure, handles)
     return figure

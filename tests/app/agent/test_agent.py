@@ -237,6 +237,7 @@ def test_a_maximum_batch_splits_the_calls_of_the_policy_and_changes_nothing(dete
     actions, states = split.predict(obs, deterministic=deterministic)
 
     assert sizes == [4, 4, 2] and np.array_equal(actions, expected)
+    assert "at most 4 rows a call" in repr(split) and "rows" not in repr(whole)
     assert state is not None and states is not None
     assert all(np.allclose(states[name], state[name], atol=1e-6) for name in state)
     with pytest.raises(ConfigurationError, match="max_batch_size is 0"):
