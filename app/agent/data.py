@@ -6,12 +6,12 @@ from typing import Any
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.cli import instantiate_module
 
-from app.cli.import_policy import untrusted_environments
+from app.cli.error_messages import DENIED
+from app.cli.import_policy import restrict_imports, trust_advice, untrusted_environments
 from app.cli.main import cause
 from app.runs.checkpoints import load_checkpoint
 from datamodules.base import EnvDataModule
 from datamodules.core.errors import ConfigurationError
-from modules.base.hparams import check_importable
 
 
 def load_data(checkpoint: Path, trusted: tuple[str, ...] = ()) -> EnvDataModule:
@@ -26,17 +26,18 @@ def load_data(checkpoint: Path, trusted: tuple[str, ...] = ()) -> EnvDataModule:
     hparams: dict[str, Any] = load_checkpoint(checkpoint).get("datamodule_hyper_parameters") or {}
     if "env" not in hparams and "symbol" not in hparams:
         raise ConfigurationError(f"{checkpoint} does not say which data it was trained with: train it again.")
-    check_importable(hparams, ("datamodules", "gymnasium.wrappers", *trusted))
-    for env in untrusted_environments(hparams):
-        top = env.partition(":")[0].partition(".")[0]
-        if top not in trusted:
-            raise ConfigurationError(f"The environment `{env}` imports `{top}`: if you trust that code, say so.")
+    restrict_imports(trusted)
+    for env in untrusted_environments(hparams, trusted):
+        raise ConfigurationError(trust_advice(env))
     arguments = {key: hparams[key] for key in hparams if key != "_instantiator"}
     try:
         data = instantiate_module(LightningDataModule, arguments)
     except Exception as error:
         reason = cause(error)
         said = str(reason) if isinstance(reason, ConfigurationError) else " ".join(str(reason).split())
+        if denied := DENIED.search(said):
+            top = denied[1].partition(".")[0]
+            said = f"{denied[1]} may not be imported: if you trust that code, add `--trust {top}`."
         raise ConfigurationError(f"The environment of {checkpoint} cannot be used: {said}") from error
     if not isinstance(data, EnvDataModule):
         raise ConfigurationError(f"{checkpoint} was trained with {type(data).__name__}, which has no environment.")

@@ -12,7 +12,7 @@ from lightning.pytorch import Callback, Trainer
 
 from app.benchmark.ranks import all_reduce_seconds, decide, total
 from app.cli.error_messages import exit_with_error
-from app.cli.import_policy import restrict_imports
+from app.cli.import_policy import restrict_imports, trusted
 from app.cli.main import IGNORED_WARNINGS, LeydenCLI
 from app.cli.parser import ConciseParser
 from app.peers.pacer import Pace
@@ -93,7 +93,7 @@ def main() -> None:
     pace, peer = Pace(), sys.argv.pop(1) if sys.argv[1] in PEERS else None
     for message in IGNORED_WARNINGS:
         warnings.filterwarnings("ignore", message=message)
-    restrict_imports()
+    restrict_imports(trusted())
     ConciseParser.begin()
     try:
         if peer is None:

@@ -35,32 +35,45 @@ def why_untrustworthy(name: str) -> str | None:
     return None
 
 
-def restrict_imports() -> None:
+def restrict_imports(trusted: Iterable[str]) -> None:
     """Restrict the parser to allowed or trusted imports, and to local config files.
 
     Call it after the import of `lightning.pytorch.cli`, which enables remote files.
+
+    Args:
+        trusted: modules that the user trusts.
     """
     from jsonargparse import set_parsing_settings
 
     set_parsing_settings(
         import_path_denylist=["*", *DENIED],
-        import_path_allowlist=[*ALLOWED, *trusted()],
+        import_path_allowlist=[*ALLOWED, *trusted],
         config_read_mode_fsspec_enabled=False,
         config_read_mode_urls_enabled=False,
         instantiate_subclass_spec_in_any=False,
     )
 
 
-def untrusted_environments(config: object) -> Iterator[str]:
+def untrusted_environments(config: object, trusted: Iterable[str]) -> Iterator[str]:
     """Yield the environment ids in a nested configuration that would import an untrusted module.
 
     Gymnasium imports the part before the colon of `module:Id`; a dotted path under the key `env` is imported as well.
+
+    Args:
+        config: the configuration.   trusted: modules that the user trusts.
     """
+    allowed = (*ALLOWED, *trusted)
     for key, text in _strings("", config):
         path = _imported_by(text) if key == "env" else (ENV_WITH_MODULE.fullmatch(text) or [None, None])[1]
         known = key == "env" and path is not None and path.partition(".")[0] in ENVIRONMENTS
-        if path is not None and not known and not may_import(path, (*ALLOWED, *trusted())):
+        if path is not None and not known and not may_import(path, allowed):
             yield text
+
+
+def trust_advice(env: str) -> str:
+    """Return the message with which an environment of an untrusted module is refused."""
+    top = env.partition(":")[0].partition(".")[0]
+    return f"The environment `{env}` imports `{top}`: if you trust that code, add `--trust {top}`."
 
 
 def _imported_by(env: str) -> str | None:

@@ -22,7 +22,7 @@ from torch import distributed
 from app.class_paths import exported_classes
 from app.cli.config_files import SHARED, configs_folder, problem
 from app.cli.error_messages import dropped_settings, exit_with_error
-from app.cli.import_policy import restrict_imports, trusted, untrusted_environments
+from app.cli.import_policy import restrict_imports, trust_advice, trusted, untrusted_environments
 from app.cli.parser import ConciseParser
 from app.cli.required_settings import check_required
 from app.cli.trainer_settings import (
@@ -154,11 +154,8 @@ class LeydenCLI(LightningCLI):
             raise ConfigurationError(next(filter(None, said), "A file is not UTF-8 text: save it as UTF-8.")) from None
         settings = self.config[self.config.subcommand]
         merge_callbacks_(settings.trainer)
-        for env in untrusted_environments(settings.as_dict()):
-            top = env.partition(":")[0].partition(".")[0]
-            raise ConfigurationError(
-                f"The environment `{env}` imports `{top}`: if you trust that code, add `--trust {top}`."
-            )
+        for env in untrusted_environments(settings.as_dict(), trusted()):
+            raise ConfigurationError(trust_advice(env))
         for sentence in dropped_settings(settings, sys.argv[1:]):
             rank_zero_warn(sentence)
         if replaced := replaced_callbacks(settings.trainer, sys.argv[1:]):
@@ -337,7 +334,7 @@ def main() -> None:
     logging.getLogger(RANK_ZERO).addFilter(keep_readable)
     warnings.formatwarning = format_readable
     threading.excepthook = report_thread_error
-    restrict_imports()
+    restrict_imports(trusted())
     exported_classes()  # so that the parser knows their short names
     ConciseParser.begin()
     try:

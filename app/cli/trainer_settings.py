@@ -34,6 +34,9 @@ MIN_VALUES: dict[str, tuple[int, str]] = {
 }
 """Minimum of integer settings, and what to do instead."""
 
+SWITCHES = {"enable_progress_bar": "callbacks.TrainingProgress", "enable_checkpointing": "callbacks.RunCheckpoint"}
+"""Trainer settings that switch a shared callback off."""
+
 MODEL = re.compile(r"--model(=|$)")
 """The option that names the algorithm."""
 
@@ -65,14 +68,17 @@ def shared_callbacks() -> tuple[str, ...]:
 
 
 def merge_callbacks_(trainer: Any) -> None:
-    """Let the last callback of a class that runs share take the place of the first, in place.
+    """Let the last callback of a class that runs share take the place of the first, in place; drop those switched off.
 
     Args:
         trainer: parsed settings of the Trainer.
     """
     merged: list[Any] = []
+    off = [path for switch, path in SWITCHES.items() if trainer.get(switch) is False]
     for each in as_list(trainer.get("callbacks")):
         path = canonical_path(each.class_path)
+        if path in off:
+            continue
         place = next((i for i, other in enumerate(merged) if canonical_path(other.class_path) == path), None)
         if place is None or path not in shared_callbacks():
             merged.append(each)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from app.cli.error_messages import exit_with_error
-from app.cli.import_policy import restrict_imports
+from app.cli.import_policy import restrict_imports, trusted
 from app.cli.main import IGNORED_WARNINGS
 from app.diagnose.profiler import UnstartedRun, build_run, measure
 from app.timing import device_name
@@ -38,7 +38,7 @@ def main() -> None:
         warnings.filterwarnings("ignore", message=message)
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    restrict_imports()
+    restrict_imports(trusted())
     options, words = parsed(sys.argv[2:])
     try:
         text = json.dumps(diagnosed(options.test, words))

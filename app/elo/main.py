@@ -42,7 +42,7 @@ def main() -> None:
     Raises:
         SystemExit: with code 2 and one sentence for invalid input.
     """
-    restrict_imports()
+    restrict_imports(trusted())
     options = make_parser().parse_args(sys.argv[2:])
     for name in ("games", "checkpoints", "max_steps"):
         if getattr(options, name) < 1:

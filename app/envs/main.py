@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from app.cli.error_messages import PlainParser, exit_with_error
-from app.cli.import_policy import untrusted_environments
+from app.cli.import_policy import trust_advice, trusted, untrusted_environments
 from app.envs.check import check_environment
 from app.envs.listing import list_environments
 from datamodules.core.errors import ConfigurationError
@@ -59,9 +59,8 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
     options = make_parser().parse_args(words)
     if options.check is not None and (options.pattern or options.speed):
         exit_with_error("--check judges one environment: give it without PATTERN and --speed.")
-    for env in untrusted_environments({"env": [name for name in (options.check, options.pattern) if name]}):
-        top = env.partition(":")[0].partition(".")[0]
-        exit_with_error(f"`{env}` imports `{top}`: if you trust that code, add `--trust {top}`.")
+    for env in untrusted_environments({"env": [name for name in (options.check, options.pattern) if name]}, trusted()):
+        exit_with_error(trust_advice(env))
     return options
 
 

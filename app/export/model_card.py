@@ -21,6 +21,11 @@ from callbacks.run_control.checkpoint import run_folder
 PACKAGES = ("leyden", "torch", "lightning", "gymnasium", "numpy", "onnx")
 CURVE = "eval/return_mean"
 
+STATE = (
+    "A state begins with zeros and `episode_start` true; each call returns the `next_state`. Masks of the state are"
+    " those of the environment, all true without one."
+)
+
 
 def write_card(folder: Path, agent: Agent, exported: str, signature: dict[str, Any], compared: str) -> None:
     """Write README.md with its metadata, `results.json` and, if the run has logged curves, `curves.png`.
@@ -54,8 +59,7 @@ def write_card(folder: Path, agent: Agent, exported: str, signature: dict[str, A
     ]
     parts += [
         "## Inputs and outputs\n\n" + table(("", "name", "type and shape"), rows),
-        "A state begins with zeros and `episode_start` true; each call returns the `next_state`. Masks of the state are"
-        " those of the environment, all true without one.",
+        *([STATE] if "episode_start" in signature["inputs"] else []),
         "## Settings\n\n```yaml\n" + yaml.safe_dump(plain(checkpoint), sort_keys=False) + "```",
         "## Versions\n\n" + table(("package", "version"), versions()),
     ]

@@ -15,6 +15,7 @@ from app.agent.data import load_data
 from app.agent.load import load
 from app.cli.error_messages import PlainParser, exit_with_error
 from app.cli.import_policy import trusted
+from app.peers.base import UNREACHABLE_STEPS
 from app.verify.checks import Finding, compiled, contract, determinism, exported, ranks, repetition, resumption
 from app.verify.short_run import Outcome, settings, short_run
 from datamodules.core.errors import ConfigurationError
@@ -69,8 +70,12 @@ def verify(words: Sequence[str], folder: Path, checks: Sequence[str]) -> Iterato
     Raises:
         ConfigurationError: if the config cannot be trained at all.
     """
-    words = [*words, *shorter(settings(words))]
+    config = settings(words)
+    words = [*words, *shorter(config)]
     whole = short_run(folder / "whole", words, ITERATIONS)
+    if whole.report is not None and ends_early(config, whole.report):
+        words = [*words, f"--data.total_env_steps={UNREACHABLE_STEPS}"]
+        whole = short_run(folder / "longer", words, ITERATIONS)
     if whole.report is None:
         raise ConfigurationError(f"The config cannot be trained: {whole.error.removeprefix('error: ')}")
     agent, data = load(whole.checkpoint, trusted()), load_data(whole.checkpoint, trusted())
@@ -109,6 +114,12 @@ def shorter(config: dict[str, Any]) -> list[str]:
         steps = data.get("num_envs", 1) * (data.get("train_freq") or 1)
         small["learning_starts"] = max(1, min(data["learning_starts"] or steps, 2 * steps))
     return [f"--data.{name}={value}" for name, value in small.items() if name in data]
+
+
+def ends_early(config: dict[str, Any], report: dict[str, Any]) -> bool:
+    """Return whether a config's `total_env_steps` may end its iterations, or those of two ranks, before the checks."""
+    total = (config["data"].get("init_args") or {}).get("total_env_steps")
+    return total is not None and total < 2 * report["env_steps"]
 
 
 def appended(callback: dict[str, Any]) -> str:

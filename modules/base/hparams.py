@@ -81,10 +81,11 @@ def check_importable(hparams: Any, trusted: tuple[str, ...]) -> None:
         for value in hparams:
             check_importable(value, trusted)
     dotted = isinstance(hparams, str) and "." in hparams and all(part.isidentifier() for part in hparams.split("."))
+    top = hparams.partition(".")[0] if dotted else ""
     if dotted and not may_import(hparams, (*MODEL_ALLOWED, *trusted)):
         raise ConfigurationError(
-            f"The checkpoint names {hparams}, which may not be imported: if that code is yours, load it with"
-            f" trusted=({hparams.partition('.')[0]!r},)."
+            f"The checkpoint names {hparams}, which may not be imported: if you trust that code, add `--trust {top}`,"
+            f" or in Python trusted=({top!r},)."
         )
 
 

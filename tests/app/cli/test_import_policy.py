@@ -101,11 +101,14 @@ def test_the_most_specific_entry_decides(path: str) -> None:
 def test_ordinary_strings_are_no_environments() -> None:
     config = {"env": "CartPole-v1", "device": "cuda:0", "list": ["ALE/Pong-v5", "00:12:00:00"], "file": "runs/a.b"}
 
-    assert not list(untrusted_environments(config))
+    assert not list(untrusted_environments(config, ()))
 
 
 def test_environment_ids_are_found_wherever_they_hide() -> None:
-    assert list(untrusted_environments({"env_kwargs": {"inner": [{"id": "evil:X-v0"}]}})) == ["evil:X-v0"]
+    config = {"env_kwargs": {"inner": [{"id": "evil:X-v0"}]}}
+
+    assert list(untrusted_environments(config, ())) == ["evil:X-v0"]
+    assert not list(untrusted_environments(config, ("evil",)))
 
 
 def test_trust_refuses_what_could_run_anything() -> None:

@@ -85,6 +85,15 @@ def test_no_checkpoint_is_added_to_a_run_without_checkpoints() -> None:
     assert not any(isinstance(each, RunCheckpoint) for each in missing_callbacks([], has_checkpoints=False))
 
 
+def test_lightnings_switches_act_on_shared_callbacks(folder: Path, run: Run, bare: str) -> None:
+    one = ("fit", "--config", bare, "--data.total_env_steps=1", "--data.eval_episodes=1", "--trainer.accelerator=cpu")
+
+    said = run(*one, "--trainer.enable_progress_bar=false", "--trainer.enable_checkpointing=false")
+
+    assert said.code == 0 and "env steps," not in said.out and not [*folder.rglob("*.ckpt")]
+    assert "env steps," in run(*one).out and [*folder.rglob("last.ckpt")]
+
+
 def test_a_run_is_named_after_its_first_config_in_letters_that_folders_allow(folder: Path) -> None:
     (folder / "my run.yaml").write_text(BARE)
 

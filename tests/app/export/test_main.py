@@ -42,6 +42,7 @@ def test_a_program_and_its_card_are_written(trained: Path, run: Run) -> None:
     assert card["library_name"] == "leyden" and "CartPole-v1" in card["tags"]
     assert card["model-index"][0]["results"][0]["metrics"][0]["type"] == "mean_reward"
     assert results["eval/episodes"] == 2 and "modules.PPO" in text and "| torch |" in text
+    assert "A state begins" not in text
 
 
 def test_the_program_runs_as_the_page_says(trained: Path, run: Run, folder: Path) -> None:

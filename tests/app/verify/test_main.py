@@ -16,6 +16,15 @@ def test_the_checks_of_a_shipped_config_hold(folder: Path, run: Run) -> None:
     assert said.out.endswith("Nothing fails.\n")
 
 
+@pytest.mark.timeout(600)
+def test_a_config_of_one_iteration_is_checked_over_more(folder: Path, run: Run) -> None:
+    short = ["--data.num_envs=4", "--data.total_env_steps=4"]
+
+    said = run("verify", "--config", "ppo_cartpole.yaml", "--only", "resume", *short)
+
+    assert said.code == 0 and said.out.startswith("resume      cannot"), said.out + said.err
+
+
 @pytest.mark.timeout(1800)
 @pytest.mark.slow
 def test_every_check_of_an_environment_that_saves_its_state_holds(folder: Path, run: Run) -> None:
