@@ -46,6 +46,7 @@ KINDS = {
     "options": ("Options and curiosity", "`--model.controller CLASS`, then `--model.controller.NAME VALUE`"),
     "latent_models": ("Latent models", "`--model.model CLASS`, then `--model.model.NAME VALUE`"),
     "exploration": ("Exploration", "`--model.exploration CLASS`, then `--model.exploration.NAME VALUE`"),
+    "acquisitions": ("Acquisitions", "an entry of `model.exploration.init_args.acquisitions` in a config"),
     "data": ("Data", "`--data CLASS`, then `--data.NAME VALUE`"),
     "stored_data": ("Stored data", "`--data CLASS`, then `--data.NAME VALUE`"),
     "wrappers": ("Wrappers", "an entry of `data.wrappers` or `data.train_wrappers` in a config"),
@@ -173,6 +174,7 @@ def kind_of(cls: type) -> str:
         if issubclass(cls, base):
             return kind
     words = {
+        "acquisitions": "acquisitions",
         "exploration": "exploration",
         "wrappers": "wrappers",
         "latent": "latent_models",

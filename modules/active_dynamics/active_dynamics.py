@@ -8,17 +8,18 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
-from datamodules.core.errors import ConfigurationError
 from datamodules.core.phase import Phase
 from datamodules.core.sequence_types import PREDICTION_STEPS, SequenceBatch, SequenceIteration, ValidationData
 from datamodules.core.types import MetricVector, PolicyInput, PolicyOutput, SpaceSpec, State, require_tensor
 from modules.active_dynamics.bayesian_last_layer import BayesianLastLayer, RegressionBatch, regression_batch
+from modules.active_dynamics.parameter_groups import freeze_encoder_, parameter_groups, regressed_parameters
 from modules.active_dynamics.state_estimator import StateEstimator
 from modules.base.algorithm import Algorithm
-from modules.base.checks import check_dynamics, check_values
+from modules.base.checks import check_dynamics, check_state_vectors, check_values
 from modules.base.hparams import save_plain_hyperparameters
 from modules.exploration.acquisitions import PlannerContext
-from modules.exploration.policies import PlannedExploration
+from modules.exploration.policies import PlannedExploration, part_of_state
+from modules.exploration.warm_up import UNKNOWN_VARIANCE
 from modules.functional.dynamics.elbo import valid_rows
 from modules.functional.dynamics.prediction_metrics import (
     Alignment,
@@ -52,10 +53,21 @@ class ActiveDynamics(Algorithm):
     * U: U gradient steps an iteration on the model's own loss, each on a minibatch of stored sequences; the posterior,
       which acquisitions use, is refitted to all stored sequences every `posterior_refit_interval` iterations.
 
+    With `regress_dynamics` f's last layer and a linear action encoder come from that refit, and gradient steps train
+    the rest. Without gradient steps encoder and decoder must be frozen then.
+
     Args:
         spaces: observation and action space; on the command line it comes from the data.
         model: a latent model: `encode`, `decode`, `decoder`, `dynamics`, `action_encoder`, `observed` and `loss`.
         exploration: exploration policy; null plans for information gain.
+        warm_up: `modules.exploration.WarmUp`, the first steps with another policy, after which encoder and decoder can
+            be set by probabilistic PCA; null for none.
+        box: `modules.exploration.ObservationBox`, where to explore, for acquisitions and policies that use it.
+        encoder_learning_rate: learning rate of encoder and decoder; 0 freezes them, null takes `learning_rate`.
+        regress_dynamics: set the last layer of a latent model's f, and its linear action encoder, by regression on
+            everything stored, every `posterior_refit_interval` iterations.
+        generalized_least_squares: regress on differences of encoded states with the covariance that the encoder's
+            errors give them, instead of taking the states as exact.
         prior_variance: variance of the last layer's weights before any observation.
         learning_rate: learning rate of Adam on the model's loss, and on that of acquisitions with parameters.
         learning_rate_schedule: constant rate, or a decay to 0 over the run: linear or cosine.
@@ -69,6 +81,8 @@ class ActiveDynamics(Algorithm):
     compilable = False  # plans unroll into thousands of operations
     model: Any
     exploration: Any
+    warm_up: Any
+    box: Any
     low: Tensor
     high: Tensor
 
@@ -77,6 +91,11 @@ class ActiveDynamics(Algorithm):
         spaces: SpaceSpec,
         model: nn.Module,
         exploration: nn.Module | None = None,
+        warm_up: nn.Module | None = None,
+        box: nn.Module | None = None,
+        encoder_learning_rate: float | None = None,
+        regress_dynamics: bool = False,
+        generalized_least_squares: bool = False,
         prior_variance: float = 1.0,
         learning_rate: float = 1e-3,
         learning_rate_schedule: Schedule = "constant",
@@ -91,58 +110,69 @@ class ActiveDynamics(Algorithm):
             max_grad_norm=max_grad_norm,
             posterior_refit_interval=posterior_refit_interval,
         )
-        if parts := spaces.get("obs_parts"):
-            raise ConfigurationError(
-                f"ActiveDynamics learns the dynamics of state vectors, but the observations have the parts"
-                f" {', '.join(parts)}: wrap the environment in gymnasium.wrappers.FlattenObservation."
-            )
-        if spaces["obs_dtype"] == "uint8" or len(spaces["obs_shape"]) > 2:
-            raise ConfigurationError(
-                f"ActiveDynamics learns the dynamics of state vectors, but the observations are images or bytes"
-                f" ({spaces['obs_dtype']} of shape {spaces['obs_shape']}): choose an environment that shows a state."
-            )
+        check_state_vectors(spaces)
+        self.encoder_learning_rate, self.regress_dynamics = encoder_learning_rate, regress_dynamics
+        self.generalized_least_squares = generalized_least_squares
         self.learning_rate, self.learning_rate_schedule = learning_rate, learning_rate_schedule
         self.max_grad_norm, self.posterior_refit_interval = max_grad_norm, posterior_refit_interval
         self.model, self.exploration = model, exploration or PlannedExploration()
+        self.warm_up, self.box = warm_up, box
         self.register_buffer("low", torch.tensor(spaces["action_low"]), persistent=False)
         self.register_buffer("high", torch.tensor(spaces["action_high"]), persistent=False)
         self.alignment: Alignment | None = None
         self.tracker = StateEstimator(self.model, math.prod(spaces["obs_shape"]))
         self.belief_drift, dimensions = torch.zeros(()), int(self.model.dynamics.dimensions)
         features = self.model.dynamics.features(torch.zeros(1, dimensions)).shape[-1]
-        self.posterior = BayesianLastLayer(features, dimensions, prior_variance)
+        self.regressed_actions = len(self.low) if regress_dynamics and hasattr(model.action_encoder, "linear") else 0
+        self.posterior = BayesianLastLayer(features + self.regressed_actions, dimensions, prior_variance)
+        if encoder_learning_rate == 0:
+            freeze_encoder_(model)
+
+    @property
+    def policies(self) -> dict[str, Any]:
+        """Return the exploration policies by the prefix of their states."""
+        return {"explore": self.exploration} | ({} if self.warm_up is None else {"warm_up": self.warm_up.exploration})
 
     def initial_state(self, batch: int) -> State:
-        """Return the states of the exploration policy and of the state estimator."""
-        explore = self.exploration.initial_state(batch, len(self.low))
-        moved = {f"explore/{name}": leaf.to(self.device) for name, leaf in explore.items()}
-        return self.tracker.initial_state(batch, self.device) | moved
+        """Return the states of the exploration policies and of the state estimator."""
+        state = self.tracker.initial_state(batch, self.device)
+        for prefix, policy in self.policies.items():
+            leaves = policy.initial_state(batch, len(self.low))
+            state |= {f"{prefix}/{name}": leaf.to(self.device) for name, leaf in leaves.items()}
+        return state
 
     def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        """Draw the standard normal noise of the exploration policy."""
-        size = self.exploration.noise_size(len(self.low))
-        return torch.randn(*shape, size, generator=generator, device=generator.device)
+        """Draw the standard normal noise of the exploration policies."""
+        return torch.randn(*shape, sum(self.noise_sizes), generator=generator, device=generator.device)
+
+    @property
+    def noise_sizes(self) -> list[int]:
+        """Return the numbers of standard normals that an action of each policy consumes."""
+        return [policy.noise_size(len(self.low)) for policy in self.policies.values()]
 
     def act(self, inputs: PolicyInput, noise: Tensor | None = None, greedy: bool = False) -> tuple[PolicyOutput, State]:
         """Correct the belief, choose an action, predict the next belief.
 
-        Greedy also explores, around the previous plan only; without noise the random policy returns zero.
+        Greedy also explores, around the previous plan only; without noise the random policy returns zero. During a
+        warm-up the prediction is unknown: the coordinates change when it ends.
         """
-        state, episode_start, obs = inputs.state, inputs.episode_start, require_tensor(inputs.obs)
+        obs = require_tensor(inputs.obs)
         knowledge = self.knowledge()
-        belief, kept = self.tracker.correct(obs.flatten(1), state, episode_start)
-        explore = {
-            name.removeprefix("explore/"): leaf.masked_fill(episode_start.view(-1, *[1] * (leaf.dim() - 1)), 0)
-            for name, leaf in state.items()
-            if name.startswith("explore/")
-        }
+        belief, kept = self.tracker.correct(obs.flatten(1), inputs.state, inputs.episode_start)
         if greedy or noise is None:
-            noise = torch.zeros(len(obs), self.exploration.noise_size(len(self.low)), device=obs.device)
-        chosen, explore = self.exploration(knowledge, belief, explore, noise)
+            noise = torch.zeros(len(obs), sum(self.noise_sizes), device=obs.device)
+        actions: list[Tensor] = []
+        explored: State = {}
+        for (prefix, policy), normal in zip(self.policies.items(), noise.split(self.noise_sizes, -1), strict=True):
+            chosen, state = policy(knowledge, belief, part_of_state(inputs, prefix), normal)
+            actions.append(chosen)
+            explored |= {f"{prefix}/{name}": leaf for name, leaf in state.items()}
+        chosen = actions[0] if self.warm_up is None else torch.where(self.warm_up.active, actions[1], actions[0])
         action = knowledge.scaled(chosen)
         expected = self.tracker.predict(belief, self.model.action_encoder(action))
+        if self.warm_up is not None:
+            expected["variance"] = torch.where(self.warm_up.active, UNKNOWN_VARIANCE, expected["variance"])
         extras = {"latent": belief.mean, "latent_variance": belief.variance}
-        explored = {f"explore/{name}": leaf for name, leaf in explore.items()}
         return PolicyOutput(action, extras), expected | kept | explored
 
     def action_details(self, inputs: PolicyInput, output: PolicyOutput, state: State) -> dict[str, Tensor]:
@@ -157,7 +187,9 @@ class ActiveDynamics(Algorithm):
     def knowledge(self) -> PlannerContext:
         """Return the model, its posterior and the action range, for acquisitions."""
         covariance = self.posterior.covariance.to(self.low.dtype)
-        return PlannerContext(self.model, covariance, self.regression_noise(), self.low, self.high)
+        if self.regressed_actions:
+            covariance = covariance[: -self.regressed_actions, : -self.regressed_actions]
+        return PlannerContext(self.model, covariance, self.regression_noise(), self.low, self.high, self.box)
 
     def regression_noise(self) -> Tensor:
         """Return the variance of the regression's targets: process noise in units of the field, mean of dimensions."""
@@ -168,23 +200,56 @@ class ActiveDynamics(Algorithm):
         """Refuse inexact regression, and encoders that need future observations to act."""
         super().setup(stage)
         if stage == "fit":
-            check_dynamics(self.model, self.data)
+            check_dynamics(self, self.data)
 
     def prepare(self, collected: Any) -> tuple[RegressionBatch | None, SequenceBatch]:
         """Return features and targets of the regression (newest steps, or all at a refit), and the minibatches."""
         steps = cast(SequenceIteration, collected)
-        if not len(steps.minibatches.contiguous):
+        if not (self.data.num_updates or self.regress_dynamics):
             return self.regression(cast(SequenceBatch, steps.new_sequences)), steps.minibatches
-        if steps.all_stored is None or self.updates // self.data.num_updates % self.posterior_refit_interval:
+        if steps.new_sequences is None:
             return None, steps.minibatches
-        latent = self.encoded(steps.all_stored)
+        stored = self.data.ring.history()
+        ended = self.warm_up is not None and self.end_warm_up_(stored, len(steps.new_sequences.contiguous))
+        iteration = self.updates // max(self.data.num_updates, 1)
+        waiting = self.warm_up is not None and bool(self.warm_up.active)
+        if not ended and (waiting or iteration % self.posterior_refit_interval):
+            return None, steps.minibatches
+        latent = self.encoded(stored)
         if not self.model.observed:
-            self.measure_drift_(steps, latent[1:][steps.all_stored.contiguous])
-        return self.regression(steps.all_stored, latent), steps.minibatches
+            self.measure_drift_(steps, latent[1:][stored.contiguous])
+        if self.box is not None:
+            self.box.visit_(self.model.decode(latent[1:][stored.contiguous]))
+        return self.regression(stored, latent), steps.minibatches
+
+    def end_warm_up_(self, stored: SequenceBatch, steps: int) -> bool:
+        """Count new steps of each agent; return whether the warm-up ended, and set encoder and decoder then."""
+        ended = bool(self.warm_up.count_(steps))
+        if ended and self.warm_up.linear_init:
+            self.model.init_linear_(stored.obs[1:][stored.contiguous].flatten(1), self.box)
+        return ended
 
     def regression(self, steps: SequenceBatch, latent: Tensor | None = None) -> RegressionBatch:
         """Return the regression on the given steps; their observations are encoded unless `latent` is given."""
-        return regression_batch(self.model, self.encoded(steps) if latent is None else latent, steps)
+        if latent is None:
+            latent = self.encoded(steps)
+        variances = (self.regression_noise(), self.sensor_noise(steps)) if self.generalized_least_squares else None
+        return regression_batch(self.model, latent, steps, actions=bool(self.regressed_actions), variances=variances)
+
+    def sensor_noise(self, steps: SequenceBatch) -> Tensor:
+        """Return the variance of the encoder's errors in units of the field, mean of dimensions and observations."""
+        variance = self.model.encode(steps.obs.flatten(2)[-1:])[1]
+        return variance.mean() / self.model.dynamics.gain**2
+
+    def refit_(self, regression: RegressionBatch) -> None:
+        """Refit the posterior; with `regress_dynamics` set f's last layer and the action encoder to its mean."""
+        whitened = self.generalized_least_squares
+        noise = torch.ones_like(self.regression_noise()) if whitened else self.regression_noise()
+        self.posterior.refit_(*regression, noise.double())
+        if self.regress_dynamics:
+            parts = self.posterior.mean.split([len(self.model.dynamics.weight), self.regressed_actions])
+            for parameter, mean in zip(regressed_parameters(self.model), parts, strict=False):
+                parameter.data.copy_(mean if parameter is self.model.dynamics.weight else mean.T)
 
     def measure_drift_(self, steps: SequenceIteration, stored: Tensor) -> None:
         """Measure the distance of the agents' beliefs from freshly encoded states, in their standard deviations.
@@ -205,10 +270,15 @@ class ActiveDynamics(Algorithm):
             losses = self.phases["update"](minibatches, tuple(draws))
             self.updates += len(minibatches.contiguous)
             if regression is not None:
-                self.posterior.refit_(*regression, self.regression_noise().double())
+                self.refit_(regression)
             return MetricVector(
                 tuple(f"dynamics/{name}" for name in ("loss", "grad_norm", *self.model.measures)), losses
             )
+        if self.regress_dynamics:
+            self.updates += 1
+            if regression is not None:
+                self.refit_(regression)
+            return MetricVector((), self.posterior.mean.new_zeros(0))
         assert regression is not None
         if self.updates % RECOMPUTE_INTERVAL == RECOMPUTE_INTERVAL - 1:
             self.posterior.recompute_()
@@ -226,6 +296,7 @@ class ActiveDynamics(Algorithm):
     def gradient_steps(self, minibatches: SequenceBatch, draws: tuple[Any, ...]) -> Tensor:
         """Take a gradient step on each minibatch; return mean loss, gradient norm, and the model's own measures."""
         values = []
+        self.optim.make_state_()  # before the graph of the first loss
         for number, noise in enumerate(draws):
             piece = SequenceBatch(*(column[number] for column in minibatches))
             loss, measured = self.model.loss(piece.obs.flatten(2), piece.action, piece.contiguous, noise)
@@ -311,15 +382,18 @@ class ActiveDynamics(Algorithm):
     on_test_epoch_end = on_validation_epoch_end
 
     def build_optimizers(self) -> list[Optimizer]:
-        """Return one optimizer over the parameters of the model and the acquisitions."""
-        parts = [self.model, *self.novelties]
-        learned = trainable(parameter for part in parts for parameter in part.parameters())
-        return [Adam(learned, lr=self.learning_rate)]
+        """Return one optimizer over the parameters of the model and the acquisitions, without regressed ones."""
+        regressed = regressed_parameters(self.model) if self.regress_dynamics and self.data.num_updates else []
+        learned = trainable(parameter for part in (self.model, *self.novelties) for parameter in part.parameters())
+        groups = parameter_groups(self.model, learned, regressed, self.encoder_learning_rate)
+        return [Adam(groups, lr=self.learning_rate)]
 
     def configure_phases(self) -> dict[str, Phase[Any]]:
         """Return the phases `prepare` and `update`, the latter being regression or gradient steps."""
         work = self.gradient_steps if self.data.num_updates else self.regression_step
-        prepare = Phase(self.prepare, self.device, name="prepare", capturable=not self.data.num_updates)
+        prepare = Phase(
+            self.prepare, self.device, name="prepare", capturable=not (self.data.num_updates or self.regress_dynamics)
+        )
         return {
             "prepare": prepare,
             "update": Phase(work, self.device, name="update", mutated_tensors=self.mutated_tensors),

@@ -12,6 +12,7 @@ from modules.functional.dynamics.information_gain import (
     posterior_from_sums,
     posterior_update,
 )
+from modules.functional.dynamics.linear_gaussian import whiten_differences
 
 
 class BayesianLastLayer(nn.Module):
@@ -75,16 +76,34 @@ class RegressionBatch(NamedTuple):
     target: Tensor
 
 
-def regression_batch(model: Any, latent: Tensor, steps: SequenceBatch) -> RegressionBatch:
-    """Return the regression on steps whose states `latent` `[L+1, N, D]` are taken as exact.
+def regression_batch(
+    model: Any,
+    latent: Tensor,
+    steps: SequenceBatch,
+    *,
+    actions: bool = False,
+    variances: tuple[Tensor, Tensor] | None = None,
+) -> RegressionBatch:
+    """Return the regression on steps of states `latent` `[L+1, N, D]`.
 
     Where f is a velocity, its mean along the step is approximated by the mean of both ends (trapezoidal rule): the
     error of f is then O(dt^2) instead of O(dt).
+
+    Args:
+        actions: append the actions to the features: their weights are the matrix B of a linear action encoder.
+        variances: of the targets given exact states, and of the states' errors in the targets' unit: for generalised
+            least squares (`whiten_differences`), whose targets have unit variance. None takes the states as exact.
     """
     dynamics, before = model.dynamics, latent[:-1]
     control = model.action_encoder(steps.action)
     target = dynamics.field(before) + (latent[1:] - dynamics.step(before, control)) / dynamics.gain
     features = dynamics.features(latent)
     features = (features[:-1] + features[1:]) / 2 if getattr(dynamics, "residual", False) else features[:-1]
-    known = (steps.contiguous & target.isfinite().all(-1)).unsqueeze(-1)
-    return RegressionBatch(*(torch.where(known, column.double(), 0).flatten(0, 1) for column in (features, target)))
+    if actions:
+        factor = dynamics.dt / dynamics.gain
+        target, features = target + factor * control, torch.cat([features, factor * steps.action], -1)
+    known = steps.contiguous & target.isfinite().all(-1)
+    columns = torch.where(known.unsqueeze(-1), torch.cat([features, target], -1).double(), 0)
+    if variances is not None:
+        columns = whiten_differences(columns, known, process=variances[0].double(), sensor=variances[1].double())
+    return RegressionBatch(*columns.flatten(0, 1).split([features.shape[-1], target.shape[-1]], -1))

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from datamodules.core.errors import ConfigurationError
+from modules.exploration.observation_box import ObservationBox
 from modules.functional.dynamics.elbo import (
     StatePosterior,
     Terms,
@@ -17,6 +18,7 @@ from modules.functional.dynamics.elbo import (
     valid_rows,
 )
 from modules.functional.dynamics.gaussian import sample
+from modules.functional.dynamics.linear_gaussian import box_extent, probabilistic_pca, rescale, state_sensor
 from modules.optim.distributed import all_reduce_sum
 
 
@@ -140,6 +142,27 @@ class LatentModel(nn.Module):
         number = all_reduce_sum(counts.sum())
         if number:
             self.decoder.init_bias_(all_reduce_sum(total).unsqueeze(0) / number)
+
+    def init_linear_(self, obs: Tensor, box: ObservationBox | None = None) -> None:
+        """Set encoder and decoder by probabilistic PCA of observations `[M, Dy]`.
+
+        Latent states have unit variance. With a box of known bounds, and dynamics on a grid, they are scaled so that
+        the box spans the grid's.
+
+        Raises: ConfigurationError for other than a linear encoder and decoder, for too few observations, and if their
+            mean lies outside the box.
+        """
+        if not (hasattr(self.encoder, "init_linear_") and hasattr(self.decoder, "init_linear_")):
+            raise ConfigurationError("A linear initialisation needs an MLPEncoder and a LinearDecoder.")
+        try:
+            linear = probabilistic_pca(obs.double(), int(self.dynamics.dimensions))
+            if box is not None and not box.grows and hasattr(self.dynamics, "low"):
+                extent = box_extent(linear, *(bound.double() for bound in box.bounds))
+                linear = rescale(linear, *extent, (self.dynamics.low.double(), self.dynamics.high.double()))
+            self.encoder.init_linear_(state_sensor(linear))
+            self.decoder.init_linear_(linear)
+        except ValueError as error:
+            raise ConfigurationError(str(error)) from error
 
     def update_schedules(self, progress: float) -> None:
         """Set beta, and the probability of hidden rows, for the progress of the run."""

@@ -299,11 +299,56 @@ def check_sizes(model: Any, spaces: SpaceSpec) -> None:
         ) from error
 
 
-def check_dynamics(model: Any, data: Any) -> None:
+def check_state_vectors(spaces: SpaceSpec) -> None:
+    """Check that observations are vectors of numbers.
+
+    Raises: ConfigurationError for observations of several parts, images and bytes.
+    """
+    if parts := spaces.get("obs_parts"):
+        raise ConfigurationError(
+            f"ActiveDynamics learns the dynamics of state vectors, but the observations have the parts"
+            f" {', '.join(parts)}: wrap the environment in gymnasium.wrappers.FlattenObservation."
+        )
+    if spaces["obs_dtype"] == "uint8" or len(spaces["obs_shape"]) > 2:
+        raise ConfigurationError(
+            f"ActiveDynamics learns the dynamics of state vectors, but the observations are images or bytes"
+            f" ({spaces['obs_dtype']} of shape {spaces['obs_shape']}): choose an environment that shows a state."
+        )
+
+
+def check_exploration(model: Any, data: Any) -> None:
+    """Check what warm-up, box, and regression of a latent model's dynamics need.
+
+    Raises: ConfigurationError otherwise.
+    """
+    needing = [type(part).__name__ for part in model.modules() if getattr(part, "needs_box", False)]
+    if needing and model.box is None:
+        raise ConfigurationError(f"{needing[0]} needs model.box: set it to a modules.exploration.ObservationBox.")
+    latent = {"regress_dynamics": model.regress_dynamics, "encoder_learning_rate": model.encoder_learning_rate}
+    latent["generalized_least_squares"] = model.generalized_least_squares
+    for name, value in latent.items():
+        if model.model.observed and value not in (None, False):
+            raise ConfigurationError(f"model.{name} is {value}, but the state is observed: only latent models use it.")
+    if (model.warm_up is not None or model.regress_dynamics) and not data.collects_online:
+        raise ConfigurationError(
+            "model.warm_up and model.regress_dynamics need an agent that acts, not stored rollouts."
+        )
+    if model.regress_dynamics and not isinstance(getattr(model.model.dynamics, "weight", None), torch.nn.Parameter):
+        raise ConfigurationError(
+            f"model.regress_dynamics is true, but {type(model.model.dynamics).__name__} has no single last layer: set"
+            " it to false."
+        )
+    if (model.regress_dynamics or (model.warm_up and model.warm_up.linear_init)) and data.world_size > 1:
+        raise ConfigurationError("model.regress_dynamics and linear_init work on one device: set trainer.devices to 1.")
+
+
+def check_dynamics(algorithm: Any, data: Any) -> None:
     """Check a dynamics model: sizes, exact regression where it is used, and no future observations when acting.
 
     Raises: ConfigurationError otherwise.
     """
+    check_exploration(algorithm, data)
+    model = algorithm.model
     check_sizes(model, data.spaces)
     if not model.causal and data.collects_online:
         raise ConfigurationError(
@@ -311,7 +356,8 @@ def check_dynamics(model: Any, data: Any) -> None:
             " or learn from stored rollouts (datamodules.OfflineSequenceDataModule)."
         )
     learned = {name for name, part in model.dynamics.named_parameters() if part.requires_grad}
-    if data.num_updates == 0 and not (model.observed and learned == {"weight"}):
+    frozen = model.observed or (algorithm.regress_dynamics and algorithm.encoder_learning_rate == 0)
+    if data.num_updates == 0 and not (frozen and learned == {"weight"}):
         raise ConfigurationError(
             f"data.num_updates is 0, but {type(model.dynamics).__name__} of {type(model).__name__} learns more than"
             " the last layer: set data.num_updates to 1 or more."

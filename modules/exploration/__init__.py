@@ -3,6 +3,8 @@
 policies      `ZeroAction`, `RandomAction`, `HeldRandomAction`, `StepInput`, `ChirpInput`, `PlannedExploration`
 planners      `RandomShooting`, `CEM`, `ICEM`, `MPPI`: sampling-based search over action sequences, batched over agents
 acquisitions  value of each imagined step: `InformationGain`, `Disagreement`, `OptimisticGain`, `Fisher`, ..., and costs
+observation_box  `ObservationBox`: where to explore, in the units of the observations
+warm_up       `WarmUp`: the first steps, in which another policy acts
 
 To add one: a class that satisfies `Exploration`, `Planner` or `Acquisition` in the file of its kind, its name in
 `EXPORTS`, and a test; a config names it by its `class_path`, also from outside this package. Actions are scaled to [-1,
@@ -33,6 +35,9 @@ EXPORTS = {
     "InformationGain": "modules.exploration.acquisitions",
     "OptimisticGain": "modules.exploration.acquisitions",
     "OutsideBox": "modules.exploration.acquisitions",
+    "OutsideObservationBox": "modules.exploration.acquisitions",
+    "ObservationBox": "modules.exploration.observation_box",
+    "WarmUp": "modules.exploration.warm_up",
 }
 """The exported classes and their modules; the imports below repeat them for type checkers."""
 
@@ -45,6 +50,8 @@ if TYPE_CHECKING:
     from modules.exploration.acquisitions import InformationGain as InformationGain
     from modules.exploration.acquisitions import OptimisticGain as OptimisticGain
     from modules.exploration.acquisitions import OutsideBox as OutsideBox
+    from modules.exploration.acquisitions import OutsideObservationBox as OutsideObservationBox
+    from modules.exploration.observation_box import ObservationBox as ObservationBox
     from modules.exploration.planners import CEM as CEM
     from modules.exploration.planners import ICEM as ICEM
     from modules.exploration.planners import MPPI as MPPI
@@ -55,5 +62,6 @@ if TYPE_CHECKING:
     from modules.exploration.policies import RandomAction as RandomAction
     from modules.exploration.policies import StepInput as StepInput
     from modules.exploration.policies import ZeroAction as ZeroAction
+    from modules.exploration.warm_up import WarmUp as WarmUp
 else:
     __getattr__, __dir__ = lazy_exports(__name__, EXPORTS)

@@ -45,6 +45,7 @@ class PlannerContext(NamedTuple):
     covariance: `[P, P]` of the last layer's weights, of one output.
     variance: of the regression's targets, a scalar: the process noise in units of the field.
     low, high: the range of the actions `[A]`, in the environment's units.
+    box: `modules.exploration.ObservationBox`; None if there is none.
     """
 
     model: Any
@@ -52,6 +53,7 @@ class PlannerContext(NamedTuple):
     variance: Tensor
     low: Tensor
     high: Tensor
+    box: Any = None
 
     def scaled(self, action: Tensor) -> Tensor:
         """Return actions in the environment's units, from actions in [-1, 1]."""
@@ -234,6 +236,24 @@ class OutsideBox(WeightedAcquisition):
         """Return -1 outside, 0 inside."""
         state = paths.latent[..., 1:, :]
         return -((state < self.low) | (state > self.high)).any(-1).to(state.dtype)
+
+
+class OutsideObservationBox(WeightedAcquisition):
+    """Penalty of -1 for every step whose expected observation lies outside the algorithm's `box`.
+
+    Args:
+        weight: see `WeightedAcquisition`.
+    """
+
+    needs_box = True
+
+    def __init__(self, weight: float = 5.0):
+        super().__init__(weight)
+
+    def forward(self, knowledge: PlannerContext, paths: ImaginedTrajectories) -> Tensor:
+        """Return -1 outside, 0 inside."""
+        expected = knowledge.model.decode(paths.latent[..., 1:, :])
+        return -(knowledge.box.excess(expected) != 0).any(-1).to(expected.dtype)
 
 
 class ActionCost(WeightedAcquisition):

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol, cast
 import torch
 from torch import Tensor, nn
 
+from datamodules.core.types import PolicyInput
 from modules.exploration.acquisitions import Acquisition, ImaginedTrajectories, InformationGain, PlannerContext
 from modules.exploration.planners import CEM, Planner, State, check
 
@@ -81,14 +82,16 @@ class HeldRandomAction(nn.Module):
 
     Args:
         steps: number of steps that an action is held.
+        turn_back: while the belief is outside the algorithm's `box`, reverse the parts of the action whose input drives
+            it further out, for the rest of the period.
 
     Source: Ljung 1999, System Identification, chapter 13.
     """
 
-    def __init__(self, steps: int = 20):
+    def __init__(self, steps: int = 20, turn_back: bool = False):
         super().__init__()
         check(steps=steps)
-        self.steps = steps
+        self.steps, self.needs_box = steps, turn_back
 
     def noise_size(self, actions: int) -> int:
         """Return one per dimension."""
@@ -102,6 +105,9 @@ class HeldRandomAction(nn.Module):
         """Return the held action, or a new one every `steps` steps."""
         due = state["age"] % self.steps == 0
         action = torch.where(due.unsqueeze(1), uniform(noise), state["action"])
+        if self.needs_box:
+            push = outward_push(knowledge, belief, action.shape[1])
+            action = torch.where(push == 0, action, -action.abs() * push.sign())
         return action, {"action": action, "age": state["age"] + 1}
 
 
@@ -237,6 +243,23 @@ def dynamics_step(dynamics: Any, latent: Tensor, features: Tensor, control: Tens
         return cast(Tensor, dynamics.step(latent, control))
     pushed = torch.add(dynamics.gain * (features @ dynamics.weight), control, alpha=dynamics.dt)
     return latent + pushed if dynamics.residual else pushed
+
+
+def part_of_state(inputs: PolicyInput, prefix: str) -> State:
+    """Return a policy's part of the agents' state, named `prefix/NAME` there; zero where an episode starts."""
+    return {
+        name.removeprefix(f"{prefix}/"): leaf.masked_fill(inputs.episode_start.view(-1, *[1] * (leaf.dim() - 1)), 0)
+        for name, leaf in inputs.state.items()
+        if name.startswith(f"{prefix}/")
+    }
+
+
+def outward_push(knowledge: PlannerContext, belief: Belief, actions: int) -> Tensor:
+    """Return how far each part of the action drives the belief out of the box, `[B, A]`; 0 while it is inside."""
+    model = knowledge.model
+    excess = knowledge.box.excess(model.decode(belief.mean))
+    outward = (excess.unsqueeze(-2) @ model.decoder.sensitivity(belief.mean)[0]).squeeze(-2)
+    return outward @ model.action_encoder(torch.eye(actions, device=outward.device)).T
 
 
 def uniform(noise: Tensor) -> Tensor:

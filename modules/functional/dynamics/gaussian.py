@@ -41,3 +41,9 @@ def divergence(mean_q: Tensor, variance_q: Tensor, mean_p: Tensor, variance_p: T
     """
     ratio = variance_q / variance_p
     return 0.5 * ((mean_q - mean_p).square() / variance_p + (ratio - 1 - ratio.log()))
+
+
+def inverse_softplus(value: Tensor) -> Tensor:
+    """Return x with softplus(x) = `value`; values under 1e-8 are taken as 1e-8."""
+    value = value.clamp(min=1e-8)
+    return value + torch.log(-torch.expm1(-value))

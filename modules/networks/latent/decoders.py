@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.func import jacfwd, vmap
 from torch.nn import functional as F
 
-from modules.functional.dynamics.gaussian import log_density
+from modules.functional.dynamics.gaussian import inverse_softplus, log_density
+from modules.functional.dynamics.linear_gaussian import LinearGaussian
 from modules.networks.base import silu_layers
 
 SMALLEST_NOISE = 1e-4
@@ -184,6 +185,18 @@ class LinearDecoder(Decoder):
     def slope(self, latent: Tensor) -> Tensor:
         """Return C."""
         return self.linear.weight.expand(*latent.shape[:-1], self.observed, self.dimensions)
+
+    @torch.no_grad()
+    def init_linear_(self, model: LinearGaussian) -> None:
+        """Set weight, bias and the noise of every element.
+
+        Raises: ValueError for counts.
+        """
+        if self.counts:
+            raise ValueError("A linear initialisation needs normal observations: set the decoder's counts to false.")
+        self.linear.weight.copy_(model.weight)
+        self.linear.bias.copy_(model.mean)
+        self.raw_noise.copy_(inverse_softplus(model.variance - SMALLEST_NOISE).expand(self.observed))
 
     @torch.no_grad()
     def _know(self, weight: Sequence[Sequence[float]], bias: Sequence[float]) -> None:

@@ -135,6 +135,8 @@ class RBF(LinearBasisDynamics):
     Raises: ValueError if a number is out of range.
     """
 
+    low: Tensor
+    high: Tensor
     centres: Tensor
     scale: Tensor
     exponents: Tensor
@@ -156,6 +158,8 @@ class RBF(LinearBasisDynamics):
                 " must be under its high, centres at least 2 and width positive."
             )
         super().__init__(len(low), centres ** len(low) + 1, dt, residual, noise, learn_noise)
+        self.register_buffer("low", torch.tensor([float(a) for a in low]), persistent=False)
+        self.register_buffer("high", torch.tensor([float(b) for b in high]), persistent=False)
         margin = [0.075 * (b - a) for a, b in zip(low, high, strict=True)]
         axes = [torch.linspace(a - m, b + m, centres) for a, b, m in zip(low, high, margin, strict=True)]
         self.register_buffer("centres", torch.cartesian_prod(*axes).view(-1, len(low)), persistent=False)

@@ -7,6 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from modules.functional.dynamics.gaussian import inverse_softplus
+from modules.functional.dynamics.linear_gaussian import StateSensor
 from modules.networks.base import silu_layers
 from modules.networks.recurrent import GRU
 
@@ -90,6 +92,22 @@ class MLPEncoder(GaussianEncoder):
     def features(self, obs: Tensor, begins: Tensor) -> Tensor:
         """Return the last hidden layer, or the observation."""
         return self.body(obs)
+
+    @torch.no_grad()
+    def init_linear_(self, sensor: StateSensor) -> None:
+        """Set means and constant variances to those of a linear state estimate.
+
+        Raises: ValueError with hidden layers, or for counts.
+        """
+        if len(self.body) or self.counts:
+            raise ValueError(
+                "A linear initialisation needs an encoder without hidden layers and counts: set its hidden to [] and"
+                " its counts to false."
+            )
+        self.mean.weight.copy_(sensor.weight)
+        self.mean.bias.copy_(sensor.bias)
+        self.raw_variance.weight.zero_()
+        self.raw_variance.bias.copy_(inverse_softplus(sensor.variance - SMALLEST_VARIANCE))
 
 
 class GRUEncoder(GaussianEncoder):
