@@ -11,6 +11,7 @@ PACKAGES = (
     "modules.exploration",
     "modules.optim",
     "datamodules",
+    "datamodules.envs.four_rooms",
     "datamodules.trading",
     "datamodules.wrappers",
     "callbacks",

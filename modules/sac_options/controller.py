@@ -195,15 +195,23 @@ class OptionController(nn.Module):
         offers = torch.ones(batch, self.num_options, dtype=torch.bool, device=never.device)
         return {"option": never, "option_age": never.clone(), "option_mask": offers}
 
-    def choose(self, obs: Obs, state: State, episode_start: Tensor, noise: Tensor | None) -> Choice:
-        """Continue or choose a new option in every row, in one forward pass per network; greedy without noise."""
+    def choose(
+        self, obs: Obs, state: State, episode_start: Tensor, noise: Tensor | None, uniform: Tensor | None = None
+    ) -> Choice:
+        """Continue or choose a new option in every row, in one forward pass per network; greedy without noise.
+
+        Args:
+            uniform: whether to choose uniformly among the options that may start, bool 0-d; None never does.
+        """
         offers, age = state["option_mask"], state["option_age"]
         if offers.shape[-1] != self.num_options:
             raise ConfigurationError(
                 f"The environment's option_mask has {offers.shape[-1]} entries and the model {self.num_options}"
                 " options: set model.num_options (or model.scripted_options) to match."
             )
-        logits = self.master(obs).masked_fill(~offered_options(self.mask(obs, offers)), MASKED_LOGIT)
+        logits = self.master(obs)
+        logits = logits if uniform is None else logits.masked_fill(uniform, 0.0)
+        logits = logits.masked_fill(~offered_options(self.mask(obs, offers)), MASKED_LOGIT)
         beta = self.termination(obs, age.unsqueeze(-1).expand(-1, self.num_options))
         bounds = {
             "min_duration": self.min_duration if self.bounded_below else None,

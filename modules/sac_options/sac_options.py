@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -55,7 +55,8 @@ class SACOptions(SAC):
     6. Two temperatures, each with a target entropy; every network has its own optimizer and gradient clipping. The
        master's learning rate is the actor's, the terminations' a third of it.
     7. Only termination of the episode stops a bootstrap. Masks of s and s' apply in acting, targets and losses.
-    8. Before the first update actions are uniform; options are chosen and terminated as usual.
+    8. Before the first update actions are uniform, and options are chosen and terminated as usual; with `warmup`
+       options, the choice of an option is uniform instead, and its own policy acts.
 
     Args:
         spaces: observation and action space; on the command line it comes from the data.
@@ -63,6 +64,7 @@ class SACOptions(SAC):
         scripted_options: hand-written options instead, of which only the controller is learned (and the actor where
             they use it); they get unnormalised observations.
         controller: makes the option controller from `obs_shape`, K and `scripted_options`.
+        warmup: what is drawn uniformly before the first update: `actions`, or `options` among those that may start.
         sac: arguments of `modules.SAC`.
 
     Raises: ConfigurationError for values out of range.
@@ -80,8 +82,10 @@ class SACOptions(SAC):
         num_options: int = 4,
         scripted_options: list[OptionPolicy] | None = None,
         controller: Callable[[Any, int, list[OptionPolicy] | None], OptionController] = OptionController,
+        warmup: Literal["actions", "options"] = "actions",
         **sac: Any,
     ):
+        self.warmup = warmup
         # `make_networks` reads it.
         self.num_options = num_options if scripted_options is None else len(scripted_options)
         check_scripts(scripted_options, sac.get("normalize_obs", False), spaces["action_type"])
@@ -139,12 +143,15 @@ class SACOptions(SAC):
         obs, state, episode_start, mask = inputs
         obs, age = self.normalized(obs), state["option_age"]
         draw, option_draw = (None, None) if greedy or noise is None else self._split(noise)
-        choice = self.controller.choose(obs, state, episode_start, option_draw)
+        warms_up = self.random_warmup if self.warmup == "options" and option_draw is not None else None
+        choice = self.controller.choose(obs, state, episode_start, option_draw, warms_up)
         since = (choice.age - 1).unsqueeze(-1).expand(-1, self.num_options)
         policy = self.option_policies(obs, mask, since)
         action = policy.mode
         if draw is not None:
-            action = torch.where(self.random_warmup, policy.uniform(draw), policy.sample(draw))
+            action = policy.sample(draw)
+            if self.warmup == "actions":
+                action = torch.where(self.random_warmup, policy.uniform(draw), action)
         action = gather_option(self.executed_action(obs, since, self.unscale_action(action)), choice.option)
         executed = OptionRecord(choice.option, state["option"], choice.started, age.masked_fill(episode_start, 0))
         state = {**state, "option": choice.option, "option_age": choice.age}

@@ -49,10 +49,12 @@ def test_an_episode_is_that_of_the_environment() -> None:
         ("Snake-v0", {}),
         ("FourRooms-v0", {}),
         ("FetchAndDeliver-v0", {}),
+        ("FourRooms-v0", {"rooms": 4}),
+        ("KeyDoor-v0", {"rooms": 3, "start": 14}),
         ("Duffing-v0", {}),
         ("Lorenz-v0", {}),
         ("Trading-v0", {"symbol": "WALK"}),
-        ("datamodules.envs.four_rooms.FourRooms", {}),
+        ("datamodules.envs.four_rooms.env.FourRooms", {}),
     ],
 )
 def test_on_device_environments_are_rendered(env: str, kwargs: dict[str, Any]) -> None:

@@ -222,3 +222,34 @@ def test_acting_compiles_to_one_graph_with_equal_results(kind: str):
     )
 
     assert torch.equal(eager[0].action, compiled[0].action) and torch.equal(eager[1]["option"], compiled[1]["option"])
+
+
+def usage_at_the_start(rows: int, **changes: Any) -> tuple[Tensor, Tensor]:
+    """Return options and actions before the first update, of a master and options that are nearly sure."""
+    model = options("discrete", 3, **changes)
+    with torch.no_grad():
+        model.controller.master.head.linear.bias[0] = 9.0
+        model.head.linear.bias.view(3, 5)[:, 4] = 9.0
+    model.random_warmup.fill_(True)
+    inputs = PolicyInput(torch.zeros(rows, 3), model.initial_state(rows), torch.ones(rows, dtype=torch.bool))
+    output, state = model.act(inputs, noise=model.noise((rows,), torch.Generator().manual_seed(1)))
+    return state["option"].bincount(minlength=3) / rows, output.action.bincount(minlength=5) / rows
+
+
+def test_a_warmup_of_options_draws_options_uniformly_and_not_actions():
+    option, action = usage_at_the_start(6000, warmup="options")
+    usual, uniform = usage_at_the_start(6000)
+
+    assert option.tolist() == pytest.approx([1 / 3] * 3, abs=0.03) and action[4] > 0.95
+    assert usual[0] > 0.95 and uniform.tolist() == pytest.approx([0.2] * 5, abs=0.03)
+
+
+def test_a_warmup_of_options_is_over_with_the_first_update():
+    model = options("discrete", 3, warmup="options")
+    inputs = PolicyInput(torch.zeros(9, 3), model.initial_state(9), torch.ones(9, dtype=torch.bool))
+    with torch.no_grad():
+        model.controller.master.head.linear.bias[0] = 99.0
+
+    state = model.act(inputs, noise=model.noise((9,), torch.Generator().manual_seed(1)))[1]
+
+    assert (state["option"] == 0).all()

@@ -2,19 +2,12 @@ import pytest
 import torch
 
 from datamodules.core.errors import ConfigurationError
-from datamodules.envs.four_rooms import CELLS, MIDDLES, FetchAndDeliver, FourRooms
-
-HALLWAYS = {25: (3, 6), 51: (6, 2), 62: (7, 9), 88: (10, 6)}
+from datamodules.envs.four_rooms.env import FourRooms
 
 
 def at(cell: int, rows: int = 1) -> dict[str, torch.Tensor]:
     cells = torch.full((rows,), cell)
     return {"cell": cells, "step": torch.zeros_like(cells), "success": torch.zeros(rows, dtype=torch.bool)}
-
-
-def test_the_plan_has_104_cells_and_the_hallways_of_the_literature():
-    assert len(CELLS) == 104
-    assert {number: CELLS[number] for number in HALLWAYS} == HALLWAYS
 
 
 def test_walls_stop_and_the_goal_pays_one_and_ends():
@@ -64,40 +57,36 @@ def test_time_runs_out():
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"), [({"goal": 104}, "no cell 104"), ({"slip": 2.0}, "slip"), ({"time_limit": 0}, "time_limit")]
+    ("wrong", "said"),
+    [
+        ({"goal": 104}, "no cell 104 for its goal"),
+        ({"start": -1}, "no cell -1 for its start"),
+        ({"goal": 5, "start": 5}, "starts in its goal, cell 5"),
+        ({"rooms": 1}, "rooms is 1"),
+        ({"slip": 2.0}, "slip"),
+        ({"time_limit": 0}, "time_limit"),
+    ],
 )
 def test_what_cannot_be_is_refused(wrong: dict[str, float], said: str):
     with pytest.raises(ConfigurationError, match=said):
         FourRooms(**wrong)
 
 
-def test_an_item_is_taken_by_walking_onto_it_and_pays_only_where_it_is_wanted():
-    env, sure = FetchAndDeliver(deliveries=[[0, 1]], slip=0.0), torch.full((1, 4), 0.5)
-    left, right = torch.tensor([3]), torch.tensor([1])
-    state = env.initial(sure) | {"cell": torch.tensor([MIDDLES[1] - 1])}
+def test_sixteen_rooms_have_424_cells_and_the_goal_in_the_middle_of_the_last():
+    env = FourRooms(rooms=4, start=0)
+    state = env.initial(torch.rand(10, 3))
 
-    empty, nothing, early, _ = env.transition(state, right, sure)
-    taken, unpaid, *_ = env.transition(state | {"cell": torch.tensor([MIDDLES[0] + 1])}, left, sure)
-    brought, reward, terminated, _ = env.transition(taken | {"cell": torch.tensor([MIDDLES[1] - 1])}, right, sure)
-
-    assert (empty["carries"].item(), nothing.item(), early.item()) == (False, 0.0, False)
-    assert (taken["carries"].item(), unpaid.item()) == (True, 0.0)
-    assert (reward.item(), terminated.item(), env.info(brought)["success"].item()) == (1.0, True, 1.0)
+    assert env.spaces["obs_shape"] == (424,) and env.observation(state).argmax(1).tolist() == [0] * 10
+    assert env.marks(state, 0) == {381: "G"} and env.plan.cells[381] == (21, 21)
 
 
-def test_every_episode_draws_one_of_the_deliveries_and_shows_it():
-    env = FetchAndDeliver(deliveries=[[0, 3], [2, 1]])
-    state = env.initial(torch.rand(10_000, 4))
-    obs = env.observation(state)
+@pytest.mark.parametrize("rooms", [2, 3, 4])
+def test_every_size_is_drawn(rooms: int):
+    env = FourRooms(rooms=rooms)
+    state = env.initial(torch.rand(2, 3))
+    side = 6 * rooms + 1
 
-    assert obs.shape == (10_000, 113) and torch.equal(obs.sum(1), torch.full((10_000,), 3.0))
-    assert set(zip(state["origin"].tolist(), state["target"].tolist(), strict=True)) == {(0, 3), (2, 1)}
-    assert torch.equal(obs[:, 104:108].argmax(1), state["origin"])
-    assert torch.equal(obs[:, 108:112].argmax(1), state["target"]) and not obs[:, 112].any()
-    assert (state["origin"] == 0).float().mean().item() == pytest.approx(0.5, abs=0.02)
+    text = env.render(state, 0, "ansi")
 
-
-@pytest.mark.parametrize("deliveries", [[], [[0, 0]], [[0, 4]], [[0, 1, 2]]])
-def test_deliveries_that_cannot_be_are_refused(deliveries: list[list[int]]):
-    with pytest.raises(ConfigurationError, match=r"pairs of two different rooms"):
-        FetchAndDeliver(deliveries=deliveries)
+    assert isinstance(text, str) and len(text.splitlines()) == side and (text.count("@"), text.count("G")) == (1, 1)
+    assert env.render(state, 1, "rgb_array").shape == (24 * side, 24 * side, 3)
