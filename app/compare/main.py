@@ -23,7 +23,7 @@ from app.cli.config_args import find_config, require_config
 from app.cli.error_messages import PlainParser, exit_with_error, nearest
 from app.monitor.curves import Curves
 from app.plot.learning_curves import draw_learning_curves
-from app.plot.statistics import ConfidenceBand, Points, Result, confidence_band, summarize_setting, table
+from app.plot.statistics import ConfidenceBand, Points, Result, confidence_band, paired_table, summarize_setting, table
 from app.runs.find_checkpoint import checkpoint_in
 from app.subprocess_env import child_environ
 from callbacks.figures.plotting import encode, style
@@ -67,13 +67,15 @@ def main() -> None:
     results = []
     for setting, group in itertools.groupby(found, key=lambda entry: entry.setting):
         runs = {entry.seed: finished(entry) or entry.folder for entry in group}
-        curves = [curve_of(run, options.metric) for run in runs.values()]
+        curves = [curve_of(run, options.metric, options.at) for run in runs.values()]
         results.append(summarize_setting(setting, curves, options.threshold, options.mode))
         for seed, points in zip(runs, curves, strict=True):
             print(printable_line(f"{setting}, seed {seed}: {last_value(points)}, {checkpoint_of(runs[seed])}"))
     bands = {result.name: course for result in results if (course := confidence_band(result.curves)).steps}
     write(options.folder, options.metric, results, bands, options.threshold)
     print(printable(table(results, options.metric, options.threshold)))
+    if len(results) > 1:
+        print(printable(paired_table(results, options.metric)))
     folder = printable_line(str(options.folder))
     print(f"Curves: {folder}/curves.csv, curves.png; tensorboard --logdir {folder}/compared")
     print(json.dumps({result.name: summary(result) for result in results}))
@@ -92,6 +94,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", type=int, default=5, help="runs of each setting, with seeds 1, 2, ... (5)")
     parser.add_argument("--metric", default="eval/return_mean", help="tag of the metric (eval/return_mean)")
     parser.add_argument("--threshold", type=float, help="the value to reach (none)")
+    parser.add_argument("--at", type=int, help="compare the values after so many environment steps (at the end)")
     parser.add_argument("--mode", choices=("max", "min"), default="max", help="whether more or less is better (max)")
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time (1)")
     parser.add_argument(
@@ -214,13 +217,16 @@ def finish(entry: Entry, threads: int) -> str | None:
     return None
 
 
-def curve_of(folder: Path, metric: str) -> list[tuple[int, float]]:
-    """Return the metric's points of a finished run."""
+def curve_of(folder: Path, metric: str, at: int | None = None) -> list[tuple[int, float]]:
+    """Return the metric's points of a finished run, up to `at` environment steps; None for all."""
     curves = Curves(folder)
     curves.refresh()
     if metric not in curves.by_tag:
         exit_with_error(f"{folder} has logged no {metric}: {nearest(metric, curves.by_tag)}")
-    return curves.by_tag[metric].points
+    points = [point for point in curves.by_tag[metric].points if at is None or point[0] <= at]
+    if not points:
+        exit_with_error(f"{folder} has logged no {metric} within {at:,} env steps: raise --at.")
+    return points
 
 
 def last_value(points: Points) -> str:

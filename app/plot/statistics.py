@@ -87,6 +87,31 @@ def bootstrap(values: Sequence[float], statistic: Callable[[Sequence[float]], fl
     return Estimate(statistic(values), resampled[cut], resampled[-cut - 1])
 
 
+def paired_differences(first: Result, other: Result) -> tuple[Estimate, Estimate]:
+    """Return the mean over seeds of `first` minus `other`: of the last values, and of the means of the curves.
+
+    Runs of the same seed are paired. A curve's mean weights its points equally: all runs are evaluated at the same
+    steps. Seeds with values that are not finite are left out.
+    """
+    pairs = list(zip(first.curves, other.curves, strict=True))
+    last = [a[-1][1] - b[-1][1] for a, b in pairs]
+    whole = [statistics.fmean(value for _, value in a) - statistics.fmean(value for _, value in b) for a, b in pairs]
+    last, whole = ([value for value in each if math.isfinite(value)] for each in (last, whole))
+    nothing = Estimate(math.nan, math.nan, math.nan)
+    found = [bootstrap(each, statistics.fmean) if each else nothing for each in (last, whole)]
+    return found[0], found[1]
+
+
+def paired_table(results: Sequence[Result], metric: str) -> str:
+    """Format the differences of the first setting from each other, one row for each."""
+    lines = []
+    for result in results[1:]:
+        last, whole = paired_differences(results[0], result)
+        ends, means = (f"{each.value:+.4g} [{each.low:+.4g}, {each.high:+.4g}]" for each in (last, whole))
+        lines.append(f"{results[0].name} minus {result.name}: final {ends}, mean of the curve {means}")
+    return "\n".join([f"Difference in {metric}, runs of the same seed paired: mean [95 %]", *lines])
+
+
 def confidence_band(curves: Sequence[Points], most: int = 100) -> ConfidenceBand:
     """Return the band of several seeds from the latest first step on, at `most` steps; constant between points.
 

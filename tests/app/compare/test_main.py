@@ -34,6 +34,9 @@ def test_seeds_of_a_setting_are_run_and_a_setting_added_later_is_compared_with_t
     assert all(path.is_file() and path.name.startswith("best") for path in paths) and paths[0] != paths[1]
     assert list(json.loads(both.out.splitlines()[-1])) == ["ppo_cartpole gamma=config", "ppo_cartpole gamma=0.5"]
     assert both.out.count("done") == 1, "the run of the first call was to be read"
+    assert "ppo_cartpole gamma=config minus ppo_cartpole gamma=0.5: final " in both.out
+    early = run("compare", *WORDS, "--set", "model.gamma=,0.5", "--seeds", "1", "--at", "1", *short)
+    assert "has logged no eval/return_mean within 1 env steps: raise --at" in early.err
     found = folder / "runs/compare"
     assert "ppo_cartpole gamma=0.5,1,64," in (found / "curves.csv").read_text()
     assert (found / "curves.png").is_file() and len(list(found.glob("compared/*"))) == 2

@@ -9,6 +9,8 @@ from app.plot.statistics import (
     bootstrap,
     confidence_band,
     interquartile_mean,
+    paired_differences,
+    paired_table,
     steps_to_threshold,
     summarize_setting,
     table,
@@ -63,6 +65,28 @@ def test_the_table_measures_steps_by_the_first_setting() -> None:
     lines = table([held, active], "dynamics/field_r2", 0.9).splitlines()
 
     assert "400 [400, 400], 1 of 1" in lines[1] and "200 [200, 200] x0.50, 1 of 1" in lines[2]
+
+
+def test_runs_of_the_same_seed_are_paired() -> None:
+    held, active = (
+        summarize_setting(name, [[(10, start), (20, start + gain)] for start in (0.0, 5.0, 9.0)], None, "max")
+        for name, gain in (("held", 0.25), ("active", 0.75))
+    )
+
+    last, whole = paired_differences(active, held)
+
+    assert last == (0.5, 0.5, 0.5) and whole == (0.25, 0.25, 0.25)
+    lines = paired_table([active, held], "dynamics/field_r2").splitlines()
+    assert lines[1] == "active minus held: final +0.5 [+0.5, +0.5], mean of the curve +0.25 [+0.25, +0.25]"
+
+
+def test_pairs_with_a_value_that_is_not_finite_are_left_out() -> None:
+    first, other = (
+        summarize_setting(name, [[(10, value)], [(10, 1.0)]], None, "max")
+        for name, value in (("a", math.nan), ("b", 0.0))
+    )
+
+    assert paired_differences(first, other)[0] == (0.0, 0.0, 0.0)
 
 
 def test_interquartile_mean_and_mean_stand_side_by_side() -> None:
