@@ -251,7 +251,7 @@ def verbs() -> Iterator[tuple[str, str]]:
 
 def option_rows(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
     """Yield every option of a verb with its help."""
-    for action in parser._actions:
+    for action in (each for each in parser._actions if each.help != argparse.SUPPRESS):
         if isinstance(action, argparse._HelpAction):
             continue
         value = action.metavar or ("" if action.nargs == 0 else action.dest.upper())

@@ -26,6 +26,13 @@ def test_the_newest_runs_best_checkpoint_is_played_as_a_gif(trained: Path, run: 
     assert "best-env_steps=512" in said.out and "episode 2: 5 steps, return 5" in said.out
 
 
+@pytest.mark.parametrize("wanted", ["best", "last"])
+def test_the_newest_runs_checkpoints_have_names(trained: Path, run: Run, wanted: str) -> None:
+    said = run("play", "--ckpt_path", wanted, "--video", "out.gif", "--max_steps", "3")
+
+    assert said.out.startswith(f"Checkpoint: runs/ppo_cartpole/version_0/checkpoints/{wanted}")
+
+
 def test_sampled_actions_and_seeds_act(trained: Path, run: Run) -> None:
     outcomes = [run("play", "--video", "out.gif", *words).out for words in ([], ["--seed", "2"], ["--sample"])]
 
@@ -46,6 +53,8 @@ def test_what_cannot_be_played_is_said_in_one_sentence(folder: Path, run: Run) -
     for words, sentence in {
         ("--ckpt_path", "nothing.ckpt"): "There is no checkpoint nothing.ckpt",
         (): "There is no run",
+        ("--ckpt_path", "last"): "There is no run",
+        ("--config", "small.yaml"): "name it with --ckpt_path",
         ("--episodes", "0"): "must be at least 1",
     }.items():
         said = run("play", *words)
