@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from datamodules.core.errors import ConfigurationError
-from datamodules.core.files.episode_files import check_dataset, fitted_episodes
+from datamodules.core.files.episode_files import fitted_episodes
 from modules.networks.base import no_episode_start
 from modules.ppo.auxiliary.annealed import AnnealedLoss
 from modules.ppo.auxiliary.base import Columns, ForwardPass
@@ -22,8 +22,8 @@ class BehaviorCloningLoss(AnnealedLoss):
     and falls linearly to 0 with the environment steps. The dataset is kept on the device.
 
     Args:
-        dataset: episodes to imitate: a file `trajectories.npz` written by `predict`, or `minari:ID`, a Minari dataset
-            on this machine.
+        dataset: episodes to imitate, needed only while training: a file `trajectories.npz` written by `predict`, or
+            `minari:ID`, a Minari dataset on this machine.
         coef: coefficient of the loss, above 0.
         constant_env_steps: environment steps of this run before `share` begins to fall.
         anneal_env_steps: environment steps in which `share` falls from 1 to 0; null: the rest of the run.
@@ -44,7 +44,6 @@ class BehaviorCloningLoss(AnnealedLoss):
         super().__init__(constant_env_steps, anneal_env_steps)
         if not coef > 0:
             raise ConfigurationError(f"BehaviorCloningLoss has coef {coef}; it must be above 0.")
-        check_dataset(dataset)
         self.dataset, self.coef = dataset, coef
 
     def on_fit_start(self, model: Any) -> None:

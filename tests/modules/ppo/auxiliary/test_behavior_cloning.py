@@ -129,7 +129,7 @@ def test_what_does_not_fit_is_refused(stored: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="coef 0; it must be above 0"):
         BehaviorCloningLoss(stored, coef=0)
     with pytest.raises(ConfigurationError, match=r"no file nowhere\.npz"):
-        BehaviorCloningLoss("nowhere.npz")
+        fit(tmp_path, losses=[BehaviorCloningLoss("nowhere.npz")])
     with pytest.raises(ConfigurationError, match="needs a feed-forward network"):
         fit(tmp_path, losses=[BehaviorCloningLoss(stored)], **RECURRENT)
     data = cartpole_data()
