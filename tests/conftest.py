@@ -13,11 +13,13 @@ import cloudpickle
 import numpy as np
 import pytest
 import torch
+from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
 import tests
 from tests.support.two_ranks import TwoRanks
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the processes that tests start
+os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", default_cache_dir())  # torch's own, not that of the user's runs
 torch.set_num_threads(1)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as what a shell runs in the background and all its children do
     signal.signal(signal.SIGINT, signal.default_int_handler)

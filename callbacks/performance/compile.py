@@ -1,5 +1,7 @@
 """Compile: compile the phases of an iteration or capture them as CUDA graphs."""
 
+import os
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -7,11 +9,18 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.utilities import rank_zero_info
 
 from callbacks.performance.throughput import phases
+from datamodules.core.errors import ConfigurationError
+from datamodules.core.files.paths import require_writable
 from datamodules.core.phase import Phase
+
+CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+"""Environment variable that names the folder in which inductor keeps compiled code."""
 
 
 class Compile(Callback):
     """Set the execution mode of the phases (collect, prepare, update), effective at their first call.
+
+    Compiled code is kept in the user's cache folder for later runs (`keep_compiled_code`).
 
     Args:
         mode: auto (graph on CUDA, off elsewhere) | off | default | reduce-overhead | max-autotune (modes of
@@ -82,6 +91,8 @@ class Compile(Callback):
         if mode == "graph" and not on_cuda:
             rank_zero_info("compile mode graph needs a CUDA device: the phases are compiled without CUDA graphs.")
             mode = "default"
+        if mode != "off":
+            keep_compiled_code()
         if mode == "graph":
             update = pl_module.phases["update"]
             update.capturable &= pl_module.optim.make_capturable_(update.device)
@@ -97,3 +108,23 @@ class Compile(Callback):
         phase = getattr(trainer.val_dataloaders, "phase", None)
         if phase is not None and self._stream is not None:
             phase.mode = "graph"
+
+
+def keep_compiled_code() -> None:
+    """Keep compiled code in `leyden/compile` of the user's cache folder, unless the environment names another folder.
+
+    The cache folder is `XDG_CACHE_HOME`, by default `~/.cache`. Inductor finds its entries by graph, shapes, device and
+    versions, and compiles again what it cannot read; the instruction set, which it does not compare, names a folder of
+    its own. Torch's default is a folder for temporary files, which a restart empties; it is used where the cache folder
+    cannot be written.
+    """
+    if CACHE_VARIABLE in os.environ:
+        return
+    try:
+        home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        folder = home.absolute() / "leyden" / "compile" / torch.backends.cpu.get_cpu_capability()
+        folder.mkdir(parents=True, exist_ok=True)
+        require_writable(folder)
+    except (OSError, RuntimeError, ConfigurationError):
+        return
+    os.environ[CACHE_VARIABLE] = str(folder)
