@@ -139,7 +139,8 @@ def _first_layer(network: nn.Module) -> nn.Linear | None:
     flatten, first = body[0], body[1]
     if type(flatten) is not nn.Flatten or type(first) is not nn.Linear or first.bias is None:
         return None
-    return None if any(map(has_hooks, (network, body, flatten, first))) else first
+    hooked = any(_is_observed(part) or "forward" in part.__dict__ for part in (network, body, flatten, first))
+    return None if hooked else first
 
 
 def _features_by_one_product(networks: Sequence[FeedForward], layers: Sequence[nn.Linear], obs: Tensor) -> list[Tensor]:

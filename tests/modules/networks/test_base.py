@@ -81,6 +81,19 @@ def test_first_layers_of_one_product_give_the_features_and_gradients_of_each_net
     torch.testing.assert_close(gradients_found, gradients, rtol=1e-4, atol=1e-4)
 
 
+def test_first_layers_of_one_product_compile_into_one_graph() -> None:
+    networks: list[Any] = [MLP((6,), (8, 8)), MLP((6,), (4,))]
+
+    def features(obs: torch.Tensor) -> list[torch.Tensor]:
+        layers: list[Any] = [base._first_layer(network) for network in networks]
+        assert None not in layers
+        return base._features_by_one_product(networks, layers, obs)
+
+    compiled = torch.compile(features, backend="aot_eager", fullgraph=True)
+    obs = torch.randn(5, 6)
+    torch.testing.assert_close(compiled(obs), features(obs))
+
+
 def test_first_layers_with_a_hook_or_of_another_kind_stay_products_of_their_own() -> None:
     hooked: Any = MLP((3,))
     hooked.body[1].register_forward_hook(lambda *_: None)
