@@ -9,7 +9,16 @@ from torch import Tensor
 from datamodules.collect.agent_rows import agent_mean, any_agent, merge_agents
 from datamodules.core.protocols import VectorEnv
 from datamodules.core.pytree import copy_tree_, join_parts, name_parts, tree_leaves, tree_map
-from datamodules.core.types import MetricVector, Obs, PolicyOutput, Rollout, State, VectorStep, select_masks
+from datamodules.core.types import (
+    MetricVector,
+    Obs,
+    PolicyOutput,
+    Rollout,
+    State,
+    VectorStep,
+    select_masks,
+    select_rewards,
+)
 
 
 class CollectorState(NamedTuple):
@@ -89,6 +98,7 @@ class RolloutBuffer:
         columns |= add_prefix("extras/", output.extras | state.masks)
         if state.env_state:
             columns |= add_prefix("episode/", {key: info[key] for key in self.episode_stat_keys})
+            columns |= add_prefix("extras/", select_rewards(info))
             kept = state.env_state if self.num_agents == 1 else name_parts("obs", state.obs)
             self.final_states = {name: leaf.clone() for name, leaf in kept.items()}
             self.final_obs = tree_map(lambda part: torch.zeros_like(part).unsqueeze(0), state.obs)
@@ -141,6 +151,8 @@ class RolloutBuffer:
             slot.valid.copy_(step.valid)
         for name, column in slot.episode.items():
             column.copy_(step.info[name])
+        for name, value in select_rewards(step.info).items():
+            slot.extras[name].copy_(value)
         episode_start = step.terminated | step.truncated
         return select_masks(step.info), episode_start | ~step.valid if self.has_invalid_steps else episode_start
 

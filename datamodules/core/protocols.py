@@ -142,5 +142,8 @@ class TorchFuncEnv(Protocol):
         ...
 
     def info(self, state: State) -> dict[str, Tensor]:
-        """Return the `episode_stat_keys` (numbers, `[B]`) and masks (`*_mask`, bool `[B, ...]`) of a state."""
+        """Return the `episode_stat_keys` (numbers, `[B]`) and masks (`*_mask`, bool `[B, ...]`) of a state.
+
+        Rewards beside the task's (`reward_*`, float32 `[B]`) are stored with the step that led to the state.
+        """
         ...

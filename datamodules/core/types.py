@@ -90,7 +90,8 @@ class VectorStep(NamedTuple):
     final_obs: true last observation of truncated rows, arbitrary elsewhere; None if no row was truncated.
     valid: False on autoreset steps and on rows of dead agents: excluded from learning, counting and bootstrapping.
     info: fixed keys per environment: masks (`*_mask`, of `obs`) and the environment's `episode_stat_keys` (of the
-        state after the step, before any reset).
+        state after the step, before any reset); of on-device environments also `reward_NAME`: rewards beside the
+        task's, stored in the extras.
     """
 
     obs: Obs
@@ -278,6 +279,11 @@ def require_tensor(obs: Obs) -> Tensor:
 def select_masks(info: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return the masks in an environment's info."""
     return {name: value for name, value in info.items() if name.endswith("_mask")}
+
+
+def select_rewards(info: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return the rewards beside the task's in an on-device environment's info, `reward_NAME`."""
+    return {name: value for name, value in info.items() if name.startswith("reward_")}
 
 
 def insert_masks(actor: State, masks: State) -> State:

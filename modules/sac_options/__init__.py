@@ -4,6 +4,7 @@ sac_options           the algorithm
 controller            policy over options and terminations
 intra_option_policy   policies and Q-values of all options at once
 option_record         which option acted, as stored in rollout and replay
+option_reward         rewards of the options' own
 scripted              protocol and batch of hand-written options
 usage_metrics         usage, durations and terminations of options, logged under `option/`
 update_metrics        metrics of the updates

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.seeding import derive_generator, global_seed, restore_generator
-from datamodules.core.types import Obs, OffPolicyIteration, PolicyInput, PolicyOutput, SpaceSpec, State
+from datamodules.core.types import Obs, OffPolicyIteration, PolicyInput, PolicyOutput, ReplayBatch, SpaceSpec, State
 from modules.base.checks import check_one_step
 from modules.functional.options import choice_noise, option_target
 from modules.functional.sampling import gumbel
@@ -34,6 +34,7 @@ from modules.sac_options.intra_option_policy import (
     q_of_taken_action,
 )
 from modules.sac_options.option_record import OptionRecord
+from modules.sac_options.option_reward import OptionReward, check_option_rewards, rewards_of_options
 from modules.sac_options.scripted import OptionPolicy, check_scripts
 from modules.sac_options.update_metrics import metric_names, update_metrics
 from modules.sac_options.usage_metrics import OptionStatistics
@@ -57,6 +58,8 @@ class SACOptions(SAC):
     7. Only termination of the episode stops a bootstrap. Masks of s and s' apply in acting, targets and losses.
     8. Before the first update actions are uniform, and options are chosen and terminated as usual; with `warmup`
        options, the choice of an option is uniform instead, and its own policy acts.
+    9. With `option_rewards` every option maximises its own reward, as if it never ended, and only the choice and the
+       terminations maximise the task's: the critics have K more columns for the options' own values.
 
     Args:
         spaces: observation and action space; on the command line it comes from the data.
@@ -65,6 +68,8 @@ class SACOptions(SAC):
             they use it); they get unnormalised observations.
         controller: makes the option controller from `obs_shape`, K and `scripted_options`.
         warmup: what is drawn uniformly before the first update: `actions`, or `options` among those that may start.
+        option_rewards: reward of each learned option: `task`, a name in the environment's info that begins with
+            `reward_`, or a class_path (`modules.sac_options.option_reward.OptionReward`). Discrete actions.
         sac: arguments of `modules.SAC`.
 
     Raises: ConfigurationError for values out of range.
@@ -83,11 +88,14 @@ class SACOptions(SAC):
         scripted_options: list[OptionPolicy] | None = None,
         controller: Callable[[Any, int, list[OptionPolicy] | None], OptionController] = OptionController,
         warmup: Literal["actions", "options"] = "actions",
+        option_rewards: list[str | OptionReward] | None = None,
         **sac: Any,
     ):
-        self.warmup = warmup
+        self.warmup, self.option_rewards = warmup, option_rewards
         # `make_networks` reads it.
         self.num_options = num_options if scripted_options is None else len(scripted_options)
+        learned = scripted_options is None and spaces["action_type"] == "discrete"
+        check_option_rewards(option_rewards, self.num_options, learned)
         check_scripts(scripted_options, sac.get("normalize_obs", False), spaces["action_type"])
         super().__init__(spaces, **sac)
         self.controller = self.with_obs_scale(controller(obs_shape_of(spaces), self.num_options, scripted_options))
@@ -99,8 +107,8 @@ class SACOptions(SAC):
 
     @property
     def critic_columns(self) -> int:
-        """Return K: the critics have one column per option."""
-        return self.num_options
+        """Return K: the critics have one column per option, and one more for its own reward."""
+        return self.num_options * (1 if self.option_rewards is None else 2)
 
     def setup(self, stage: str) -> None:
         """Refuse windows of several steps, whose later actions may be another option's."""
@@ -161,7 +169,7 @@ class SACOptions(SAC):
         """Return the lower critic's value of the action under the running option, and its probabilities."""
         obs, option = self.normalized(inputs.obs), state["option"]
         action = (output.action - self.action_center) / self.action_scale if self.continuous else output.action
-        q = q_of_taken_action(self.critic, obs, action, self.num_options).amin(0)
+        q = q_of_taken_action(self.critic, obs, action, self.critic_columns).amin(0)
         details = {"value": gather_option(q, option)}
         if self.continuous:
             return details
@@ -191,6 +199,14 @@ class SACOptions(SAC):
             certain = self.controller.scripted_options.action(obs, age, torch.zeros_like(age))
         return policies(self.head(features), self.num_options, mask, certain)
 
+    def prepare(self, collected: OffPolicyIteration) -> SACBatch:
+        """Add the options' own rewards, `option_reward`, to the extras."""
+        batch = super().prepare(collected)
+        if self.option_rewards is None:
+            return batch
+        own = rewards_of_options(self.option_rewards, cast(ReplayBatch, collected.transitions), batch.return_)
+        return batch._replace(extras=batch.extras | {"option_reward": own})
+
     def update_noise(self, batch: SACBatch) -> Tensor | None:
         """Draw the action noise of updates, `[U, 2, N, K, ...]`; None for discrete actions."""
         shape = (len(batch.return_), 2, *batch.return_.shape[1:], self.num_options)
@@ -219,24 +235,31 @@ class SACOptions(SAC):
     @torch.no_grad()
     def next_state_values(
         self, batch: SACBatch, executed: OptionRecord, noise: Tensor | None, alpha: Tensor
-    ) -> NextStateValues:
-        """Return the values of arriving in s', by the target critics."""
+    ) -> tuple[NextStateValues, Tensor]:
+        """Return the values of arriving in s' by the target critics, and by the options' own rewards, `[N, 0 or K]`."""
         age, offers = self.controller.ages(executed), batch.next_masks.get("option_mask")
         policy = self.option_policies(batch.next_obs, batch.next_mask, age)
         value, _ = self.option_values(self.target_critic, policy, batch.next_obs, age, noise, alpha)
-        return self.controller.next_state_values(batch.next_obs, offers, value, executed)
+        task, own = value[:, : self.num_options], value[:, self.num_options :]
+        return self.controller.next_state_values(batch.next_obs, offers, task, executed), own
 
     def option_critic_loss(
         self, batch: SACBatch, executed: OptionRecord, noise: Tensor | None, alpha: Tensor
     ) -> tuple[Tensor, Tensor, CriticOutputs]:
         """Return the critics' loss, the acting options' absolute errors `[N]`, and inputs of the policy losses."""
-        arrival = self.next_state_values(batch, executed, noise, alpha)
+        arrival, own = self.next_state_values(batch, executed, noise, alpha)
         weight = self.controller.weight(batch.obs, batch.extras.get("option_mask"), executed)
         weight = weight * batch.weight.sign().unsqueeze(-1)
         target = option_target(batch.return_, arrival.upon_arrival, batch.terminated, discount=batch.discount)
-        q = q_of_taken_action(self.critic, batch.obs, batch.action, self.num_options)
-        loss = (weight * batch.weight.unsqueeze(-1) * (q - target).square()).sum(-1).sum(0).mean()
-        errors = gather_option((q - target).detach().abs().mean(0), executed.option)
+        q = q_of_taken_action(self.critic, batch.obs, batch.action, self.critic_columns)
+        error = q[..., : self.num_options] - target
+        loss = (weight * batch.weight.unsqueeze(-1) * error.square()).sum(-1).sum(0).mean()
+        if self.option_rewards is not None:
+            own = batch.extras["option_reward"] + batch.discount.unsqueeze(-1) * own
+            own_error = q[..., self.num_options :] - own
+            loss = loss + (weight * batch.weight.unsqueeze(-1) * own_error.square()).sum(-1).sum(0).mean()
+        q = q[..., : self.num_options]
+        errors = gather_option(error.detach().abs().mean(0), executed.option)
         return loss, errors, CriticOutputs(loss.detach(), weight, arrival, q.detach().amin(0))
 
     def policy_losses(
@@ -252,7 +275,8 @@ class SACOptions(SAC):
         age = (executed.age - 1).unsqueeze(-1).expand(-1, self.num_options)
         policy = self.option_policies(batch.obs, batch.mask, age)
         value, entropy = self.option_values(self.critic, policy, batch.obs, age, noise, alpha)
-        actor = -(critic_outputs.weight * control.uses_actor * value).sum(-1).mean()
+        value, sought = value[:, : self.num_options], value[:, -self.num_options :]
+        actor = -(critic_outputs.weight * control.uses_actor * sought).sum(-1).mean()
         entropy = entropy.detach()
         master, surplus, log_master = control.master_loss(batch.obs, offers, value)
         ending = control.termination_loss(
@@ -274,7 +298,10 @@ class SACOptions(SAC):
     def option_values(
         self, critic: nn.Module, policy: Policies, obs: Obs, age: Tensor, noise: Tensor | None, alpha: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return V(s, w) = E[min_i Q_i(s, w, a) - alpha log pi(a | s, w)] and the (estimated) entropies, `[N, K]`."""
+        """Return V(s, w) = E[min_i Q_i(s, w, a) - alpha log pi(a | s, w)] and the (estimated) entropies, `[N, K]`.
+
+        With the options' own rewards V is `[N, 2 K]`: by the task's, then by their own.
+        """
         if isinstance(policy, SquashedGaussian):
             action, log_prob = policy.sample_with_log_prob(cast(Tensor, noise))
             if self.controller.scripted_options is not None:
@@ -284,8 +311,9 @@ class SACOptions(SAC):
                 log_prob = log_prob * self.controller.uses_actor
             q1, q2 = q_of_option_actions(critic, obs, action)
             return soft_value(q1, q2, log_prob, alpha), -log_prob
-        q1, q2 = critic(obs).detach().unflatten(-1, (self.num_options, -1))
-        return expected_soft_value(q1, q2, policy.log_probs, alpha), policy.entropy()
+        q1, q2 = critic(obs).detach().unflatten(-1, (self.critic_columns, -1))
+        log_probs = policy.log_probs if self.option_rewards is None else policy.log_probs.repeat(1, 2, 1)
+        return expected_soft_value(q1, q2, log_probs, alpha), policy.entropy()
 
     def update_schedules(self) -> None:
         """Set also the master's target entropy."""

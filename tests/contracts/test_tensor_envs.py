@@ -71,7 +71,9 @@ def test_shapes_and_dtypes(make: Callable[[], TorchFuncEnv], rows: int):
     assert {terminated.shape, truncated.shape} <= {(rows,), each}
     assert terminated.dtype == truncated.dtype == torch.bool
     assert all(info[name].shape == each for name in env.episode_stat_keys)
-    assert all(name in env.episode_stat_keys or info[name].dtype == torch.bool for name in info)
+    rewards = {name for name in info if name.startswith("reward_")}
+    assert all((info[name].shape, info[name].dtype) == (each, torch.float32) for name in rewards)
+    assert all(name in {*env.episode_stat_keys, *rewards} or info[name].dtype == torch.bool for name in info)
 
 
 @every_env

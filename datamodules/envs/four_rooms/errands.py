@@ -82,7 +82,8 @@ class FetchAndDeliver(Rooms):
 class KeyDoor(Rooms):
     """Navigation to a goal in a room whose doors are locked without a key, as a `TorchFuncEnv`.
 
-    Reward 1 at the goal, which terminates the episode; none for the key, which is picked up by entering its cell.
+    Reward 1 at the goal, which terminates the episode; none for the key, which is picked up by entering its cell. The
+    info has `reward_key`, 1 in the step that picks it up.
     Without the key the agent can enter the doorways of the goal's room, but not the room. Observation, float32
     `[cells + 1]`: the cell, one-hot, and whether the key is carried. See `Rooms` for the moves.
 
@@ -134,7 +135,7 @@ class KeyDoor(Rooms):
         """Return initial states; the uniforms `[B, 3]` are not used."""
         step = torch.zeros_like(noise[:, 0], dtype=torch.int64)
         no = torch.zeros_like(step, dtype=torch.bool)
-        return {"cell": step + self.start, "step": step, "carries": no, "success": no.clone()}
+        return {"cell": step + self.start, "step": step, "carries": no, "took": no.clone(), "success": no.clone()}
 
     def transition(self, state: State, action: Tensor, noise: Tensor) -> tuple[State, Tensor, Tensor, Tensor]:
         """Step with actions `[B]` and the uniforms `[B, 3]` of `walk`."""
@@ -142,8 +143,13 @@ class KeyDoor(Rooms):
         shut = self._table("locked", cell.device)[cell] & ~state["carries"]
         cell = torch.where(shut, state["cell"], cell)
         carries, success = state["carries"] | (cell == self.key), cell == self._table("goal", cell.device)
-        state = {"cell": cell, "step": step, "carries": carries, "success": success}
+        took = carries & ~state["carries"]
+        state = {"cell": cell, "step": step, "carries": carries, "took": took, "success": success}
         return state, success.float(), success, step >= self.time_limit
+
+    def info(self, state: State) -> dict[str, Tensor]:
+        """Return whether the agent succeeded, and the reward of the key, `[B]`."""
+        return super().info(state) | {"reward_key": state["took"].float()}
 
     def marks(self, state: State, row: int) -> dict[int, str]:
         """Mark the goal, and the key until it is carried."""

@@ -119,7 +119,7 @@ def test_equal_heads_and_columns_make_arriving_worth_going_on(kind: str):
     batch, draw = minibatches(kind, 1, 4).minibatch(0), noise(kind, 1, 1)
     draw = None if draw is None else draw[0, 0].expand(-1, 4, -1)
 
-    arrival = model.next_state_values(batch, OptionRecord.of(batch.extras), draw, torch.tensor(0.2))
+    arrival, _ = model.next_state_values(batch, OptionRecord.of(batch.extras), draw, torch.tensor(0.2))
 
     assert torch.allclose(arrival.upon_arrival, arrival.value, atol=1e-6)
     assert torch.allclose(arrival.value, arrival.value[:, :1].expand(-1, 4), atol=1e-6)
@@ -131,7 +131,7 @@ def test_what_is_not_offered_next_does_not_count_in_the_target():
     only = {"option_mask": torch.tensor([True, False, False]).expand(ROWS, 3)}
     alpha, executed = torch.tensor(0.2), OptionRecord.of(batch.extras)
 
-    arrival = model.next_state_values(batch._replace(next_masks=only), executed, None, alpha)
+    arrival, _ = model.next_state_values(batch._replace(next_masks=only), executed, None, alpha)
 
     value, beta = arrival.value, model.controller.termination(batch.next_obs, model.controller.ages(executed)).detach()
     assert torch.allclose(arrival.upon_arrival, value + beta * (value[:, :1] - value), atol=1e-6)

@@ -67,6 +67,7 @@ def test_a_key_is_taken_by_walking_onto_it_and_the_goal_pays_one():
     taken, nothing, *_ = env.transition(state, left, sure)
     arrived, reward, terminated, _ = env.transition(taken | {"cell": torch.tensor([MIDDLES[3] + 1])}, left, sure)
 
+    assert [env.info(each)["reward_key"].item() for each in (state, taken, arrived)] == [0.0, 1.0, 0.0]
     assert (env.observation(state)[0, -1], env.observation(taken)[0, -1], nothing) == (0.0, 1.0, 0.0)
     assert (reward.item(), terminated.item(), arrived["success"].item()) == (1.0, True, True)
     assert (env.marks(state, 0), env.marks(taken, 0)) == ({MIDDLES[3]: "G", MIDDLES[1]: "I"}, {MIDDLES[3]: "G"})
