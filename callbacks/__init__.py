@@ -20,6 +20,7 @@ EXPORTS = {
     "TrainingProgress": "callbacks.performance.progress_bar",
     "ThreadTuner": "callbacks.performance.thread_tuner",
     "Throughput": "callbacks.performance.throughput",
+    "EntropyAlarm": "callbacks.analysis.entropy_alarm",
     "GradientStatistics": "callbacks.analysis.gradient_statistics",
     "TorchProfiler": "callbacks.analysis.torch_profiler",
     "WeightAnalysis": "callbacks.analysis.weight_analysis",
@@ -37,6 +38,7 @@ EXPORTS = {
 """The exported classes and their modules; the imports below repeat them for type checkers."""
 
 if TYPE_CHECKING:
+    from callbacks.analysis.entropy_alarm import EntropyAlarm as EntropyAlarm
     from callbacks.analysis.gradient_statistics import GradientStatistics as GradientStatistics
     from callbacks.analysis.torch_profiler import TorchProfiler as TorchProfiler
     from callbacks.analysis.weight_analysis import WeightAnalysis as WeightAnalysis

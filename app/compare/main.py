@@ -21,6 +21,7 @@ from torch.utils.tensorboard import SummaryWriter
 from app.class_paths import canonical_path
 from app.cli.config_args import find_config, require_config
 from app.cli.error_messages import PlainParser, exit_with_error, nearest
+from app.compare.tested_runs import run_test, tested_curve, trading_table
 from app.monitor.curves import Curves
 from app.plot.learning_curves import draw_learning_curves
 from app.plot.statistics import ConfidenceBand, Points, Result, confidence_band, paired_table, summarize_setting, table
@@ -58,16 +59,22 @@ def main() -> None:
     )
     threads = max(1, (os.cpu_count() or 1) // options.jobs)
     with ThreadPoolExecutor(options.jobs) as pool:
-        failures = [failure for failure in pool.map(lambda entry: finish(entry, threads), found) if failure]
+        failures = [
+            failure for failure in pool.map(lambda entry: finish(entry, threads, options.test), found) if failure
+        ]
     if failures:
         for folder in missing:
             with suppress(OSError):
                 folder.rmdir()
         exit_with_error(failures[0])
-    results = []
+    results, tables = [], []
     for setting, group in itertools.groupby(found, key=lambda entry: entry.setting):
         runs = {entry.seed: finished(entry) or entry.folder for entry in group}
-        curves = [curve_of(run, options.metric, options.at) for run in runs.values()]
+        curves = [
+            tested_curve(run, options.metric) if options.test else curve_of(run, options.metric, options.at)
+            for run in runs.values()
+        ]
+        tables += [trading_table(setting, list(runs.values()))] if options.test else []
         results.append(summarize_setting(setting, curves, options.threshold, options.mode))
         for seed, points in zip(runs, curves, strict=True):
             print(printable_line(f"{setting}, seed {seed}: {last_value(points)}, {checkpoint_of(runs[seed])}"))
@@ -76,6 +83,8 @@ def main() -> None:
     print(printable(table(results, options.metric, options.threshold)))
     if len(results) > 1:
         print(printable(paired_table(results, options.metric)))
+    for each in filter(None, tables):
+        print(printable(each))
     folder = printable_line(str(options.folder))
     print(f"Curves: {folder}/curves.csv, curves.png; tensorboard --logdir {folder}/compared")
     print(json.dumps({result.name: summary(result) for result in results}))
@@ -92,6 +101,12 @@ def make_parser() -> argparse.ArgumentParser:
         "a setting that is the same in all runs; repeatable"
     ))  # fmt: skip
     parser.add_argument("--seeds", type=int, default=5, help="runs of each setting, with seeds 1, 2, ... (5)")
+    parser.add_argument("--seed-key", action="append", default=[], metavar="KEY", help=(
+        "a setting that gets the run's seed, for example data.synthetic.seed; repeatable"
+    ))  # fmt: skip
+    parser.add_argument("--test", action="store_true", help=(
+        "test the best checkpoint of every run, and compare the results of these tests"
+    ))  # fmt: skip
     parser.add_argument("--metric", default="eval/return_mean", help="tag of the metric (eval/return_mean)")
     parser.add_argument("--threshold", type=float, help="the value to reach (none)")
     parser.add_argument("--at", type=int, help="compare the values after so many environment steps (at the end)")
@@ -114,6 +129,8 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
     for name in ("seeds", "jobs"):
         if getattr(options, name) < 1:
             exit_with_error(f"--{name} is {getattr(options, name)}; it must be at least 1.")
+    if options.test and options.at is not None:
+        exit_with_error("--at is the end of a curve, but --test compares tests of the best checkpoints: leave one out.")
     for option, settings, form in (("--set", options.set, "KEY=A,B,C"), ("--with", options.same, "KEY=VALUE")):
         for setting in settings:
             if "=" not in setting.strip("="):
@@ -134,7 +151,8 @@ def entries(options: argparse.Namespace) -> Iterator[Entry]:
             same = (setting.partition("=") for setting in options.same)
             settings = [f"--{key}={canonical_path(value)}" for key, _, value in same]
             settings += [f"--{key}={canonical_path(value)}" for key, value in chosen if value]
-            digest = sha256(json.dumps(settings).encode() + b"\0" + path.read_bytes()).hexdigest()[:10]
+            hashed = settings + [f"--{key}=seed" for key in options.seed_key]
+            digest = sha256(json.dumps(hashed).encode() + b"\0" + path.read_bytes()).hexdigest()[:10]
             short = " ".join([path.stem, *(label(key, value) for key, value in chosen)])
             long = " ".join([path.stem, *(f"{key}={value or 'config'}" for key, value in chosen)])
             found.append((short, long, digest, ["--config", str(path.absolute()), *settings]))
@@ -145,7 +163,8 @@ def entries(options: argparse.Namespace) -> Iterator[Entry]:
     for short, long, digest, words in {entry[2]: entry for entry in found}.values():
         name = next((name for name in (short, long) if len(digests[name]) == 1), f"{long} #{digest}")
         for seed in range(1, options.seeds + 1):
-            yield Entry(name, seed, options.folder / f"{plain(short)[:48]}-{digest}" / f"seed_{seed}", words)
+            seeded = [*words, *(f"--{key}={seed}" for key in options.seed_key)]
+            yield Entry(name, seed, options.folder / f"{plain(short)[:48]}-{digest}" / f"seed_{seed}", seeded)
 
 
 def split_values(values: str) -> list[str]:
@@ -186,16 +205,24 @@ def finished(entry: Entry) -> Path | None:
     return next((run for run in itertools.takewhile(Path.exists, attempts(entry)) if (run / FINISHED).is_file()), None)
 
 
-def finish(entry: Entry, threads: int) -> str | None:
-    """Run it, unless already finished; return an error message if it fails. Earlier attempts are kept."""
-    if finished(entry) is not None:
-        return None
+def finish(entry: Entry, threads: int, test: bool) -> str | None:
+    """Run and test it, unless already done; return an error message if it fails. Earlier attempts are kept."""
+    words, environ = [*entry.words, f"--seed_everything={entry.seed}"], {"OMP_NUM_THREADS": str(threads)}
+    environ |= child_environ()
+    if finished(entry) is None and (failure := fit(entry, words, environ)):
+        return failure
+    run = finished(entry)
+    if test and run is not None and (failure := run_test(run, words, environ)):
+        return f"{entry.setting}, seed {entry.seed}, could not be tested: {failure} (all: {run / 'test_log.txt'})"
+    return None
+
+
+def fit(entry: Entry, words: list[str], environ: dict[str, str]) -> str | None:
+    """Train in a folder of its own; return an error message if it fails."""
     run = next(itertools.dropwhile(os.path.lexists, attempts(entry)))
     run.mkdir(parents=True)
     logger = {"save_dir": str(run.parent.parent.absolute()), "name": run.parent.name, "version": run.name}
-    words = [*entry.words, f"--seed_everything={entry.seed}"]
-    words += [f"--trainer.logger.init_args.{key}={value}" for key, value in logger.items()]
-    environ = {"OMP_NUM_THREADS": str(threads)} | child_environ()
+    words = words + [f"--trainer.logger.init_args.{key}={value}" for key, value in logger.items()]
     log = run / "log.txt"
     with log.open("w", encoding="utf-8") as file:
         done = subprocess.run(

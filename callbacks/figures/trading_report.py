@@ -42,7 +42,8 @@ class TradingReport(Callback):
         writers = tensorboard_writers(trainer)
         for report in _reports(trainer) if writers else ():
             for writer in writers:
-                writer.add_text(f"trading/report/{report.symbol}", markdown(report.rows), pl_module.env_steps)
+                text = f"{markdown(report.rows)}\n\n{report.verdict}"
+                writer.add_text(f"trading/report/{report.symbol}", text, pl_module.env_steps)
             with style():
                 add_images(
                     writers, {f"trading/equity/{report.symbol}": pixels(draw_equity(report))}, pl_module.env_steps
@@ -60,14 +61,21 @@ class TradingReport(Callback):
             with style(), atomic_write(folder / f"trading_{name}.png") as file:
                 file.write(encode(draw_equity(report)))
         tables = [
-            {"symbol": each.symbol, "days": [str(each.day[0]), str(each.day[-1])], "policies": each.rows}
+            {
+                "symbol": each.symbol,
+                "days": [str(each.day[0]), str(each.day[-1])],
+                "policies": each.rows,
+                "verdict": each.verdict,
+            }
             for each in reports
         ]
         with atomic_write(folder / "trading.json") as file:
             file.write(json.dumps(tables, indent=2).encode() + b"\n")
         for report in reports:
             first, last = (str(day)[:10] for day in report.day[[0, -1]])
-            pl_module.print(printable(f"{report.symbol}, {first} to {last}:\n{plain_table(report.rows)}"))
+            pl_module.print(
+                printable(f"{report.symbol}, {first} to {last}:\n{plain_table(report.rows)}\n{report.verdict}")
+            )
         pl_module.print(f"Report written to {folder / 'trading.json'}")
 
 

@@ -1,5 +1,7 @@
-"""Return, risk and confidence intervals of an account."""
+"""Return, risk and confidence intervals of an account, and the length of record that they need."""
 
+import math
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -74,3 +76,32 @@ def sharpe_difference_interval(
     difference = np.concatenate(differences)
     low, high = np.quantile(difference, (0.025, 0.975))
     return float(low), float(high)
+
+
+def min_track_record_length(excess: Numbers, confidence: float = 0.975) -> float:
+    """Return the bars after which a mean return above 0 would be told from luck; infinite if the mean is not above 0.
+
+    1 + (1 - g3 S + (g4 - 1) / 4 S^2) (z / S)^2,   S mean over deviation, g3 skewness, g4 kurtosis, z normal quantile
+
+    Args:
+        excess: independent returns of bars, `[bars]`.
+        confidence: probability with which the Sharpe ratio is above 0; 0.975 agrees with a two-sided 95 % interval.
+
+    Source: Bailey and Lopez de Prado 2012, "The Sharpe Ratio Efficient Frontier": minimum track record length
+    """
+    deviation = max(float(excess.std()), LEAST_DEVIATION)
+    sharpe = float(excess.mean()) / deviation
+    if sharpe <= 0:
+        return math.inf
+    skewness, kurtosis = (float((((excess - excess.mean()) / deviation) ** power).mean()) for power in (3, 4))
+    spread = 1 - skewness * sharpe + (kurtosis - 1) / 4 * sharpe**2
+    return 1 + spread * (NormalDist().inv_cdf(confidence) / sharpe) ** 2
+
+
+def standardized_difference(first: Numbers, second: Numbers) -> Numbers:
+    """Return the differences of two accounts' simple returns `[bars]`, each divided by its deviation.
+
+    Their mean is the difference of the Sharpe ratios per bar.
+    """
+    one, other = (returns / max(float(returns.std()), LEAST_DEVIATION) for returns in (first, second))
+    return np.asarray(one - other)

@@ -10,7 +10,13 @@ from torch import Tensor
 
 from datamodules.trading.account import Costs, account
 from datamodules.trading.baselines import BASELINES, random_timing
-from datamodules.trading.performance import Performance, performance, sharpe_difference_interval
+from datamodules.trading.performance import (
+    Performance,
+    min_track_record_length,
+    performance,
+    sharpe_difference_interval,
+    standardized_difference,
+)
 from datamodules.trading.prices.price_files import Numbers, Prices
 
 AGENT, REFERENCE, RANDOM = "agent", "buy and hold", "random, equal turnover"
@@ -23,6 +29,7 @@ class Report(NamedTuple):
     for the random policies, which hold the agent's weights at random times (`random_timing`), the mean over up to 200
     of them and their 95 % interval.
     equity: policy -> log equity after every bar `[bars]`.   weight: of the agent `[bars]`.   day: of the decisions.
+    verdict: sentence on whether the bars suffice to tell the agent from buy and hold.
     """
 
     symbol: str
@@ -30,6 +37,7 @@ class Report(NamedTuple):
     rows: dict[str, dict[str, float]]
     equity: dict[str, Numbers]
     weight: Numbers
+    verdict: str
 
 
 def report(
@@ -76,4 +84,23 @@ def report(
         rows[name] |= dict(zip(("sharpe_difference_low", "sharpe_difference_high"), interval, strict=True))
     equity = {name: np.cumsum(growth) for name, (growth, _) in outcomes.items()}
     equity[RANDOM] = np.mean([np.cumsum(growth) for growth, _ in drawn], axis=0)
-    return Report(prices.symbol, prices.time[bars], rows, equity, paths[AGENT])
+    excess = standardized_difference(np.expm1(outcomes[AGENT][0]), reference)
+    return Report(prices.symbol, prices.time[bars], rows, equity, paths[AGENT], verdict(*intervals[AGENT], excess))
+
+
+def verdict(low: float, high: float, excess: Numbers) -> str:
+    """Return a sentence on whether a period suffices to tell the agent from buy and hold.
+
+    Args:
+        low, high: 95 % interval of the difference of the Sharpe ratios.
+        excess: standardised difference of the returns, `[bars]` (`standardized_difference`).
+    """
+    bars, interval = len(excess), f"the 95 % interval of the difference of Sharpe ratios, {low:.2f} to {high:.2f},"
+    if low > 0 or high < 0:
+        kind = "better" if low > 0 else "worse"
+        return f"The agent is {kind} than buy and hold on these {bars:,} bars: {interval} excludes 0."
+    short = f"These {bars:,} bars are too few to tell the agent from buy and hold: {interval} includes 0."
+    needed = min_track_record_length(excess)
+    if not np.isfinite(needed):
+        return f"{short} The agent's Sharpe ratio is not the higher one, so more bars would not show skill."
+    return f"{short} At this difference about {max(needed, bars + 1):,.0f} bars would tell."

@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING
 
 from datamodules.core.exports import lazy_exports
 
-EXPORTS = {"EpisodicLife": "datamodules.wrappers.episodic_life"}
+EXPORTS = {
+    "EpisodicLife": "datamodules.wrappers.episodic_life",
+    "SelectObservation": "datamodules.wrappers.select_observation",
+}
 """The exported classes and their modules; the imports below repeat them for type checkers."""
 
 if TYPE_CHECKING:
     from datamodules.wrappers.episodic_life import EpisodicLife as EpisodicLife
+    from datamodules.wrappers.select_observation import SelectObservation as SelectObservation
 else:
     __getattr__, __dir__ = lazy_exports(__name__, EXPORTS)

@@ -24,8 +24,8 @@ from datamodules.core.types import (
 from modules.base.algorithm import Algorithm, Collected
 from modules.base.checks import check_values
 from modules.base.hparams import save_plain_hyperparameters
+from modules.base.sequences import learned_features, next_features
 from modules.dqn.epsilon_greedy import EpsilonGreedy
-from modules.dqn.sequences import learned_outputs, next_outputs
 from modules.functional.policy_gradient import masked_mean
 from modules.functional.q_learning import sequence_priority
 from modules.functional.returns import truncated_n_step_return
@@ -244,10 +244,15 @@ class DQN(Algorithm):
 
     def loss(self, batch: DQNBatch) -> tuple[Tensor, Tensor, Tensor]:
         """Return the loss, the outputs of the taken actions `[N, K]`, and absolute errors `[N]`."""
-        output = self.online(batch.obs) if batch.context is None else learned_outputs(self.online, batch.context)
-        numbers = gather_action(output, batch.action)
+        numbers = gather_action(self.outputs(batch), batch.action)
         each, error = self.online.head.loss(numbers, self.targets(batch) if batch.target is None else batch.target)
         return (each * batch.weight).mean(), numbers.detach(), error
+
+    def outputs(self, batch: DQNBatch) -> Tensor:
+        """Return the outputs `[..., actions, K]` of the online network, with gradient."""
+        if batch.context is None:
+            return self.online(batch.obs)
+        return call_without_hooks(self.online.head, learned_features(self.online.torso, batch.context))
 
     @torch.no_grad()
     def targets(self, batch: DQNBatch) -> Tensor:
@@ -261,7 +266,7 @@ class DQN(Algorithm):
         """Return a network's outputs `[..., actions, K]` of the observations after windows."""
         if batch.context is None:
             return self.q_outputs(network, batch.next_obs)
-        return next_outputs(network, batch.context, batch.next_obs)
+        return call_without_hooks(network.head, next_features(network.torso, batch.context, batch.next_obs))
 
     def update_target_(self) -> None:
         """Update the target network by Polyak averaging, if `tau` is set."""

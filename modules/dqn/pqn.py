@@ -12,9 +12,9 @@ from datamodules.core.phase import Phase
 from datamodules.core.pytree import tree_map
 from datamodules.core.types import MetricVector, Obs, PolicyInput, PolicyOutput, Rollout, SpaceSpec, State
 from modules.base.algorithm import Algorithm
-from modules.base.bootstrap import gather_states, next_values
 from modules.base.checks import check_values
 from modules.base.hparams import save_plain_hyperparameters
+from modules.base.sequences import gather_states, next_values
 from modules.dqn.epsilon_greedy import EpsilonGreedy
 from modules.functional.policy_gradient import masked_mean
 from modules.functional.returns import gae

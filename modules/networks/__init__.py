@@ -38,6 +38,7 @@ EXPORTS = {
     "RescaledQHead": "modules.networks.heads.q_value",
     "TwinMLP": "modules.networks.heads.twin_critic",
     "TwinTorsoCritic": "modules.networks.heads.twin_critic",
+    "RecurrentCritic": "modules.networks.heads.recurrent_critic",
     "MultiInputCritic": "modules.networks.heads.multi_input_critic",
 }
 """The exported classes and their modules; the imports below repeat them for type checkers."""
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from modules.networks.heads.q_value import QHead as QHead
     from modules.networks.heads.q_value import QuantileHead as QuantileHead
     from modules.networks.heads.q_value import RescaledQHead as RescaledQHead
+    from modules.networks.heads.recurrent_critic import RecurrentCritic as RecurrentCritic
     from modules.networks.heads.twin_critic import TwinMLP as TwinMLP
     from modules.networks.heads.twin_critic import TwinTorsoCritic as TwinTorsoCritic
     from modules.networks.mlp import MLP as MLP

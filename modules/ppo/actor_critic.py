@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from datamodules.core.pytree import tree_map
 from datamodules.core.types import Obs, PolicyInput, PolicyOutput, Rollout, State
 from modules.base.algorithm import Algorithm
-from modules.base.bootstrap import gather_states, next_values
 from modules.base.checks import check_recurrent
+from modules.base.sequences import gather_states, next_values
 from modules.networks.base import (
     Network,
     RecurrentNetwork,

@@ -1,19 +1,23 @@
 """SAC's training batch: an iteration's minibatches, or one of them."""
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
 from datamodules.core.pytree import tree_map
-from datamodules.core.types import Obs, ReplayBatch
+from datamodules.core.types import ReplayBatch
+from modules.functional.q_learning import sequence_priority
 from modules.functional.returns import truncated_n_step_return
+from modules.sac.sequences import SequenceObs
 
 
 class SACBatch(NamedTuple):
     """U minibatches of N transitions; every tensor has leading dimensions `[U, N]`, or `[N]` in one minibatch.
 
-    obs, next_obs: normalised if the algorithm normalises.
+    With sequences, N is the number of their windows.
+
+    obs, next_obs: `Obs`, or `SequenceObs` with sequences; normalised if the algorithm normalises.
     action: `[..., dims]` in [-1, 1], or discrete actions from 0.
     return_: discounted rewards of the window.
     terminated: whether the window ends in termination.
@@ -22,12 +26,12 @@ class SACBatch(NamedTuple):
     weight: of an entry in the critics' loss.
     """
 
-    obs: Obs
+    obs: Any
     action: Tensor
     return_: Tensor
     terminated: Tensor
     discount: Tensor
-    next_obs: Obs
+    next_obs: Any
     extras: dict[str, Tensor]
     next_masks: dict[str, Tensor]
     weight: Tensor
@@ -50,12 +54,23 @@ class SACBatch(NamedTuple):
         """Apply a function to every tensor."""
         return tree_map(function, self)
 
+    def priority_errors(self, errors: Tensor) -> Tensor:
+        """Return the errors that set the priorities of all minibatches' entries: of windows, or of their sequences.
+
+        Args:
+            errors: absolute errors of windows, `[U, N]`.
+        """
+        if not isinstance(self.obs, SequenceObs):
+            return errors
+        shape = self.obs.context.last_step.shape
+        return sequence_priority(errors.view(shape), (self.weight > 0).float().view(shape))
+
 
 def sac_batch(transitions: ReplayBatch, gamma: float) -> SACBatch:
     """Return the batch with n-step returns and the discounts of their bootstrapped values."""
     columns = (transitions.reward, transitions.num_steps, transitions.terminated)
     return_, discount = truncated_n_step_return(*columns, gamma=gamma)
-    return SACBatch(
+    batch = SACBatch(
         obs=transitions.obs,
         action=transitions.action,
         return_=return_,
@@ -66,3 +81,8 @@ def sac_batch(transitions: ReplayBatch, gamma: float) -> SACBatch:
         next_masks=transitions.next_masks,
         weight=transitions.loss_weight,
     )
+    if transitions.context is None:
+        return batch
+    windows = batch.map(lambda column: column.flatten(1, 2))
+    obs, next_obs = SequenceObs(transitions.context), SequenceObs(transitions.context, transitions.next_obs)
+    return windows._replace(obs=obs, next_obs=next_obs)

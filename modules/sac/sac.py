@@ -11,12 +11,21 @@ from torch.optim import Adam, Optimizer
 
 from datamodules.core.phase import Phase
 from datamodules.core.pytree import tree_map
-from datamodules.core.types import MetricVector, Obs, OffPolicyIteration, PolicyInput, PolicyOutput, SpaceSpec, State
+from datamodules.core.types import (
+    STATE,
+    MetricVector,
+    Obs,
+    OffPolicyIteration,
+    PolicyInput,
+    PolicyOutput,
+    SpaceSpec,
+    State,
+)
 from modules.base.algorithm import Algorithm
-from modules.base.checks import check_feed_forward, check_values
+from modules.base.checks import check_values
 from modules.base.hparams import save_plain_hyperparameters
 from modules.functional.returns import td_target
-from modules.functional.schedules import Schedule
+from modules.functional.schedules import Schedule, schedule_value
 from modules.functional.soft_actor_critic import expected_soft_value, follow_network_, soft_value, temperature_loss
 from modules.networks.base import Network, extract_features
 from modules.networks.distributions import Categorical
@@ -29,6 +38,7 @@ from modules.networks.multi_input import make_network, make_obs_normalizer, obs_
 from modules.optim.optimizer_group import make_optimizer, without_decay
 from modules.sac.batch import SACBatch, sac_batch
 from modules.sac.curiosity import Curiosity, NoCuriosity
+from modules.sac.sequences import ACTOR, CRITIC, SequenceObs, check_recurrent_parts, step_torso
 
 Policy = SquashedGaussian | Categorical
 
@@ -50,12 +60,15 @@ class SAC(Algorithm):
     5. Only termination stops the bootstrap; a truncated window bootstraps from its true last observation.
     6. Before the first update actions are uniform; evaluation uses tanh(mean) or the most likely action.
     7. n-step windows are used without off-policy correction, and without the entropies of their intermediate steps.
+    8. Recurrent networks learn from sequences (`data.sequence_length`), from the states stored when they were
+       collected, after a burn-in (`data.burn_in`) whose outputs give no loss, as in `modules.DQN`. Actor and critics
+       have separate torsos (Ni et al. 2022, arXiv:2110.05038); the critics' state is also advanced while acting.
 
     Args:
         spaces: observation and action space; on the command line it comes from the data.
-        network: makes the actor's torso from `obs_shape` (a class_path on the command line); not recurrent.
+        network: makes the actor's torso from `obs_shape` (a class_path on the command line).
         critic: makes the twin critics from `obs_shape`, action dimensions and outputs
-            (`modules.networks.heads.twin_critic.Critic`).
+            (`modules.networks.heads.twin_critic.Critic`); with a recurrent network `modules.networks.RecurrentCritic`.
         optimizer: makes each optimizer from its parameters.
         learning_rate: initial learning rate of the actor.
         critic_learning_rate: initial learning rate of critics and temperature; null: equal to `learning_rate`.
@@ -67,6 +80,8 @@ class SAC(Algorithm):
         target_entropy: target entropy in nats; null: -dims for Box actions, for Discrete ones `target_entropy_ratio` of
             log(actions).
         target_entropy_ratio: target entropy of Discrete actions, as a fraction of the uniform policy's.
+        target_entropy_schedule: constant, or a decay over the run from the entropy of uniform actions to the target
+            entropy: linear or cosine.
         max_grad_norm: maximum norm of each network's gradient; null for no clipping.
         normalize_obs: scale observations by their running mean and standard deviation.
         noise_hold: number of consecutive vector steps with the same action noise, within an iteration: each action's
@@ -87,6 +102,7 @@ class SAC(Algorithm):
     random_warmup: Tensor
     action_scale: Tensor
     action_center: Tensor
+    entropy_decay: Tensor
 
     def __init__(
         self,
@@ -103,6 +119,7 @@ class SAC(Algorithm):
         learn_temperature: bool = True,
         target_entropy: float | None = None,
         target_entropy_ratio: float = 0.4,
+        target_entropy_schedule: Schedule = "constant",
         max_grad_norm: float | None = None,
         normalize_obs: bool = False,
         noise_hold: int = 1,
@@ -118,6 +135,9 @@ class SAC(Algorithm):
         self.learning_rate, self.critic_learning_rate = learning_rate, critic_learning_rate or learning_rate
         self.learning_rate_schedule, self.gamma, self.tau = learning_rate_schedule, gamma, tau
         self.target_entropy, self.target_entropy_ratio = target_entropy, target_entropy_ratio
+        self.target_entropy_schedule = target_entropy_schedule
+        if target_entropy_schedule != "constant":
+            self.register_buffer("entropy_decay", torch.tensor(1.0), persistent=False)
         self.learn_temperature, self.curiosity_index, self.noise_hold = (
             learn_temperature,
             2 + learn_temperature,
@@ -128,6 +148,8 @@ class SAC(Algorithm):
         self.log_alpha = nn.Parameter(torch.tensor(math.log(init_temperature)), requires_grad=learn_temperature)
         self.register_buffer("random_warmup", torch.tensor(False), persistent=False)
         self.make_networks(network, critic)
+        self.recurrent = hasattr(self.network, "unroll")
+        check_recurrent_parts(self.network, self.critic, curiosity)
         self.curiosity = NoCuriosity() if curiosity is None else self.with_obs_scale(curiosity(spaces))
 
     def make_networks(
@@ -141,7 +163,6 @@ class SAC(Algorithm):
         self.register_buffer("action_scale", (high - low) / 2, persistent=False)
         self.register_buffer("action_center", (high + low) / 2, persistent=False)
         self.network = self.with_obs_scale(make_network(network, obs_shape_of(self.spaces)))
-        check_feed_forward(self.network, "SAC")
         features = cast(Network, self.network).features
         choices = 1 if self.continuous else self.spaces["action_sizes"][0]
         self.head = SquashedGaussianHead(features, dims) if self.continuous else CategoricalHead(features, choices)
@@ -149,6 +170,14 @@ class SAC(Algorithm):
             make_critic(critic, obs_shape_of(self.spaces), dims, self.critic_columns * choices)
         )
         self.target_critic = copy.deepcopy(self.critic).requires_grad_(False)
+
+    def initial_state(self, batch: int) -> State:
+        """Return the states of both torsos at the start of an episode; `{}` if they are not recurrent."""
+        if not self.recurrent:
+            return {}
+        torsos = ((ACTOR, self.network), (CRITIC, self.critic.torso))
+        states = {prefix: cast(Network, torso).initial_state(batch) for prefix, torso in torsos}
+        return {prefix + name: leaf for prefix, state in states.items() for name, leaf in state.items()}
 
     @property
     def critic_columns(self) -> int:
@@ -164,21 +193,36 @@ class SAC(Algorithm):
         return held.repeat_interleave(self.noise_hold, 0)[:steps]
 
     def act(self, inputs: PolicyInput, noise: Tensor | None = None, greedy: bool = False) -> tuple[PolicyOutput, State]:
-        """Return tanh(mean) or the most likely action if greedy, else a sample; uniform before the first update."""
-        policy = self.policy(self.normalized(inputs.obs), inputs.action_mask)
+        """Return tanh(mean) or the most likely action if greedy, else a sample; uniform before the first update.
+
+        The recurrent state before the step is an extra of samples, under names that begin with `STATE`.
+        """
+        policy, state = self.step_policy(inputs)
         if greedy:
-            return PolicyOutput(self.unscale_action(policy.mode), {}), inputs.state
+            return PolicyOutput(self.unscale_action(policy.mode), {}), state
         assert noise is not None
         action = torch.where(self.random_warmup, policy.uniform(noise), policy.sample(noise))
-        return PolicyOutput(self.unscale_action(action), {}), inputs.state
+        extras = {STATE + name: leaf for name, leaf in inputs.state.items()}
+        return PolicyOutput(self.unscale_action(action), extras), state
+
+    def step_policy(self, inputs: PolicyInput) -> tuple[Policy, State]:
+        """Return the distribution over actions, and the next state of both torsos."""
+        obs = self.normalized(inputs.obs)
+        if not self.recurrent:
+            return self.policy(obs, inputs.action_mask), inputs.state
+        features, state = step_torso(self.network, ACTOR, obs, inputs)
+        _, critic_state = step_torso(self.critic.torso, CRITIC, obs, inputs)
+        return self.policy_of(features, inputs.action_mask), state | critic_state
 
     def action_details(self, inputs: PolicyInput, output: PolicyOutput, state: State) -> dict[str, Tensor]:
         """Return the lower critic's value of the action or, if it is discrete, of the policy, and probabilities."""
         obs = self.normalized(inputs.obs)
+        if self.recurrent:  # the critics take features of their torso in place of observations
+            obs, _ = step_torso(self.critic.torso, CRITIC, obs, inputs)
         if self.continuous:
             scaled = (output.action - self.action_center) / self.action_scale
             return {"value": self.critic(obs, scaled.clamp(-1, 1)).squeeze(-1).amin(0)}
-        probabilities = cast(Categorical, self.policy(obs, inputs.action_mask)).log_probs.exp()
+        probabilities = cast(Categorical, self.step_policy(inputs)[0]).log_probs.exp()
         q = self.critic(obs).amin(0)
         return {"value": (probabilities * q).sum(-1), "probabilities": probabilities}
 
@@ -186,14 +230,26 @@ class SAC(Algorithm):
         """Map an action from [-1, 1] to the environment's units; return a discrete one unchanged."""
         return torch.addcmul(self.action_center, self.action_scale, action) if self.continuous else action
 
-    def normalized(self, obs: Obs) -> Obs:
+    def normalized(self, obs: Any) -> Any:
         """Return normalised observations."""
-        return obs if self.obs_normalizer is None else self.obs_normalizer(obs)
+        if self.obs_normalizer is None:
+            return obs
+        return obs.map_obs(self.obs_normalizer) if isinstance(obs, SequenceObs) else self.obs_normalizer(obs)
 
-    def policy(self, obs: Obs, mask: Tensor | None) -> Policy:
+    def policy(self, obs: Obs | SequenceObs, mask: Tensor | None) -> Policy:
         """Return the distribution over actions in normalised observations `[N, *obs]`."""
-        features = extract_features(self.network, obs)
+        if isinstance(obs, SequenceObs):
+            return self.policy_of(obs.features(self.network, ACTOR), mask)
+        return self.policy_of(extract_features(self.network, obs), mask)
+
+    def policy_of(self, features: Tensor, mask: Tensor | None) -> Policy:
+        """Return the distribution over actions for features `[N, F]` of the actor's torso."""
         return self.head(features) if self.continuous else self.head(features, mask)
+
+    def q(self, critic: nn.Module, obs: Obs | SequenceObs, action: Tensor | None = None) -> Tensor:
+        """Return the estimates `[2, N, outputs]` of the critics or the target critics."""
+        inputs = obs.features(critic.torso, CRITIC) if isinstance(obs, SequenceObs) else obs
+        return critic(inputs, action)
 
     def prepare(self, collected: OffPolicyIteration) -> SACBatch:
         """Compute n-step returns, and scale actions and observations for the networks."""
@@ -207,7 +263,8 @@ class SAC(Algorithm):
 
     def update(self, batch: SACBatch) -> MetricVector:
         """Take an optimizer step of every network on each minibatch; return the means of the metrics over them."""
-        self.errors, measured = self.phases["update"](batch, self.update_noise(batch))
+        errors, measured = self.phases["update"](batch, self.update_noise(batch))
+        self.errors = batch.priority_errors(errors)
         self.updates += len(batch.return_)
         self.random_warmup.fill_(False)
         return MetricVector(self.metrics + self.curiosity.metrics, measured)
@@ -254,9 +311,9 @@ class SAC(Algorithm):
             value, _ = self.soft_value(self.target_critic, batch.next_obs, noise, batch.next_mask, alpha)
             target = td_target(batch.return_, value, batch.discount)
         if self.continuous:
-            q = self.critic(batch.obs, batch.action).squeeze(-1)
+            q = self.q(self.critic, batch.obs, batch.action).squeeze(-1)
         else:
-            q = self.critic(batch.obs).gather(-1, batch.action.expand(2, -1).unsqueeze(-1)).squeeze(-1)
+            q = self.q(self.critic, batch.obs).gather(-1, batch.action.expand(2, -1).unsqueeze(-1)).squeeze(-1)
         error = q - target
         loss = (batch.weight * error.square()).sum(0).mean()
         return loss, error.detach().abs().mean(0), q.detach().mean()
@@ -267,26 +324,30 @@ class SAC(Algorithm):
         return -(batch.weight.sign() * value).mean(), entropy.detach()
 
     def soft_value(
-        self, critic: nn.Module, obs: Obs, noise: Tensor | None, mask: Tensor | None, alpha: Tensor
+        self, critic: nn.Module, obs: Obs | SequenceObs, noise: Tensor | None, mask: Tensor | None, alpha: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return the policy's soft value under the lower critic, and its entropy or an estimate of it; both `[N]`."""
         policy = self.policy(obs, mask)
         if isinstance(policy, SquashedGaussian):
             assert noise is not None
             action, log_prob = policy.sample_with_log_prob(noise)
-            q1, q2 = critic(obs, action).squeeze(-1)
+            q1, q2 = self.q(critic, obs, action).squeeze(-1)
             return soft_value(q1, q2, log_prob, alpha), -log_prob
-        q1, q2 = critic(obs).detach()
+        q1, q2 = self.q(critic, obs).detach()
         return expected_soft_value(q1, q2, policy.log_probs, alpha), policy.entropy()
 
     def target_entropy_of(self, mask: Tensor | None) -> float | Tensor:
-        """Return the target entropy in nats; one per entry where actions are masked."""
-        if self.target_entropy is not None:
-            return self.target_entropy
+        """Return the current target entropy in nats; one per entry where actions are masked."""
+        highest = self.max_entropy(mask)
+        target = -float(len(self.action_scale)) if self.continuous else self.target_entropy_ratio * highest
+        target = target if self.target_entropy is None else self.target_entropy
+        return target + self.entropy_decay * (highest - target) if hasattr(self, "entropy_decay") else target
+
+    def max_entropy(self, mask: Tensor | None = None) -> float | Tensor:
+        """Return the entropy of uniform actions in nats; one per entry where actions are masked."""
         if self.continuous:
-            return -float(len(self.action_scale))
-        entropy = math.log(self.spaces["action_sizes"][0]) if mask is None else mask.sum(-1).log()
-        return self.target_entropy_ratio * entropy
+            return len(self.action_scale) * math.log(2.0)
+        return math.log(self.spaces["action_sizes"][0]) if mask is None else mask.sum(-1).log()
 
     def on_fit_start(self) -> None:
         """Explore uniformly until the first update."""
@@ -295,7 +356,9 @@ class SAC(Algorithm):
         self.random_warmup.fill_(self.updates == 0)
 
     def update_schedules(self) -> None:
-        """Set learning rates and the scale of curiosity for the iteration."""
+        """Set learning rates, target entropy and the scale of curiosity for the iteration."""
+        if hasattr(self, "entropy_decay"):
+            self.entropy_decay.fill_(schedule_value(self.target_entropy_schedule, 1.0, self.progress))
         self.curiosity.anneal_(self.env_steps)
         self.schedule_learning_rates_()
 

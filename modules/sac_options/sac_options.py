@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.seeding import derive_generator, global_seed, restore_generator
 from datamodules.core.types import Obs, OffPolicyIteration, PolicyInput, PolicyOutput, ReplayBatch, SpaceSpec, State
-from modules.base.checks import check_one_step
+from modules.base.checks import check_feed_forward, check_one_step
 from modules.functional.options import choice_noise, option_target
 from modules.functional.sampling import gumbel
 from modules.functional.soft_actor_critic import expected_soft_value, soft_value, temperature_loss
@@ -121,6 +121,7 @@ class SACOptions(SAC):
         Several heads are initialised with gain 1: options with equal initial policies and equal data would stay equal.
         """
         super().make_networks(network, critic)
+        check_feed_forward(self.network, "SACOptions")
         features, dims, sizes = (
             cast(Network, self.network).features,
             len(self.action_scale),

@@ -13,20 +13,29 @@ import torch
 from lightning.pytorch.callbacks import Callback
 
 from callbacks.run_control.checkpoint import RunCheckpoint
+from modules.networks import GRU, RecurrentCritic
 from modules.sac.curiosity import Curiosity
 from modules.sac.sac import SAC
 from modules.sac_options.sac_options import SACOptions
 from tests.oracles.sac import box_data, small_sac
 from tests.support.ddp_worker import Witness
 from tests.support.replay_fixtures import replay_data, small_dqn
+from tests.support.sequence_fixtures import SEQUENCES
 from tests.support.small_runs import trainer
 
 LONG = {"total_env_steps": 640, "learning_starts": 64, "n_step": 1}
 """Twenty iterations, the first of which waits."""
 
+NETWORK = partial(GRU, hidden=16, encoder=(8,))
+RECURRENT: dict[str, Any] = {"network": NETWORK, "critic": partial(RecurrentCritic, network=NETWORK)}
+
 KINDS: dict[str, Any] = {
     "dqn": (partial(replay_data, total_env_steps=1280, learning_starts=128), small_dqn),
     "sac": (partial(box_data, **LONG), partial(small_sac, kind=SAC, normalize_obs=True, curiosity=Curiosity)),
+    "sac_recurrent": (
+        partial(box_data, **LONG, **SEQUENCES | {"batch_size": 4}),
+        partial(small_sac, normalize_obs=True, **RECURRENT),
+    ),
     "sac_options": (partial(box_data, **LONG), partial(small_sac, kind=SACOptions, normalize_obs=True)),
 }
 

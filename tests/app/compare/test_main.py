@@ -42,6 +42,36 @@ def test_seeds_of_a_setting_are_run_and_a_setting_added_later_is_compared_with_t
     assert (found / "curves.png").is_file() and len(list(found.glob("compared/*"))) == 2
 
 
+@pytest.mark.timeout(600)
+def test_best_checkpoints_of_several_markets_are_tested_with_intervals(run: Run, folder: Path) -> None:
+    short = ("data.total_env_steps=128", "data.num_envs=4", "data.synthetic={bars: 900}", "trainer.accelerator=cpu")
+    short = (*short, "data.env_kwargs={embargo: 5, folds: 2, fold: 1}", "trainer.callbacks=[callbacks.TradingReport]")
+    words = ["--config", "sac_options_synthetic.yaml", "--seeds", "2", "--test"]
+    words += [word for setting in short for word in ("--with", setting)]
+    words += ["--seed-key", "data.synthetic.seed", "--metric", "eval/log_return_mean"]
+
+    first, again = (run("compare", *words) for _ in range(2))
+
+    assert (first.code, again.code) == (0, 0), first.err + again.err
+    assert again.out.startswith("0 of 2 runs to do") and again.out.splitlines()[-1] == first.out.splitlines()[-1]
+    reports = sorted(folder.glob("runs/compare/*/seed_*/trading.json"))
+    assert len(reports) == 2 and reports[0].read_text() != reports[1].read_text()
+    results = json.loads(first.out.splitlines()[-1])
+    for setting, result in results.items():
+        assert f"{setting}, 2 tests" in first.out and result["mean"][1] <= result["mean"][0] <= result["mean"][2]
+    assert "agent less it" in first.out and "hidden Markov, known" in first.out
+    assert first.out.count("difference of Sharpe ratios to buy and hold is above 0 in") == 1
+
+
+def test_a_seed_key_gets_the_seed_and_makes_another_setting() -> None:
+    plain_runs, seeded = (
+        list(entries(parsed([*WORDS, "--seeds", "2", *words]))) for words in ((), ("--seed-key", "a.b"))
+    )
+
+    assert [entry.words[-1] for entry in seeded] == ["--a.b=1", "--a.b=2"]
+    assert {entry.folder for entry in seeded}.isdisjoint(entry.folder for entry in plain_runs)
+
+
 def test_settings_multiply_and_brackets_keep_their_commas() -> None:
     options = parsed(
         [*WORDS, "--set", "model.gamma=0.9,0.99", "--set", 'data.env_kwargs={"a": 1, "b": 2},', "--seeds", "2"]
@@ -64,6 +94,7 @@ def test_settings_multiply_and_brackets_keep_their_commas() -> None:
             ("--data.num_envs", "3"),
             "--data.num_envs is not an option of compare: a setting of all runs follows `--with`",
         ),
+        (("--test", "--at", "100"), "--at is the end of a curve, but --test compares tests"),
         (("--mode", "most"), "invalid choice: 'most'"),
         (("--with", "model.gama=1", "--seeds", "1"), "ppo_cartpole, seed 1: `model.gama` (command line) is not a"),
     ],

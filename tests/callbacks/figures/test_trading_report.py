@@ -18,6 +18,7 @@ class Report(NamedTuple):
     rows: dict[str, dict[str, float]]
     equity: dict[str, Any]
     weight: Any
+    verdict: str = ""
 
 
 ROW = dict.fromkeys(MEASURES, 0.5)
@@ -59,6 +60,7 @@ def test_a_run_shows_the_report_and_a_test_writes_it(run: Any, tmp_path: Path) -
     (folder,) = tmp_path.glob("runs/*/version_0")
     assert (folder / "trading_REGIMES.png").is_file()
     (table,) = json.loads((folder / "trading.json").read_text())
+    assert table["verdict"] in said and "bars" in table["verdict"]
     assert "buy and hold" in said and table["policies"].keys() >= {"agent", "cash", "momentum 12-1"}
     assert len((folder / "trading_REGIMES.csv").read_text().splitlines()) > 100
     assert "trading/report/REGIMES/text_summary" in EventAccumulator(str(folder)).Reload().Tags()["tensors"]

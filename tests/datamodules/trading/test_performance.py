@@ -1,6 +1,13 @@
 import numpy as np
 
-from datamodules.trading.performance import performance, sharpe_difference_interval, sharpe_ratio
+from datamodules.trading.performance import (
+    min_track_record_length,
+    performance,
+    sharpe_difference_interval,
+    sharpe_ratio,
+    standardized_difference,
+)
+from datamodules.trading.report import verdict
 
 
 def test_a_year_by_hand() -> None:
@@ -35,3 +42,39 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
         low, high = sharpe_difference_interval(first, second, draws=200, seed=seed)
         covered += low <= 0 <= high
     assert covered >= 51  # 85 %: percentiles of a small sample are a little narrow
+
+
+def test_a_record_of_two_returns_by_hand() -> None:
+    returns = np.array([0.03, -0.01])  # Sharpe ratio 1/2, skewness 0, kurtosis 1: the last term vanishes
+
+    assert np.isclose(min_track_record_length(returns, confidence=0.975), 1 + (1.959964 / 0.5) ** 2)
+    assert min_track_record_length(-returns) == np.inf == min_track_record_length(np.zeros(5))
+
+
+def test_a_record_of_that_length_is_told_from_luck_about_as_often_as_not() -> None:
+    generator, sharpe = np.random.default_rng(0), 0.1
+    length = round(1 + (1 + sharpe**2 / 2) * (1.959964 / sharpe) ** 2)
+    records = generator.standard_normal((400, length)) + sharpe
+    assert np.isclose(min_track_record_length(generator.standard_normal(10**6) + sharpe), length, rtol=0.05)
+
+    told = records.mean(1) / records.std(1) * length**0.5 > 1.959964
+
+    assert 0.4 < told.mean() < 0.6
+
+
+def test_the_mean_of_the_standardised_difference_is_that_of_the_sharpe_ratios() -> None:
+    first, second = np.random.default_rng(0).standard_normal((2, 300)) * [[0.01], [0.02]] + 0.001
+
+    difference = standardized_difference(first, second).mean()
+
+    assert np.isclose(difference, sharpe_ratio(first, 1) - sharpe_ratio(second, 1))
+
+
+def test_the_verdict_says_whether_the_bars_suffice_and_how_many_would() -> None:
+    excess = np.random.default_rng(0).standard_normal(1000) + 0.1
+
+    assert verdict(0.1, 0.5, excess).startswith("The agent is better than buy and hold on these 1,000 bars")
+    assert "The agent is worse" in verdict(-0.5, -0.1, -excess)
+    short = verdict(-0.1, 0.5, excess)
+    assert short.startswith("These 1,000 bars are too few to tell") and "bars would tell" in short
+    assert "more bars would not show skill" in verdict(-0.1, 0.5, -np.abs(excess))

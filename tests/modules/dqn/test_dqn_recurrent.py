@@ -1,6 +1,5 @@
 """Recurrent DQN: outputs from stored states are those of acting, targets follow the state, and runs repeat."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,56 +8,24 @@ import torch
 from torch import Tensor
 
 from callbacks.run_control.checkpoint import RunCheckpoint
-from datamodules.buffers.ring_buffer import RingBuffer
-from datamodules.buffers.sequence_replay import SequenceReplayBuffer
-from datamodules.collect.collector import RolloutCollector
 from datamodules.core.errors import ConfigurationError
-from datamodules.core.types import OffPolicyIteration, ReplayBatch, Rollout
-from datamodules.vector.make_env import make_vector_env, probe_spaces
+from datamodules.core.types import ReplayBatch, Rollout
 from modules.dqn.dqn import DQN, DQNBatch
-from modules.dqn.sequences import learned_outputs, next_outputs
-from modules.networks import GRU, LSTM, MLP, C51Head, MinGRU
+from modules.networks import MLP, C51Head
 from tests.modules.base.test_training_loop import SaveAt
-from tests.modules.ppo.test_ppo_recurrent import copied
-from tests.support import counting_env as counting
 from tests.support.replay_fixtures import fitted_dqn, replay_data
+from tests.support.sequence_fixtures import ENVS, NETWORKS, SEQUENCES, iteration, sampled_sequences, spaces_of
 from tests.support.small_runs import weights_hash
 
-NETWORKS: dict[str, Any] = {
-    "lstm": partial(LSTM, hidden=16, encoder=(8,)),
-    "gru": partial(GRU, hidden=16, encoder=(8,)),
-    "mingru": partial(MinGRU, hidden=16, encoder=(8,), layers=2),
-}
 EVERY_NETWORK = pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
-SEQUENCES: dict[str, Any] = {"sequence_length": 6, "burn_in": 2, "batch_size": 8}
-ENVS: dict[str, Any] = {
-    "truncated": (f"{counting.__name__}.Counting", {"length": 4, "end": "truncated"}),
-    "terminated": (f"{counting.__name__}.Counting", {"length": 3}),
-    "on-device": (f"{counting.__name__}.CountingTensors", {"length": 11, "end": "truncated"}),
-    "cartpole": ("CartPole-v1", {}),
-}
+CHOICES = [name for name in ENVS if name != "box"]
 
 
 def sampled(network: Any, env: str, n_step: int, **settings: Any) -> tuple[DQN, list[Rollout], ReplayBatch]:
-    """An untrained model, rollouts that its own decisions made, and sequences of them, of 6 steps with 2 of burn-in."""
-    path, kwargs = ENVS[env]
-    model = DQN(probe_spaces(path, kwargs), network=network, **settings)
+    """An untrained model, rollouts that its own decisions made, and sequences of them."""
+    model = DQN(spaces_of(env), network=network, **settings)
     model.explore.now.fill_(0.5)
-    envs = make_vector_env(path, 8, env_kwargs=kwargs)
-    collector = RolloutCollector(envs, model, 8, torch.Generator().manual_seed(0), "here")
-    collector.reset(1)
-    rollouts, replay, cpu = [], None, torch.device("cpu")
-    for _ in range(5):
-        rollout, masks = copied(collector.collect()), dict(collector.state.masks)
-        if replay is None:
-            sizes: dict[str, Any] = {"sequence_length": 6, "burn_in": 2, "has_invalid_steps": rollout.has_invalid_steps}
-            ring = RingBuffer(rollout, masks, 64, num_final_slots=200, device=cpu)
-            replay = SequenceReplayBuffer(ring, n_step, cpu, **sizes)
-        replay.write(rollout, masks)
-        replay.commit_()
-        rollouts.append(rollout)
-    assert replay is not None
-    return model, rollouts, replay.sample(replay.noise(2, 64, torch.Generator().manual_seed(1)))
+    return model, *sampled_sequences(model, env, n_step)
 
 
 def acted(model: DQN, rollouts: list[Rollout]) -> tuple[Tensor, dict[str, Tensor]]:
@@ -74,24 +41,23 @@ def acted(model: DQN, rollouts: list[Rollout]) -> tuple[Tensor, dict[str, Tensor
 
 @torch.no_grad()
 @EVERY_NETWORK
-@pytest.mark.parametrize("env", ENVS)
+@pytest.mark.parametrize("env", CHOICES)
 def test_outputs_from_the_stored_state_are_those_of_acting(network: Any, env: str) -> None:
     model, rollouts, batch = sampled(network, env, n_step=2)
     outputs, _ = acted(model, rollouts)
     assert batch.context is not None and batch.context.episode_start[:, 1:].any()
 
     for update in range(2):
-        context = model.prepare(iteration(batch)).minibatches()[update].context
-        assert context is not None
+        minibatch = model.prepare(iteration(batch)).minibatches()[update]
         step, row = batch.indices[update] // 8, batch.indices[update] % 8
         steps = step + torch.arange(2, 6).unsqueeze(1)
-        torch.testing.assert_close(learned_outputs(model.online, context), outputs[steps, row], rtol=0, atol=1e-6)
+        torch.testing.assert_close(model.outputs(minibatch), outputs[steps, row], rtol=0, atol=1e-6)
 
 
 @torch.no_grad()
 @EVERY_NETWORK
 @pytest.mark.parametrize("n_step", [1, 3])
-@pytest.mark.parametrize("env", ENVS)
+@pytest.mark.parametrize("env", CHOICES)
 def test_outputs_after_windows_continue_from_the_state_after_their_last_step(
     network: Any, env: str, n_step: int
 ) -> None:
@@ -100,7 +66,7 @@ def test_outputs_after_windows_continue_from_the_state_after_their_last_step(
     minibatch = model.prepare(iteration(batch)).minibatches()[0]
     assert minibatch.context is not None
 
-    found = next_outputs(model.online, minibatch.context, minibatch.next_obs)
+    found = model.next_outputs(model.online, minibatch)
 
     for k in range(0, 64, 7):
         row = int(batch.indices[0, k]) % 8
@@ -111,10 +77,6 @@ def test_outputs_after_windows_continue_from_the_state_after_their_last_step(
             before = {name: leaf[last, row : row + 1] for name, leaf in states.items()}
             expected, _ = model.online.step(batch.next_obs[0, t, k : k + 1], before, torch.tensor([False]))
             torch.testing.assert_close(found[t, k], expected[0], rtol=0, atol=1e-6)
-
-
-def iteration(batch: ReplayBatch) -> Any:
-    return OffPolicyIteration(None, batch, None)  # type: ignore[arg-type]
 
 
 def prepared(network: Any, env: str, n_step: int = 2, **settings: Any) -> tuple[DQN, DQNBatch]:
@@ -128,7 +90,7 @@ def test_steps_of_the_burn_in_have_no_gradient() -> None:
     assert batch.context is not None
     obs = batch.context.obs.clone().requires_grad_()
 
-    learned_outputs(model.online, batch.context._replace(obs=obs)).sum().backward()
+    model.outputs(batch._replace(context=batch.context._replace(obs=obs))).sum().backward()
 
     assert obs.grad is not None
     assert not obs.grad[:2].any() and obs.grad[2:6].any() and not obs.grad[6:].any()
@@ -138,9 +100,9 @@ def test_targets_are_those_of_double_q_learning_with_masks() -> None:
     model, batch = prepared(NETWORKS["gru"], "on-device")
     torch.nn.init.normal_(model.target.head.linear.weight)
     assert batch.context is not None and batch.next_mask is not None and not batch.next_mask.all()
-    chooser = next_outputs(model.online, batch.context, batch.next_obs).squeeze(-1)
+    chooser = model.next_outputs(model.online, batch).squeeze(-1)
     best = chooser.masked_fill(~batch.next_mask, -1e9).argmax(-1, keepdim=True)
-    value = next_outputs(model.target, batch.context, batch.next_obs).squeeze(-1).gather(-1, best)
+    value = model.next_outputs(model.target, batch).squeeze(-1).gather(-1, best)
 
     target = model.targets(batch)
 

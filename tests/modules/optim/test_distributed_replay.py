@@ -50,7 +50,8 @@ def test_steps_are_counted_over_all_ranks_and_the_replay_ratio_is_kept(root: Pat
 
         assert steps == [2 * data.num_envs * data.train_freq * (n + 1) for n in range(20)]
         learning = steps[-1] - steps[0]  # the first iteration waits for `learning_starts`
-        assert 2 * data.batch_size * updates[-1] == data.replay_ratio * learning and updates[0] == 0
+        learned = data.batch_size * (data.sequence_length - data.burn_in)  # steps of a minibatch
+        assert 2 * learned * updates[-1] == data.replay_ratio * learning and updates[0] == 0
         assert seen[-1]["latest"]["replay/size"] == min(data.rows - 1, 20 * data.train_freq) * data.num_envs
 
 

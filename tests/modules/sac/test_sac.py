@@ -15,6 +15,7 @@ from callbacks.run_control.checkpoint import RunCheckpoint
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.types import OffPolicyIteration, PolicyInput, ReplayBatch, SpaceSpec
 from datamodules.replay import ReplayDataModule
+from modules.functional.schedules import schedule_value
 from modules.networks import GRU
 from modules.networks.heads.twin_critic import TwinMLP
 from modules.optim.optimizer_group import OptimizerGroup
@@ -226,6 +227,7 @@ SETTINGS: list[dict[str, Any]] = [
     {"init_temperature": 0.01},
     {"learn_temperature": False},
     {"target_entropy": 0.5},
+    {"target_entropy_schedule": "linear"},
     {"max_grad_norm": 1e-3},
     {"normalize_obs": True},
     {"critic": lambda *shape: TwinMLP(*shape, hidden=(8,), activation="tanh")},
@@ -260,7 +262,7 @@ def test_the_share_of_the_entropy_of_choices_acts_and_is_logged(tmp_path: Path) 
         ({"gamma": 1.1}, "model.gamma is 1.1"),
         ({"max_grad_norm": 0.0}, "model.max_grad_norm is 0.0"),
         ({"critic_learning_rate": 0.0}, "model.critic_learning_rate is 0.0"),
-        ({"network": GRU}, "model.network is GRU, which is recurrent: give SAC a feed-forward one"),
+        ({"network": GRU}, "model.network is GRU, which is recurrent, but model.critic is TwinMLP, which is not"),
         (
             {"spaces": {**CHOICES, "action_type": "multidiscrete"}},
             "SAC cannot act in .* MultiDiscrete: use modules.PPO",
@@ -283,6 +285,27 @@ def test_a_resumed_run_equals_the_uninterrupted_one_bit_for_bit(make: Any, tmp_p
     assert weights_hash(resumed) == weights_hash(whole)
     assert (resumed.env_steps, resumed.updates) == (whole.env_steps, whole.updates)
     assert not resumed.random_warmup
+
+
+@pytest.mark.parametrize("spaces", [BOX, CHOICES], ids=["box", "choices"])
+@pytest.mark.parametrize("given", [None, 0.25])
+def test_the_target_entropy_falls_from_that_of_uniform_actions(spaces: SpaceSpec, given: float | None) -> None:
+    highest, lowest = (2 * np.log(2), -2.0) if spaces is BOX else (np.log(4), 0.4 * np.log(4))
+    lowest, found = lowest if given is None else given, []
+    for kind in ("constant", "linear", "cosine"):
+        model = SAC(spaces, target_entropy=given, target_entropy_schedule=kind)
+        for progress in (0.0, 0.25, 1.0):
+            if kind != "constant":
+                model.entropy_decay.fill_(schedule_value(model.target_entropy_schedule, 1.0, progress))
+            found.append((float(model.target_entropy_of(None)) - lowest) / (highest - lowest))
+    assert found == pytest.approx([0, 0, 0, 1, 0.75, 0, 1, (1 + 0.5**0.5) / 2, 0], abs=1e-6)
+
+
+def test_the_target_entropy_of_masked_actions_falls_from_that_of_the_allowed_ones() -> None:
+    model = SAC(CHOICES, target_entropy_schedule="linear")
+    mask = torch.tensor([[True, True, False, False], [True, True, True, True]])
+
+    assert_close(model.target_entropy_of(mask), torch.tensor([2.0, 4.0]).log())
 
 
 class Guess(gym.Env):
