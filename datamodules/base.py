@@ -27,7 +27,7 @@ from datamodules.multi_agent.settings import AgentSettings, OpponentFactory
 from datamodules.rendering.episode import RenderedStep, rendered_episode
 from datamodules.rendering.vector_episode import vector_episode
 from datamodules.vector.make_env import make_vector_env, probe_spaces
-from datamodules.vector.resolve_env import has_fixed_num_envs, resolve_env
+from datamodules.vector.resolve_env import ResolvedEnv, resolve_env
 from datamodules.worker_pool.vector_env import WorkerPoolVectorEnv
 from datamodules.wrappers.apply_wrappers import EnvWrapper, plain_wrappers, resolve_wrappers, wrapper_name
 
@@ -300,7 +300,7 @@ class EnvDataModule(LightningDataModule):
     def _episodes(self, record: bool) -> EvaluationDataset:
         assert self.trainer is not None
         episodes = -(-self.eval_episodes // self.world_size)
-        rows = self.num_envs if has_fixed_num_envs(self.env) else min(self.num_envs, episodes)
+        rows = self.num_envs if self._resolved.has_fixed_num_envs else min(self.num_envs, episodes)
         seed = derive_seed(global_seed(), self.trainer.global_rank, "eval")
         if self._eval_envs is None:
             self._eval_envs = self._make_envs(rows, self.eval_env_kwargs, self.wrappers)
@@ -325,10 +325,14 @@ class EnvDataModule(LightningDataModule):
         greedy = self.eval_greedy if greedy is None else greedy
         how: dict[str, Any] = {"seed": seed, "greedy": greedy, "max_steps": self.eval_max_steps}
         env_kwargs = self.rendered_env_kwargs
-        if self.agents.parts or self.agents.agent_spaces["num_agents"] > 1 or resolve_env(self.env).is_whole:
+        if self.agents.parts or self.agents.agent_spaces["num_agents"] > 1 or self._resolved.is_whole:
             envs = make_vector_env(self.env, 1, backend=self.backend, env_kwargs=env_kwargs, wrappers=self.wrappers)
             return vector_episode(self.agents.wrap(envs, self.agents.against(policy)), policy, images=images, **how)
         return rendered_episode(self.env, env_kwargs, policy, wrappers=self.wrappers, images=images, **how)
+
+    @property
+    def _resolved(self) -> ResolvedEnv:
+        return resolve_env(self.env, self.backend)
 
     @property
     def rendered_env_kwargs(self) -> dict[str, Any]:

@@ -29,7 +29,6 @@ from datamodules.core.phase import Phase
 from datamodules.core.required_values import require_values
 from datamodules.core.seeding import derive_generator, global_seed, restore_generator
 from datamodules.core.types import OffPolicyIteration, ReplayBatch, Rollout
-from datamodules.vector.resolve_env import resolve_env
 from datamodules.wrappers.apply_wrappers import make_wrapped_env
 
 
@@ -209,7 +208,7 @@ class ReplayDataModule(EnvDataModule):
         Raises: ConfigurationError if it has none.
         """
         if self._goal_env is None:
-            spec = resolve_env(self.env).spec
+            spec = self._resolved.spec
             self._goal_env = None if spec is None else make_wrapped_env(spec, self.train_wrappers, self.env_kwargs)
         try:
             return cast(ComputeReward, self._goal_env.get_wrapper_attr("compute_reward"))

@@ -65,16 +65,17 @@ def determinism(data: EnvDataModule) -> Finding:
 
 def _is_vectorised(data: EnvDataModule) -> bool:
     """Return whether the environment has several agents, or steps several rows itself."""
-    return data.agents.agent_spaces["num_agents"] > 1 or resolve_env(data.env).is_whole
+    return data.agents.agent_spaces["num_agents"] > 1 or resolve_env(data.env, data.backend).is_whole
 
 
 def _history(data: EnvDataModule) -> Iterator[Any]:
     env = make_env(data.env, data.env_kwargs, data.wrappers, rendered=False)
-    env.action_space.seed(7)
     obs, info = env.reset(seed=7)
     yield obs
+    actions = env.action_space  # kept, because some environments replace it at every reset
+    actions.seed(7)
     for _ in range(ENV_STEPS):
-        action = env.action_space.sample(*([_mask(info)] if "action_mask" in info else []))
+        action = actions.sample(*([_mask(info)] if "action_mask" in info else []))
         obs, reward, terminated, truncated, info = env.step(action)
         yield obs, reward, terminated, truncated
         if terminated or truncated:

@@ -15,6 +15,7 @@ import datamodules.envs  # noqa: F401  (registers Leyden's own ids)
 from datamodules.core.errors import ConfigurationError, suggest_names
 from datamodules.core.protocols import TorchFuncEnv
 from datamodules.env_interface.env_errors import exits_refused
+from datamodules.vector.envpool_adapter import EnvPoolVectorEnv
 from datamodules.vector.known_packages import advice_on_package, register_atari
 
 EXTRA_OF = {"mpe2": "pettingzoo", "pettingzoo": "pettingzoo"}
@@ -60,12 +61,18 @@ class ResolvedEnv(NamedTuple):
         return not any(each.name == "num_envs" or each.kind is each.VAR_KEYWORD for each in parameters)
 
 
-def resolve_env(env: str) -> ResolvedEnv:
+def resolve_env(env: str, backend: str = "auto") -> ResolvedEnv:
     """Resolve an environment name, importing its module; the command line has checked trust before.
+
+    Args:
+        env: the name.
+        backend: `envpool` takes it as an id of EnvPool, whose environments are no Gymnasium ones of the same name.
 
     Raises: ConfigurationError for an unknown id, with similar ones, and for modules that may not or cannot be
         imported.
     """
+    if backend == "envpool":
+        return ResolvedEnv(env, vector_env=functools.partial(EnvPoolVectorEnv, env))
     module, _, name = env.rpartition(":")
     if module:
         _imported(module, env)
@@ -83,11 +90,6 @@ def resolve_env(env: str) -> ResolvedEnv:
     if package in EXTRA_OF:
         advice = f"a PettingZoo environment is named by its module, {package}.{rest.replace('/', '.')}."
     raise ConfigurationError(f"There is no environment {env!r}: {advice}")
-
-
-def has_fixed_num_envs(env: str) -> bool:
-    """Return whether an environment is a vector environment that is not told its number of environments."""
-    return resolve_env(env).has_fixed_num_envs
 
 
 def _registered(spec: EnvSpec) -> ResolvedEnv:

@@ -32,6 +32,18 @@ class Unseeded(gymnasium.Env):
         return np.random.random(2).astype(np.float32), 0.0, False, False, {}
 
 
+class NewSpaces(Unseeded):
+    """Makes its action space anew at every reset, and answers with the actions."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[np.ndarray, dict]:
+        super().reset(seed=seed)
+        self.action_space = gymnasium.spaces.Discrete(2)
+        return np.zeros(2, dtype=np.float32), {}
+
+    def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
+        return np.full(2, action, dtype=np.float32), 0.0, False, False, {}
+
+
 def outcome(folder: Path, weight: float = 1.0, envs: Any = None, **report: Any) -> Outcome:
     """The outcome of a run that ended with one weight."""
     weights = {"w": torch.tensor([weight])}
@@ -48,6 +60,7 @@ FAILED = Outcome(Path("nowhere"), None, "it broke")
 def test_an_environment_that_repeats_holds_and_another_fails() -> None:
     assert determinism(RolloutDataModule("CartPole-v1")).status == "holds"
     assert determinism(RolloutDataModule("Snake-v0")).status == "holds"
+    assert determinism(RolloutDataModule("tests.app.verify.test_checks.NewSpaces")).status == "holds"
     unseeded = RolloutDataModule("tests.app.verify.test_checks.Unseeded")
 
     assert determinism(unseeded).status == "fails" and "self.np_random" in determinism(unseeded).text

@@ -119,14 +119,14 @@ def test_an_environment_that_exists_only_as_a_vector_needs_no_single_twin(env: s
     steps = [copied(envs.step(torch.ones(2, dtype=torch.int64))) for _ in range(5)]
     assert [step.obs[0, 0].item() for step in steps] == [1, 2, 3, 0, 1]
     assert [step.terminated[0].item() for step in steps] == [False, False, False, True, False]
-    assert not resolving.has_fixed_num_envs(env)
+    assert not resolving.resolve_env(env).has_fixed_num_envs
     with pytest.raises(ConfigurationError, match="exists only as a vector environment: choose backend auto or vector"):
         make_vector_env(env, 2, backend="sync")
 
 
 def test_a_vector_environment_may_have_a_fixed_number() -> None:
     env = "tests.support.vector_only_env.ThreeCounters"
-    assert resolving.has_fixed_num_envs(env)
+    assert resolving.resolve_env(env).has_fixed_num_envs
     assert probe_spaces(env, {"bonus": 1.0})["obs_shape"] == (1,)
     assert make_vector_env(env, 3).num_envs == 3
     with pytest.raises(ConfigurationError, match=r"has 3 environments, not 8: set data\.num_envs to 3"):
@@ -162,3 +162,10 @@ def test_a_limit_needs_an_environment_that_can_be_reset_alone() -> None:
     other.reset(0)
     with pytest.raises(ConfigurationError, match="cannot reset single environments"):
         other.step(torch.ones(4, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("env", ["Pong-v5", "CartPole-v1"])
+def test_a_name_of_envpool_is_none_of_gymnasium(env: str) -> None:
+    source = resolving.resolve_env(env, "envpool")
+
+    assert source.is_whole and not source.has_fixed_num_envs and source.spec is None
