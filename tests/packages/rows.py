@@ -20,6 +20,9 @@ PINS: dict[str, tuple[str, ...]] = {
 }
 """The tested releases of each set of packages, beside Leyden's own requirements."""
 
+TOOLS = ("imageio", "imageio-ffmpeg", "onnx", "onnxscript", "onnxruntime")
+"""Packages of the extras `video` and `export`, in the releases of constraints.txt, for all sets."""
+
 PPO = "--model PPO --data RolloutDataModule --data.rollout_length 16 --model.num_minibatches 2"
 REPLAY = "--data ReplayDataModule --data.train_freq 16 --data.batch_size 32 --data.replay_ratio 8 --data.capacity 2000"
 DQN = f"--model DQN {REPLAY} --data.learning_starts 32"

@@ -1,13 +1,12 @@
 """Write the table of tested packages: `python -m tests.packages.table [NAME ...] [--venvs FOLDER]`.
 
-Each set of packages gets a virtual environment that adds its pins to the interpreter's own packages. In it every
-environment trains for two iterations, is evaluated and saved (`fit`), then loaded and played (`predict`). With names of
-sets, only their rows are tried, and replaced in the page.
+Each set of packages gets a virtual environment that adds its pins to the interpreter's own packages. With names of
+sets, only their rows are tried, and replaced in the page. See `try_env` for what is tried.
 """
 
 import argparse
+import json
 import os
-import shlex
 import subprocess
 import sys
 import sysconfig
@@ -17,19 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
-from tests.packages.rows import PINS, ROWS, Row
+from tests.packages.rows import PINS, ROWS, TOOLS, Row
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "guides" / "packages.md"
-SMALL = (
-    "--data.num_envs 4 --data.total_env_steps 128 --data.eval_episodes 2 --data.eval_max_steps 50"
-    " --trainer.max_steps 2 --trainer.val_check_interval 1 --trainer.accelerator cpu"
-)
-SECONDS = 600
-"""Limit of one row."""
-
 START = "<!-- Written by `python -m tests.packages.table`. -->"
-DONE = "trains, is evaluated, saved, loaded and played"
+COLUMNS = ("trains", "plays", "exports", "verifies")
+HEAD = f"| packages | `data.env` | algorithm | {' | '.join(COLUMNS)} |\n{'|---' * (3 + len(COLUMNS))}|\n"
 
 
 def make_venv(name: str, folder: Path) -> Path:
@@ -38,45 +31,59 @@ def make_venv(name: str, folder: Path) -> Path:
     Raises:
         CalledProcessError: if a package cannot be installed, with pip's output.
     """
-    home, done = folder / name, folder / name / "installed"
-    python = home / "bin" / "python"
+    tools = make_env(folder / "tools", (*TOOLS, "-c", str(ROOT / "constraints.txt")), [])
+    return make_env(folder / name, PINS[name], [purelib(tools)])
+
+
+def make_env(home: Path, packages: tuple[str, ...], folders: list[str]) -> Path:
+    """Create a virtual environment with packages, unless it exists; return its interpreter.
+
+    Args:
+        home: its folder.   packages: arguments of `pip install`.
+        folders: folders of packages that it also uses, beside those of this interpreter.
+
+    Raises:
+        CalledProcessError: if a package cannot be installed, with pip's output.
+    """
+    python, done = home / "bin" / "python", home / "installed"
     if not done.is_file():
         subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
-        ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
-        site = subprocess.run([python, "-c", ask], check=True, capture_output=True, text=True).stdout.strip()
-        (Path(site) / "zz_leyden.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
-        pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *PINS[name]]
-        if PINS[name]:
+        path = "\n".join([*folders, sysconfig.get_path("purelib"), ""])
+        (Path(purelib(python)) / "zz_leyden.pth").write_text(path)
+        pip = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages]
+        if packages:
             subprocess.run(pip, check=True, capture_output=True, text=True)
         done.touch()
     return python
 
 
-def outcome(row: Row, python: Path) -> str:
-    """Return what happens when an environment is trained on, then loaded and played."""
-    environ = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "SDL_VIDEODRIVER": "dummy"}
-    words = shlex.split(f"--data.env {row.env} {row.options} {SMALL}")
-    command = [str(python), "-m", "tests.packages.try_env", *words]
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            ended = subprocess.run(command, cwd=folder, env=environ, timeout=SECONDS, capture_output=True, text=True)
-        except subprocess.TimeoutExpired:
-            return f"**fails**: more than {SECONDS} s"
-    if ended.returncode == 0:
-        return DONE
-    lines = [line.strip() for line in ended.stderr.splitlines() if line.strip()]
-    last = "".join(each for each in lines[-1] if each.isprintable()) if lines else ""
-    return f"refused: {last}" if ended.returncode == 2 else f"**fails**: {last:.300}"
+def purelib(python: Path) -> str:
+    """Return the folder of an interpreter's packages."""
+    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    return subprocess.run([python, "-c", ask], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def outcomes(row: Row, python: Path) -> list[str]:
+    """Return the cells of an environment.
+
+    Args:
+        row: the environment.   python: interpreter with its packages.
+    """
+    environ = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = [str(python), "-m", "tests.packages.try_env", str(ROWS.index(row))]
+    ended = subprocess.run(command, env=environ, capture_output=True, text=True)
+    cells: list[str] = json.loads(ended.stdout) if ended.returncode == 0 else [f"**fails**: {ended.stderr[-300:]!r}"]
+    return cells
 
 
 def tried(row: Row, folder: Path) -> str:
     """Return the line of the table of an environment."""
     try:
-        happened = outcome(row, make_venv(row.packages, folder))
+        cells = outcomes(row, make_venv(row.packages, folder))
     except subprocess.CalledProcessError as error:
-        happened = f"not installed: {(error.stderr or '').strip().splitlines()[-1:]}"
+        cells = [f"not installed: {(error.stderr or '').strip().splitlines()[-1:]}"]
     packages = ", ".join(PINS[row.packages]) or row.packages
-    cells = (packages, f"`{row.env}`", row.options.split()[1], happened)
+    cells = [packages, f"`{row.env}`", row.options.split()[1], *cells, *[""] * (len(COLUMNS) - len(cells))]
     line = f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
     print(line, flush=True)
     return line
@@ -99,17 +106,22 @@ def page(lines: Iterable[str]) -> str:
         " networks. An environment of another package is named `module:Id`, or by its module for PettingZoo, and the"
         " package is trusted with `--trust module` (see [environments](environments.md)).\n\n"
         "`python -m tests.packages.table` makes a virtual environment for every set of packages, since their pins"
-        " clash, tries all rows and writes this page; with names of sets only theirs. An outcome is that the"
-        f" environment {DONE}, or the message with which it is refused.\n\n"
+        " clash, tries all rows and writes this page; with names of sets only theirs. A cell is `yes`, or the message"
+        " with which the environment is refused.\n\n"
+        "| column | tried |\n|---|---|\n"
+        "| trains | `fit` trains, evaluates and saves |\n"
+        "| plays | `play` loads the checkpoint and writes a video of an episode of at most 50 steps |\n"
+        "| exports | `export` writes ONNX that decides on 100 recorded observations as the agent does |\n"
+        "| verifies | `verify --only contract determinism export`: no check fails; `cannot` names those that cannot be"
+        " made, for the reason that `verify` prints, and `reports` a fault of the environment's own |\n\n"
     )
-    head = "| packages | `data.env` | algorithm | outcome |\n|---|---|---|---|\n"
-    return f"{START}\n\n# Tested packages\n\n{text}{head}{rows}\n"
+    return f"{START}\n\n# Tested packages\n\n{text}{HEAD}{rows}\n"
 
 
 def existing() -> list[str]:
     """Return the lines of the table of the existing page."""
     text = PAGE.read_text(encoding="utf-8") if PAGE.is_file() else ""
-    return [line for line in text.splitlines() if line.startswith("| ") and " | `" in line and "`data.env`" not in line]
+    return text.partition(HEAD)[2].splitlines()
 
 
 def main() -> None:
