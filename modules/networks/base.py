@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Literal, Protocol, TypeVar, cast
+from typing import Any, Literal, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -114,44 +114,6 @@ class FeedForward(Preprocessing):
 def extract_features(network: nn.Module, obs: Obs) -> Tensor:
     """Return features `[N, F]` of observations `[N, *obs_shape]` from a feed-forward network."""
     return call_without_hooks(network, obs, {}, no_episode_start(obs))[0]
-
-
-def extract_features_of_each(networks: Sequence[nn.Module], obs: Obs) -> list[Tensor]:
-    """Return the features `[N, F]` of several networks of the same observations.
-
-    On a GPU the first layers of plain perceptrons of one scale are one product, which reads the observations once: with
-    hundreds of numbers an observation and narrow layers, reading them is what such products cost.
-    """
-    layers = [_first_layer(network) for network in networks]
-    scales = {getattr(network, "scale", None) for network in networks}
-    if isinstance(obs, dict) or obs.device.type != "cuda" or None in layers or len({*scales}) > 1 or len(layers) == 1:
-        return [extract_features(network, obs) for network in networks]
-    return _features_by_one_product(cast(list[FeedForward], networks), cast(list[nn.Linear], layers), obs)
-
-
-def _first_layer(network: nn.Module) -> nn.Linear | None:
-    """Return the linear layer after `nn.Flatten` with which a feed-forward network begins, without hooks; else None."""
-    if not isinstance(network, FeedForward) or type(network).forward is not FeedForward.forward:
-        return None
-    body = network.body
-    if type(network).preprocess is not Preprocessing.preprocess or type(body) is not nn.Sequential or len(body) < 2:
-        return None
-    flatten, first = body[0], body[1]
-    if type(flatten) is not nn.Flatten or type(first) is not nn.Linear or first.bias is None:
-        return None
-    hooked = any(_is_observed(part) or "forward" in part.__dict__ for part in (network, body, flatten, first))
-    return None if hooked else first
-
-
-def _features_by_one_product(networks: Sequence[FeedForward], layers: Sequence[nn.Linear], obs: Tensor) -> list[Tensor]:
-    """Return the features of networks whose first layers are `layers`, computed as one product."""
-    weight = torch.cat([layer.weight for layer in layers])
-    bias = torch.cat([layer.bias for layer in layers])
-    outputs = nn.functional.linear(networks[0].preprocess(obs).flatten(1), weight, bias)
-    parts = outputs.split([layer.out_features for layer in layers], -1)
-    return [
-        run_layers(cast(nn.Sequential, network.body)[2:], part) for network, part in zip(networks, parts, strict=True)
-    ]
 
 
 def no_episode_start(obs: Obs) -> Tensor:

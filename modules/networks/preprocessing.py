@@ -36,10 +36,7 @@ class Preprocessing(nn.Module):
         if scale is None:
             scale = 1.0 / BYTE if obs.dtype == torch.uint8 else 1.0
         if not obs.is_floating_point():
-            dtype = next(self.parameters()).dtype
-            if scale != 1.0 and memory_format is torch.preserve_format and dtype == torch.get_default_dtype():
-                return obs * scale  # casts too, in one pass on a GPU
-            obs = obs.to(dtype, memory_format=memory_format)
+            obs = obs.to(next(self.parameters()).dtype, memory_format=memory_format)
         elif memory_format is not torch.preserve_format:
             obs = obs.to(obs.dtype, memory_format=memory_format)
         return obs if scale == 1.0 else obs * scale

@@ -12,13 +12,7 @@ from datamodules.core.types import Obs, PolicyInput, PolicyOutput, Rollout, Stat
 from modules.base.algorithm import Algorithm
 from modules.base.checks import check_recurrent
 from modules.base.sequences import gather_states, next_values
-from modules.networks.base import (
-    Network,
-    RecurrentNetwork,
-    call_without_hooks,
-    extract_features_of_each,
-    no_episode_start,
-)
+from modules.networks.base import Network, RecurrentNetwork, call_without_hooks, no_episode_start
 from modules.networks.distributions import Distribution, distribution_details
 from modules.networks.heads.policy import ValueHead, policy_head
 from modules.networks.multi_input import make_network, obs_shape_of
@@ -116,5 +110,5 @@ class ActorCritic(Algorithm):
         shape = batch.advantage.shape
         obs = tree_map(lambda part: part.flatten(0, len(shape) - 1), obs)
         networks = [self.network] if self.value_network is None else [self.network, self.value_network]
-        each = [features.unflatten(0, shape) for features in extract_features_of_each(networks, obs)]
+        each = [network(obs, {}, no_episode_start(obs))[0].unflatten(0, shape) for network in networks]
         return each[0], each[-1]

@@ -1,13 +1,12 @@
 """The protocol of a network, and the examples of it that live here."""
 
 import copy
-from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from modules.networks import CNN, LSTM, MLP, NatureCNN, base
+from modules.networks import CNN, MLP, NatureCNN
 from modules.networks.base import FeedForward, Network, orthogonal
 
 SHAPE = (3, 40, 40)
@@ -63,39 +62,3 @@ def test_a_feed_forward_network_takes_observations_of_several_parts() -> None:
     features, state = network({"a": part, "b": part}, {}, torch.zeros(3, dtype=torch.bool))
 
     assert torch.equal(features, 2 * part) and state == {}
-
-
-def test_first_layers_of_one_product_give_the_features_and_gradients_of_each_network() -> None:
-    networks: list[Any] = [MLP((3, 4), (8, 8), activation, scale=0.1) for activation in ("tanh", "relu")]
-    obs = torch.randint(256, (5, 3, 4), dtype=torch.uint8)
-    layers: list[Any] = [base._first_layer(network) for network in networks]
-    assert [layer is network.body[1] for layer, network in zip(layers, networks, strict=True)] == [True, True]
-
-    expected = base.extract_features_of_each(networks, obs)  # on a CPU one after the other
-    parameters = [each for network in networks for each in network.parameters()]
-    gradients = torch.autograd.grad(sum(each.square().sum() for each in expected), parameters)
-    found = base._features_by_one_product(networks, layers, obs)
-    gradients_found = torch.autograd.grad(sum(each.square().sum() for each in found), parameters)
-
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(gradients_found, gradients, rtol=1e-4, atol=1e-4)
-
-
-def test_first_layers_of_one_product_compile_into_one_graph() -> None:
-    networks: list[Any] = [MLP((6,), (8, 8)), MLP((6,), (4,))]
-
-    def features(obs: torch.Tensor) -> list[torch.Tensor]:
-        layers: list[Any] = [base._first_layer(network) for network in networks]
-        assert None not in layers
-        return base._features_by_one_product(networks, layers, obs)
-
-    compiled = torch.compile(features, backend="aot_eager", fullgraph=True)
-    obs = torch.randn(5, 6)
-    torch.testing.assert_close(compiled(obs), features(obs))
-
-
-def test_first_layers_with_a_hook_or_of_another_kind_stay_products_of_their_own() -> None:
-    hooked: Any = MLP((3,))
-    hooked.body[1].register_forward_hook(lambda *_: None)
-    others = [hooked, CNN((3, 10, 10)), LSTM((3,))]
-    assert [base._first_layer(network) for network in others] == [None] * 3
