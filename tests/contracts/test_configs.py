@@ -56,10 +56,11 @@ GAMMAS = {
         (
             "dqn_acrobot dqn_cartpole dqn_cartpole_memory dqn_lunarlander dqn_pong dqn_snake_classic",
             "ppo_carball ppo_carball_lstm ppo_gridworld_ultra ppo_mettagrid_ultra",
-            "ppo_acrobot ppo_cartpole_memory ppo_fast ppo_minatar_breakout ppo_minigrid_doorkey ppo_snake",
+            "ppo_acrobot ppo_cartpole_memory ppo_fast ppo_minatar_breakout ppo_minigrid_doorkey ppo_mujoco",
             "pqn_minatar_breakout sac_cartpole sac_halfcheetah sac_options_spy sac_pendulum",
         )
     ),
+    0.995: "ppo_snake",
     0.999: "ppo_lunarlander",
     0.9999: "sac_mountaincar",
 }

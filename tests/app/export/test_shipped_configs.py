@@ -30,7 +30,13 @@ KINDS = {
 }
 """Configs of different networks and actions, with a format; every config and format is compared by the slow tests."""
 
-NEEDED = {"lunarlander": "Box2D", "pong": "ale_py", "halfcheetah": "mujoco", "simple_spread": "mpe2"}
+NEEDED = {
+    "lunarlander": "Box2D",
+    "pong": "ale_py",
+    "halfcheetah": "mujoco",
+    "ppo_mujoco": "mujoco",
+    "simple_spread": "mpe2",
+}
 NETWORKS = [name for name in shipped_configs() if not name.startswith("dynamics_")]
 PLANNERS = [name for name in shipped_configs() if name.startswith("dynamics_")]
 
