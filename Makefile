@@ -10,10 +10,10 @@ PARALLEL := -n auto --maxprocesses 8 --dist loadfile
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help setup mettagrid fit unit test check coverage learn fault docs clean
+.PHONY: help setup mettagrid fit unit test check coverage learn scoreboard fault docs clean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "Settings: PYTHON=python3.11  CONFIG=ppo_cartpole.yaml  ARGS=\"--seed_everything 1\"  EXTRAS=dev,gpu"
 
 setup: $(STAMP) ## build .venv with the tested releases (again only after pyproject.toml or constraints.txt changed)
@@ -52,6 +52,9 @@ coverage: setup ## run every test of make test, and print the share of lines and
 
 learn: setup ## run the learning tests: agents must reach their references (hours)
 	$(BIN)/python -m pytest -m slow --timeout 7200 $(ARGS)
+
+scoreboard: setup ## train configs to their end beside their references, only the runs not yet recorded (hours)
+	$(BIN)/python -m tests.scoreboard $(ARGS)
 
 fault: setup ## run the fault harness: kills, races, damaged files and long runs, with their counts
 	$(BIN)/python -m pytest -m fault -s --timeout 3600 $(ARGS)

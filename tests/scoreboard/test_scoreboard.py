@@ -1,0 +1,74 @@
+"""The scoreboard's page is what its records say, and its tasks name shipped configs."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from app.cli.config_files import shipped_configs
+from tests.scoreboard.records import (
+    PAGE,
+    Record,
+    line,
+    mean_and_interval,
+    outcome,
+    page,
+    read_records,
+    read_tasks,
+    records_of,
+    write_records,
+)
+
+TASK = read_tasks()[0]
+
+
+def made(values: list[float]) -> list[Record]:
+    """Records of the first task, by seed."""
+    return [
+        Record(TASK.config, TASK.env, seed, TASK.version, TASK.metric, value, 1.0, "a machine")
+        for seed, value in enumerate(values, 1)
+    ]
+
+
+def test_the_page_is_what_the_command_writes() -> None:
+    assert page(read_tasks(), read_records()) == PAGE.read_text(encoding="utf-8")
+
+
+def test_tasks_name_shipped_configs_and_differ() -> None:
+    tasks = read_tasks()
+
+    assert {task.config for task in tasks} <= set(shipped_configs())
+    assert len({(task.config, task.env) for task in tasks}) == len(tasks)
+
+
+def test_a_task_passes_if_the_mean_of_all_seeds_reaches_the_bar() -> None:
+    assert outcome(TASK, made([500, 500])) == "2 of 3 runs made"
+    assert outcome(TASK, made([500, 500, 425])) == "passes"
+    assert outcome(TASK, made([500, 500, 424])) == "**fails**"
+
+
+def test_the_bar_is_the_reference_less_its_deviation_unless_named() -> None:
+    task = replace(TASK, reference=10.0, deviation=2.0, bar=None)
+
+    assert task.least == 8.0 and replace(task, bar=9.0).least == 9.0
+
+
+def test_records_of_an_older_version_of_the_config_do_not_count() -> None:
+    old = [replace(record, version="older") for record in made([500, 500, 500])]
+
+    assert not records_of(TASK, old)
+    assert "0 of 3 runs made" in line(TASK, old)
+
+
+def test_the_version_of_a_task_is_that_of_its_settings() -> None:
+    assert replace(TASK, settings=("--data.num_envs", "7")).version != TASK.version
+
+
+def test_records_are_written_in_order_and_read_back(tmp_path: Path) -> None:
+    records = made([3, 2, 1])
+    write_records(reversed(records), tmp_path / "records.json")
+
+    assert read_records(tmp_path / "records.json") == records
+
+
+def test_the_interval_is_that_of_student() -> None:
+    assert mean_and_interval([1.0]) == "1"
+    assert mean_and_interval([1.0, 2.0, 3.0]) == "2 ± 2.48"
