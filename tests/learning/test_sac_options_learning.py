@@ -2,6 +2,7 @@
 
 import math
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,18 @@ def made(what: type, config: dict[str, Any]) -> partial[Any]:
     return partial(what, **settings | {"hidden": tuple(settings["hidden"])})
 
 
+def script_of(config: dict[str, Any]) -> Any:
+    """The hand-written option of the config's class and settings."""
+    package, _, name = config["class_path"].rpartition(".")
+    return getattr(import_module(package), name)(**config["init_args"])
+
+
 def model_of(config: dict[str, Any], data: ReplayDataModule, options: int) -> SACOptions:
     """The config's model with another number of options."""
     settings = config["model"]["init_args"] | {"num_options": options}
+    if scripts := settings.pop("scripted_options", None):
+        given = {"scripted_options": [script_of(each) for each in scripts]}
+        settings |= given if options == len(scripts) else {"warmup": "actions"}
     control = settings["controller"]["init_args"]
     control = control | {"network": made(MLP, control["network"])}
     networks = {"network": made(MLP, settings["network"]), "critic": made(TwinMLP, settings["critic"])}
@@ -97,3 +107,13 @@ def test_four_options_find_the_goal_of_the_four_rooms_and_find_it_again_about_as
     for begin, end in ((0, MOVES_AT), (MOVES_AT, None)):
         median = {options: sorted(run.settled(begin, end) for run in each)[1] for options, each in seen.items()}
         assert median[1] < math.inf and median[4] <= 1.3 * median[1] + RESOLUTION
+
+
+def test_given_options_find_a_goal_in_sixteen_rooms_that_one_flat_policy_does_not(tmp_path: Path):
+    name, steps = "sac_options_rooms.yaml", {"total_env_steps": 28_000}
+
+    given = trained(tmp_path / "given", name, 8, 3, **steps).last_logged
+    flat = trained(tmp_path / "flat", name, 1, 3, **steps).last_logged
+
+    assert given["eval/success_mean"] == 1 and given["eval/length_mean"] < 1.25 * 62.4
+    assert flat["eval/success_mean"] < 0.5
