@@ -13,6 +13,10 @@ def test_pendulum(tmp_path: Path) -> None:
     must_reach(tmp_path, "sac_pendulum.yaml", -200, needed=3)
 
 
+def test_pendulum_without_velocity(tmp_path: Path) -> None:
+    must_reach(tmp_path, "sac_pendulum_memory.yaml", -250)
+
+
 def test_mountaincar_continuous(tmp_path: Path) -> None:
     must_reach(tmp_path, "sac_mountaincar.yaml", 90)
 
