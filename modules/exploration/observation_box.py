@@ -47,11 +47,13 @@ class ObservationBox(nn.Module):
 
     @property
     def bounds(self) -> tuple[Tensor, Tensor]:
-        """Return the lower and upper bounds `[Dy]`, with the margin of a growing box."""
+        """Return the lower and upper bounds `[Dy]`, with the margin of a growing box; infinite before any visit."""
         if not self.grows:
             return self.lowest, self.highest
+        visited = self.lowest <= self.highest
         margin = self.margin * (self.highest - self.lowest)
-        return self.lowest - margin, self.highest + margin
+        low = torch.where(visited, self.lowest - margin, -math.inf)
+        return low, torch.where(visited, self.highest + margin, math.inf)
 
     def visit_(self, obs: Tensor) -> None:
         """Extend a growing box to observations `[M, Dy]`; a box with given bounds stays as it is."""

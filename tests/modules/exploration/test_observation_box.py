@@ -21,7 +21,7 @@ def test_a_given_box_tells_by_how_much_it_is_exceeded_and_does_not_grow() -> Non
 
 def test_an_unknown_box_grows_with_what_was_visited_by_its_margin() -> None:
     box = ObservationBox(2, margin=0.5)
-    assert (box.excess(torch.zeros(1, 2)) != 0).all()
+    assert (box.excess(torch.full((1, 2), 1e9)) == 0).all()  # nothing is known to be outside
 
     box.visit_(torch.tensor([[0.0, 1.0], [2.0, 1.0]]))
     box.visit_(torch.zeros(0, 2))
@@ -52,6 +52,16 @@ def test_steps_to_observations_outside_are_penalised() -> None:
     paths = imagine(known, Belief(torch.full((1, 2), 0.7), torch.zeros(1, 2)), actions)
 
     assert OutsideObservationBox(weight=2.0)(known, paths).tolist() == [[[0, 0, 0], [0, 0, -1]]]
+
+
+def test_a_held_action_is_kept_while_a_growing_box_is_unknown() -> None:
+    known = knowledge()._replace(box=ObservationBox(2))
+    policy, noise = HeldRandomAction(turn_back=True), torch.full((1, 2), 0.5)
+    belief = Belief(torch.ones(1, 2), torch.zeros(1, 2))
+
+    action, _ = policy(known, belief, policy.initial_state(1, 2), noise)
+
+    assert torch.equal(action, HeldRandomAction()(known, belief, policy.initial_state(1, 2), noise)[0])
 
 
 def test_a_held_action_turns_back_outside_the_box_alone() -> None:

@@ -89,6 +89,17 @@ def test_rescaled_states_have_the_same_observations() -> None:
         torch.testing.assert_close(scaled.weight @ after + scaled.mean, model.weight @ before + model.mean)
 
 
+def test_the_extent_of_a_box_is_not_bounded_by_an_element_that_never_changes() -> None:
+    weight = torch.tensor([[1.0, 0.0], [0.0, 0.5], [0.0, 0.0]])
+    model = LinearGaussian(weight, torch.zeros(3), torch.tensor(0.1))
+
+    low, high = box_extent(model, -torch.ones(3), torch.ones(3))
+
+    expected = torch.tensor([1.0, 2.0])
+    torch.testing.assert_close(high, expected, rtol=1e-2, atol=0)
+    torch.testing.assert_close(low, -expected, rtol=1e-2, atol=0)
+
+
 @pytest.mark.parametrize("sensor", [0.0, 0.02, 3.0])
 def test_whitened_columns_are_those_of_the_inverse_cholesky_factor_of_each_piece(sensor: float) -> None:
     process, random = 0.1, generator()
