@@ -56,7 +56,9 @@ class BehaviorCloningLoss(AnnealedLoss):
         episodes = fitted_episodes(self.dataset, model.spaces)
         step = torch.arange(len(episodes.action))
         before = step + torch.bucketize(step, episodes.episode_start[1:], right=True)  # of the observation of each step
-        self.obs, self.action = episodes.obs[before].to(model.device), episodes.action.to(model.device)
+        obs, action = episodes.obs[before], episodes.action  # Minari's are often of double precision
+        self.obs = obs.to(model.device, torch.float32 if obs.is_floating_point() else obs.dtype)
+        self.action = action.to(model.device, torch.float32 if action.is_floating_point() else torch.int64)
 
     def draw(self, model: Any, batch: PPOBatch) -> Columns:
         """Return the numbers of stored transitions, as many as the batch has."""

@@ -4,6 +4,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -123,6 +124,18 @@ def test_the_compiled_loss_equals_the_eager_one(stored: str, tmp_path: Path) -> 
 
     for one, other in zip(eager.parameters(), compiled.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+
+
+def test_episodes_of_other_precision_are_read_as_those_of_the_environment(stored: str, tmp_path: Path) -> None:
+    path = tmp_path / "double.npz"
+    with np.load(stored) as file:
+        columns = {name: file[name].copy() for name in file.files}
+    columns["obs"], columns["action"] = columns["obs"].astype(np.float64), columns["action"].astype(np.int32)
+    np.savez(path, **columns)
+
+    double, single = (fit(tmp_path, losses=[BehaviorCloningLoss(str(each))]) for each in (path, stored))
+
+    assert weights_hash(double) == weights_hash(single)
 
 
 def test_what_does_not_fit_is_refused(stored: str, tmp_path: Path) -> None:
