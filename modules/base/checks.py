@@ -333,6 +333,12 @@ def check_exploration(model: Any, data: Any) -> None:
         raise ConfigurationError(
             "model.warm_up and model.regress_dynamics need an agent that acts, not stored rollouts."
         )
+    refits = data.num_updates > 0 or model.regress_dynamics
+    if not refits and (model.warm_up is not None or (model.box is not None and model.box.grows)):
+        raise ConfigurationError(
+            f"{'a growing model.box' if model.warm_up is None else 'model.warm_up'} acts only with refits: set"
+            " data.num_updates to 1 or more, or model.regress_dynamics to true."
+        )
     if model.regress_dynamics and not isinstance(getattr(model.model.dynamics, "weight", None), torch.nn.Parameter):
         raise ConfigurationError(
             f"model.regress_dynamics is true, but {type(model.model.dynamics).__name__} has no single last layer: set"

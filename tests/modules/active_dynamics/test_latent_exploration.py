@@ -208,6 +208,8 @@ def test_a_resumed_run_equals_an_uninterrupted_one_bit_for_bit(tmp_path: Path) -
         ({"dynamics": MLPDynamics()}, r"MLPDynamics of LatentModel learns more"),
         ({"warm_up": WarmUp(2, linear_init=True)}, "Choose a longer warm-up"),
         ({"box": ObservationBox(8, low=5.0, high=6.0)}, "widen the box"),
+        ({"regress_dynamics": False}, r"model\.warm_up acts only with refits: set data\.num_updates to 1"),
+        ({"regress_dynamics": False, "warm_up": None, "box": ObservationBox(8)}, r"a growing model\.box acts only"),
         ({"exploration": HeldRandomAction(turn_back=True)}, r"HeldRandomAction needs model\.box"),
     ],
 )
