@@ -6,6 +6,8 @@ from typing import Any
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 
+from datamodules.core.errors import ConfigurationError
+
 ACTIONS, OPTIONS = "train/entropy", "option/master_entropy"
 
 
@@ -20,11 +22,18 @@ class EntropyAlarm(Callback):
         fraction: of the maximum, above which the entropy counts as too high, in (0, 1].
         patience: logs in a row before the warning.
         after: fraction of the run before which none is counted.
+
+    Raises: ConfigurationError for a fraction or a patience out of range.
     """
 
     acts_per_iteration = False
 
     def __init__(self, fraction: float = 0.95, patience: int = 5, after: float = 0.25):
+        if not 0 < fraction <= 1 or patience < 1:
+            raise ConfigurationError(
+                f"EntropyAlarm has fraction {fraction} and patience {patience}; choose a fraction in (0, 1] and a"
+                " patience of at least 1."
+            )
         self.fraction, self.patience, self.after = fraction, patience, after
         self.lasting = {ACTIONS: 0, OPTIONS: 0}
 

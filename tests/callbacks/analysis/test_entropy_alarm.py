@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from callbacks.analysis.entropy_alarm import ACTIONS, OPTIONS, EntropyAlarm, max_entropies
+from datamodules.core.errors import ConfigurationError
 from modules.ppo.ppo import PPO
 from modules.sac.sac import SAC
 from modules.sac_options.sac_options import SACOptions
@@ -31,6 +32,12 @@ def test_it_needs_patience_in_a_row_and_is_said_once() -> None:
     assert warned(EntropyAlarm(patience=2), [0.96, 0.96, 0.96, 0.5, 0.96, 0.96]) == 1
     assert warned(EntropyAlarm(patience=2, fraction=0.5), [0.6, 0.6]) == 1
     assert warned(EntropyAlarm(patience=3), [0.96, 0.96]) == 0
+
+
+@pytest.mark.parametrize("wrong", [{"fraction": 0.0}, {"fraction": 1.5}, {"patience": 0}])
+def test_settings_that_never_warn_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=r"choose a fraction in \(0, 1\]"):
+        EntropyAlarm(**wrong)
 
 
 def test_counts_survive_a_checkpoint() -> None:
