@@ -14,8 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import yaml
 from torch.utils.tensorboard import SummaryWriter
 
 from app.class_paths import canonical_path
@@ -184,9 +185,22 @@ def split_values(values: str) -> list[str]:
 
 
 def label(key: str, value: str) -> str:
-    """Return a short name of a setting: the last parts of key and value."""
+    """Return a short name of a setting: the last part of its key, and its value with short names of classes."""
+    with suppress(yaml.YAMLError):
+        if value.startswith(("{", "[")):
+            return f"{key.rpartition('.')[2]}={short_value(yaml.safe_load(value))}"
     plain_class = re.fullmatch(r"[A-Za-z_][\w.]*", value)
     return f"{key.rpartition('.')[2]}={(value.rpartition('.')[2] if plain_class else value) or 'config'}"
+
+
+def short_value(value: Any) -> str:
+    """Return a parsed value as text; a class with its arguments as a call, without its package."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(short_value, value))}]"
+    if isinstance(value, dict) and isinstance(value.get("class_path"), str):
+        given = ", ".join(f"{name}={short_value(each)}" for name, each in (value.get("init_args") or {}).items())
+        return f"{value['class_path'].rpartition('.')[2]}({given})"
+    return json.dumps(value) if isinstance(value, dict | bool) else str(value)
 
 
 def plain(name: str) -> str:

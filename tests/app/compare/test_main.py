@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from app.compare.main import entries, parsed, split_values
+from app.compare.main import entries, label, parsed, split_values
 from tests.app.conftest import Run
 
 WORDS = ("--config", "ppo_cartpole.yaml", "--metric", "eval/return_mean", "--threshold", "100")
@@ -117,6 +117,14 @@ def test_settings_whose_labels_agree_at_the_end_stay_apart(values: str) -> None:
     )
 
     assert len({entry.setting for entry in found}) == len({entry.folder for entry in found}) == 2
+
+
+def test_a_class_with_arguments_is_named_as_a_call() -> None:
+    value = '{"class_path": "modules.exploration.HeldRandomAction", "init_args": {"turn_back": true, "steps": 5}}'
+
+    assert label("model.exploration", value) == "exploration=HeldRandomAction(turn_back=true, steps=5)"
+    assert label("model.a", f"[{value}, 1]") == "a=[HeldRandomAction(turn_back=true, steps=5), 1]"
+    assert label("data.env_kwargs", "{a: 1}") == 'env_kwargs={"a": 1}'
 
 
 def test_a_config_that_changed_is_another_setting(folder: Path) -> None:
