@@ -54,6 +54,7 @@ def model_rows() -> Iterator[tuple[str, str]]:
     yield "heads, critics", listed(heads)
     yield "optimizers", f"{listed(short_names('modules.optim'))}, and those of torch.optim (--model.optimizer CLASS)"
     yield "other parts", listed(modules.EXPORTS.keys() - modules.ALGORITHMS.keys())
+    yield "scripted options", f"{listed(short_names('datamodules.envs.four_rooms'))}, and those of datamodules.trading"
     yield "exploration", listed(short_names("modules.exploration"))
     yield "latent models", listed(short_names("modules.networks.latent"))
     yield "their settings", "--model.help CLASS; of a network: --model.help CLASS --model.network.help CLASS"
