@@ -93,8 +93,14 @@ def write_records(records: Iterable[Record], path: Path = RECORDS) -> None:
 
 def records_of(task: Task, records: Iterable[Record]) -> list[Record]:
     """Return the records of a task as its config now stands, by seed."""
-    mine = [each for each in records if (each.config, each.env, each.version) == (task.config, task.env, task.version)]
+    wanted = (task.config, task.env, task.version, task.metric)
+    mine = [each for each in records if (each.config, each.env, each.version, each.metric) == wanted]
     return sorted(mine, key=lambda record: record.seed)
+
+
+def missing_seeds(task: Task, records: Iterable[Record]) -> list[int]:
+    """Return the seeds of a task that have no record."""
+    return sorted({*range(1, task.seeds + 1)} - {record.seed for record in records_of(task, records)})
 
 
 def mean_and_interval(values: Sequence[float]) -> str:
@@ -138,10 +144,11 @@ def page(tasks: Iterable[Task], records: Sequence[Record]) -> str:
     rows = "\n".join(line(task, records) for task in tasks)
     return (
         "<!-- Written by `python -m tests.scoreboard`. -->\n\n# Scoreboard\n\n"
-        "Configs trained to their end, beside a published or known reference. A value is the mean over greedy episodes"
-        " of the last weights (100; MuJoCo 10), not of the best checkpoint. A task passes if the mean over its"
-        " seeds reaches the bar: the reference less its standard deviation, unless a bar is named. ± of a mean is a"
-        " 95 % interval over the seeds. Seconds are those of a whole `fit`.\n\n"
+        "Configs trained to their end, beside a published or known reference. A value is the mean over 100"
+        " evaluation episodes of the last weights (MuJoCo 10, `ppo_snake.yaml` 128), greedy unless the config samples"
+        " actions, not of the best checkpoint. A task passes if the mean over its seeds reaches the bar: the reference"
+        " less its standard deviation, unless a bar is named. ± of a mean is a 95 % interval over the seeds. Seconds"
+        " are those of a whole `fit`.\n\n"
         "`make scoreboard` makes the missing runs and writes this page; it can be stopped and started again."
         ' `make scoreboard ARGS="ppo_mujoco.yaml --jobs 4"` makes those of one config, four at a time.\n\n'
         "| config | environment | metric | seeds 1, 2, ... | mean | reference | bar | outcome | seconds | machine |\n"

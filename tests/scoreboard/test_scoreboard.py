@@ -1,14 +1,23 @@
 """The scoreboard's page is what its records say, and its tasks name shipped configs."""
 
+import platform
+import sys
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from app.cli.config_files import shipped_configs
+from tests.scoreboard import __main__ as scoreboard
 from tests.scoreboard.records import (
     PAGE,
     Record,
     line,
     mean_and_interval,
+    missing_seeds,
     outcome,
     page,
     read_records,
@@ -58,6 +67,13 @@ def test_records_of_an_older_version_of_the_config_do_not_count() -> None:
     assert "0 of 3 runs made" in line(TASK, old)
 
 
+def test_records_of_another_metric_do_not_count() -> None:
+    records = made([500, 500, 500])
+    records[1] = replace(records[1], metric="length_mean")
+
+    assert missing_seeds(TASK, records) == [2]
+
+
 def test_the_version_of_a_task_is_that_of_its_settings() -> None:
     assert replace(TASK, settings=("--data.num_envs", "7")).version != TASK.version
 
@@ -72,3 +88,52 @@ def test_records_are_written_in_order_and_read_back(tmp_path: Path) -> None:
 def test_the_interval_is_that_of_student() -> None:
     assert mean_and_interval([1.0]) == "1"
     assert mean_and_interval([1.0, 2.0, 3.0]) == "2 ± 2.48"
+
+
+def start(monkeypatch: pytest.MonkeyPatch, folder: Path, run: Callable[..., Any], *words: str) -> None:
+    """Start the command in a folder, with a function in place of training."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(scoreboard, "PAGE", folder / "page.md")
+    monkeypatch.setattr(scoreboard, "read_records", list)
+    monkeypatch.setattr(scoreboard, "run", run)
+    monkeypatch.setattr(sys, "argv", ["scoreboard", *words])
+    scoreboard.main()
+
+
+def test_a_run_that_fails_is_reported_and_others_follow(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    seeds: list[int] = []
+
+    def fail(task: Any, seed: int, *_: Any) -> None:
+        seeds.append(seed)
+        raise RuntimeError("fit failed")
+
+    with pytest.raises(SystemExit, match="1"):
+        start(monkeypatch, tmp_path, fail, TASK.config)
+
+    assert seeds == [1, 2, 3]
+
+
+def test_an_interruption_cancels_the_runs_that_wait(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    started: list[int] = []
+
+    def interrupt(task: Any, seed: int, *_: Any) -> None:
+        started.append(seed)
+        if len(started) == 1:
+            raise KeyboardInterrupt
+        time.sleep(0.3)
+        raise RuntimeError("stopped")
+
+    with pytest.raises(KeyboardInterrupt):
+        start(monkeypatch, tmp_path, interrupt)
+
+    assert len(started) <= 2 < sum(task.seeds for task in read_tasks())
+
+
+@pytest.mark.parametrize("words", [["no.yaml"], ["--jobs", "0"]])
+def test_bad_arguments_are_refused(words: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        start(monkeypatch, tmp_path, lambda *_: None, *words)
+
+
+def test_the_machine_of_a_run_on_the_cpu_is_named_by_its_cpu() -> None:
+    assert scoreboard.machine("cpu").startswith(platform.machine())
