@@ -186,7 +186,7 @@ def split_values(values: str) -> list[str]:
 
 def label(key: str, value: str) -> str:
     """Return a short name of a setting: the last part of its key, and its value with short names of classes."""
-    with suppress(yaml.YAMLError):
+    with suppress(yaml.YAMLError, TypeError):  # no YAML, or dates, which JSON lacks: the text itself
         if value.startswith(("{", "[")):
             return f"{key.rpartition('.')[2]}={short_value(yaml.safe_load(value))}"
     plain_class = re.fullmatch(r"[A-Za-z_][\w.]*", value)
@@ -198,8 +198,10 @@ def short_value(value: Any) -> str:
     if isinstance(value, list):
         return f"[{', '.join(map(short_value, value))}]"
     if isinstance(value, dict) and isinstance(value.get("class_path"), str):
-        given = ", ".join(f"{name}={short_value(each)}" for name, each in (value.get("init_args") or {}).items())
-        return f"{value['class_path'].rpartition('.')[2]}({given})"
+        arguments = value.get("init_args") or {}
+        if isinstance(arguments, dict):
+            given = ", ".join(f"{name}={short_value(each)}" for name, each in arguments.items())
+            return f"{value['class_path'].rpartition('.')[2]}({given})"
     return json.dumps(value) if isinstance(value, dict | bool) else str(value)
 
 
@@ -227,7 +229,7 @@ def finish(entry: Entry, threads: int, test: bool) -> str | None:
         return failure
     run = finished(entry)
     if test and run is not None and (failure := run_test(run, words, environ)):
-        return f"{entry.setting}, seed {entry.seed}, could not be tested: {failure} (all: {run / 'test_log.txt'})"
+        return f"{entry.setting}, seed {entry.seed}, could not be tested: {failure}"
     return None
 
 

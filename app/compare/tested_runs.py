@@ -11,8 +11,9 @@ from app.cli.error_messages import exit_with_error, nearest
 from app.monitor.curves import Curves
 from app.plot.statistics import Estimate, bootstrap
 from app.runs.find_checkpoint import checkpoint_in
+from datamodules.core.errors import ConfigurationError
 
-METRICS, TRADING = "metrics.json", "trading.json"
+METRICS, TRADING, LOG = "metrics.json", "trading.json", "test_log.txt"
 """Files of a test in a run's folder."""
 
 AGENT, REFERENCE = "agent", "buy and hold"
@@ -22,10 +23,15 @@ def run_test(run: Path, words: Sequence[str], environ: dict[str, str]) -> str | 
     """Test a finished run's best checkpoint, unless it was tested; return the last line of an error."""
     if (run / METRICS).is_file():
         return None
-    command = [sys.executable, "-m", "app", "test", *words, f"--ckpt_path={checkpoint_in(run).absolute()}"]
+    try:
+        checkpoint = checkpoint_in(run).absolute()
+    except ConfigurationError as error:
+        return str(error)
+    command = [sys.executable, "-m", "app", "test", *words, f"--ckpt_path={checkpoint}"]
     done = subprocess.run(command, env=environ, capture_output=True, encoding="utf-8", errors="replace")
-    (run / "test_log.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
-    return (done.stderr.strip() or done.stdout.strip()).splitlines()[-1] if done.returncode else None
+    (run / LOG).write_text(done.stdout + done.stderr, encoding="utf-8")
+    said = (done.stderr.strip() or done.stdout.strip()).splitlines() or ["nothing"]
+    return f"{said[-1]} (all: {run / LOG})" if done.returncode else None
 
 
 def tested_curve(run: Path, metric: str) -> list[tuple[int, float]]:
@@ -36,8 +42,8 @@ def tested_curve(run: Path, metric: str) -> list[tuple[int, float]]:
     """
     measured = json.loads((run / METRICS).read_text(encoding="utf-8"))
     value = measured.get(metric.partition("/")[2])
-    if value is None:
-        known = [f"eval/{key}" for key, value in measured.items() if isinstance(value, float)]
+    known = [f"eval/{key}" for key, each in measured.items() if isinstance(each, int | float)]
+    if not isinstance(value, int | float):
         exit_with_error(f"The test of {run} has no {metric}: {nearest(metric, known)}")
     curves = Curves(run)
     curves.refresh()

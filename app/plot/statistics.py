@@ -90,12 +90,12 @@ def bootstrap(values: Sequence[float], statistic: Callable[[Sequence[float]], fl
 def paired_differences(first: Result, other: Result) -> tuple[Estimate, Estimate]:
     """Return the mean over seeds of `first` minus `other`: of the last values, and of the means of the curves.
 
-    Runs of the same seed are paired. A curve's mean weights its points equally: all runs are evaluated at the same
-    steps. Seeds with values that are not finite are left out.
+    Runs of the same seed are paired. A curve's mean is that over the steps of both curves, from the later of their
+    first steps on; a curve is constant between its points. Seeds with values that are not finite are left out.
     """
     pairs = list(zip(first.curves, other.curves, strict=True))
     last = [a[-1][1] - b[-1][1] for a, b in pairs]
-    whole = [statistics.fmean(value for _, value in a) - statistics.fmean(value for _, value in b) for a, b in pairs]
+    whole = [curve_mean(a, steps) - curve_mean(b, steps) for a, b in pairs for steps in [common_steps((a, b))]]
     last, whole = ([value for value in each if math.isfinite(value)] for each in (last, whole))
     nothing = Estimate(math.nan, math.nan, math.nan)
     found = [bootstrap(each, statistics.fmean) if each else nothing for each in (last, whole)]
@@ -126,12 +126,22 @@ def confidence_band(curves: Sequence[Points], most: int = 100) -> ConfidenceBand
         return ConfidenceBand(
             [step for step, _ in curves[0]], [Estimate(value, value, value) for _, value in curves[0]]
         )
-    first = max(points[0][0] for points in curves)
-    steps = sorted({step for points in curves for step, _ in points if step >= first})
+    steps = common_steps(curves)
     steps = [steps[round(i * (len(steps) - 1) / (most - 1))] for i in range(most)] if len(steps) > most else steps
     columns = [value_at(points, steps) for points in curves]
     estimates = [bootstrap([column[i] for column in columns], interquartile_mean) for i in range(len(steps))]
     return ConfidenceBand(steps, estimates)
+
+
+def common_steps(curves: Sequence[Points]) -> list[int]:
+    """Return the steps of all points, from the latest first step of a curve on."""
+    first = max(points[0][0] for points in curves)
+    return sorted({step for points in curves for step, _ in points if step >= first})
+
+
+def curve_mean(points: Points, steps: Sequence[int]) -> float:
+    """Return the mean of a curve over steps."""
+    return statistics.fmean(value_at(points, steps))
 
 
 def value_at(points: Points, steps: Sequence[int]) -> list[float]:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from app.compare.main import entries, label, parsed, split_values
+from app.compare.tested_runs import run_test
 from tests.app.conftest import Run
 
 WORDS = ("--config", "ppo_cartpole.yaml", "--metric", "eval/return_mean", "--threshold", "100")
@@ -125,6 +126,17 @@ def test_a_class_with_arguments_is_named_as_a_call() -> None:
     assert label("model.exploration", value) == "exploration=HeldRandomAction(turn_back=true, steps=5)"
     assert label("model.a", f"[{value}, 1]") == "a=[HeldRandomAction(turn_back=true, steps=5), 1]"
     assert label("data.env_kwargs", "{a: 1}") == 'env_kwargs={"a": 1}'
+
+
+@pytest.mark.parametrize("value", ["{since: 2020-01-01}", "{2020-01-01: 1}", "{class_path: a.B, init_args: 3}", "[1"])
+def test_a_value_that_is_no_class_with_arguments_has_a_label(value: str) -> None:
+    assert label("data.x", value).startswith(f"x={value[0]}")
+
+
+def test_a_run_without_a_checkpoint_cannot_be_tested(tmp_path: Path) -> None:
+    said = run_test(tmp_path, [], {})
+
+    assert said is not None and said.startswith(f"There is no checkpoint in {tmp_path}")
 
 
 def test_a_config_that_changed_is_another_setting(folder: Path) -> None:

@@ -80,6 +80,15 @@ def test_runs_of_the_same_seed_are_paired() -> None:
     assert lines[1] == "active minus held: final +0.5 [+0.5, +0.5], mean of the curve +0.25 [+0.25, +0.25]"
 
 
+def test_curves_with_points_at_other_steps_are_compared_at_the_same_ones() -> None:
+    often, seldom = (
+        summarize_setting(name, [[(step, float(step)) for step in steps]], None, "max")
+        for name, steps in (("often", (10, 20, 30, 40)), ("seldom", (30, 40)))
+    )
+
+    assert paired_differences(often, seldom)[1] == (0.0, 0.0, 0.0)
+
+
 def test_pairs_with_a_value_that_is_not_finite_are_left_out() -> None:
     first, other = (
         summarize_setting(name, [[(10, value)], [(10, 1.0)]], None, "max")
