@@ -79,7 +79,7 @@ def sharpe_difference_interval(
 
 
 def min_track_record_length(excess: Numbers, confidence: float = 0.975) -> float:
-    """Return the bars after which a mean return above 0 would be told from luck; infinite if the mean is not above 0.
+    """Return the bars after which a mean return would be significantly above 0; infinite if it is not above 0.
 
     1 + (1 - g3 S + (g4 - 1) / 4 S^2) (z / S)^2,   S mean over deviation, g3 skewness, g4 kurtosis, z normal quantile
 

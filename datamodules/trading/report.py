@@ -29,7 +29,7 @@ class Report(NamedTuple):
     for the random policies, which hold the agent's weights at random times (`random_timing`), the mean over up to 200
     of them and their 95 % interval.
     equity: policy -> log equity after every bar `[bars]`.   weight: of the agent `[bars]`.   day: of the decisions.
-    verdict: sentence on whether the bars suffice to tell the agent from buy and hold.
+    verdict: sentence on whether agent and buy and hold differ significantly.
     """
 
     symbol: str
@@ -89,7 +89,7 @@ def report(
 
 
 def verdict(low: float, high: float, excess: Numbers) -> str:
-    """Return a sentence on whether a period suffices to tell the agent from buy and hold.
+    """Return a sentence on whether the Sharpe ratios of agent and buy and hold differ significantly.
 
     Args:
         low, high: 95 % interval of the difference of the Sharpe ratios.
@@ -99,8 +99,8 @@ def verdict(low: float, high: float, excess: Numbers) -> str:
     if low > 0 or high < 0:
         kind = "better" if low > 0 else "worse"
         return f"The agent is {kind} than buy and hold on these {bars:,} bars: {interval} excludes 0."
-    short = f"These {bars:,} bars are too few to tell the agent from buy and hold: {interval} includes 0."
+    short = f"These {bars:,} bars are too few to distinguish the agent from buy and hold: {interval} includes 0."
     needed = min_track_record_length(excess)
     if not np.isfinite(needed):
         return f"{short} The agent's Sharpe ratio is not the higher one, so more bars would not show skill."
-    return f"{short} At this difference about {max(needed, bars + 1):,.0f} bars would tell."
+    return f"{short} The minimum track record length of this difference is {needed:,.0f} bars, if independent."

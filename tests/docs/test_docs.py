@@ -34,6 +34,7 @@ from tests.docs.pages import (
     text,
 )
 
+DOCS = ROOT / "docs"
 COMMANDS = commands()
 APP = [command.removeprefix("python -m app ") for command in COMMANDS if command.startswith("python -m app ")]
 TRAINED = [command for command in APP if re.match(r"fit .*--trust my_\w+$", command)]
@@ -142,6 +143,7 @@ def test_links_resolve(page: Path) -> None:
         file, _, anchor = target.partition("#")
         linked = (page.parent / file).resolve() if file else page
         assert linked.exists(), f"{name(page)} links to {target}"
+        assert DOCS not in page.parents or DOCS in linked.parents, f"{name(page)} links to {target}, not on the site"
         assert not anchor or anchor in anchors(linked), f"{name(page)} links to {target}: there is no such heading"
 
 

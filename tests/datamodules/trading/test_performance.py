@@ -51,15 +51,15 @@ def test_a_record_of_two_returns_by_hand() -> None:
     assert min_track_record_length(-returns) == np.inf == min_track_record_length(np.zeros(5))
 
 
-def test_a_record_of_that_length_is_told_from_luck_about_as_often_as_not() -> None:
+def test_a_record_of_that_length_is_significant_about_as_often_as_not() -> None:
     generator, sharpe = np.random.default_rng(0), 0.1
     length = round(1 + (1 + sharpe**2 / 2) * (1.959964 / sharpe) ** 2)
     records = generator.standard_normal((400, length)) + sharpe
     assert np.isclose(min_track_record_length(generator.standard_normal(10**6) + sharpe), length, rtol=0.05)
 
-    told = records.mean(1) / records.std(1) * length**0.5 > 1.959964
+    significant = records.mean(1) / records.std(1) * length**0.5 > 1.959964
 
-    assert 0.4 < told.mean() < 0.6
+    assert 0.4 < significant.mean() < 0.6
 
 
 def test_the_mean_of_the_standardised_difference_is_that_of_the_sharpe_ratios() -> None:
@@ -76,5 +76,6 @@ def test_the_verdict_says_whether_the_bars_suffice_and_how_many_would() -> None:
     assert verdict(0.1, 0.5, excess).startswith("The agent is better than buy and hold on these 1,000 bars")
     assert "The agent is worse" in verdict(-0.5, -0.1, -excess)
     short = verdict(-0.1, 0.5, excess)
-    assert short.startswith("These 1,000 bars are too few to tell") and "bars would tell" in short
+    needed = f"{min_track_record_length(excess):,.0f} bars"
+    assert short.startswith("These 1,000 bars are too few to distinguish") and f"difference is {needed}" in short
     assert "more bars would not show skill" in verdict(-0.1, 0.5, -np.abs(excess))
