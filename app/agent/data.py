@@ -7,7 +7,7 @@ from lightning.pytorch import LightningDataModule
 from lightning.pytorch.cli import instantiate_module
 
 from app.cli.error_messages import DENIED
-from app.cli.import_policy import restrict_imports, trust_advice, untrusted_environments
+from app.cli.import_policy import restrict_imports, trust_advice, untrusted_environments, why_untrustworthy
 from app.cli.main import cause
 from app.runs.checkpoints import load_checkpoint
 from datamodules.base import EnvDataModule
@@ -38,6 +38,8 @@ def load_data(checkpoint: Path, trusted: tuple[str, ...] = ()) -> EnvDataModule:
         if denied := DENIED.search(said):
             top = denied[1].partition(".")[0]
             said = f"{denied[1]} may not be imported: if you trust that code, add `--trust {top}`."
+            if why_untrustworthy(top):
+                said = f"{denied[1]} is refused: a checkpoint may not use this part of `{top}`."
         raise ConfigurationError(f"The environment of {checkpoint} cannot be used: {said}") from error
     if not isinstance(data, EnvDataModule):
         raise ConfigurationError(f"{checkpoint} was trained with {type(data).__name__}, which has no environment.")

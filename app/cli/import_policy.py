@@ -73,6 +73,8 @@ def untrusted_environments(config: object, trusted: Iterable[str]) -> Iterator[s
 def trust_advice(env: str) -> str:
     """Return the message with which an environment of an untrusted module is refused."""
     top = env.partition(":")[0].partition(".")[0]
+    if why_untrustworthy(top):
+        return f"The environment `{env}` is refused: its name may not import this part of `{top}`."
     return f"The environment `{env}` imports `{top}`: if you trust that code, add `--trust {top}`."
 
 

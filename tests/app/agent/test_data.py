@@ -43,7 +43,11 @@ def test_the_name_of_a_file_is_no_import(tmp_path: Path) -> None:
             "used: There is no environment",
         ),
         ({"_class_path": "datamodules.RolloutDataModule", "env": "my_games:Maze-v0"}, "imports `my_games`"),
-        ({"_class_path": "os.system", "env": "CartPole-v1"}, "os.system may not be imported"),
+        (
+            {"_class_path": "os.system", "env": "CartPole-v1"},
+            "os.system is refused: a checkpoint may not use this part of `os`",
+        ),
+        ({"_class_path": "datamodules.RolloutDataModule", "env": "os:X"}, "`os:X` is refused"),
         (
             {"_class_path": "datamodules.RolloutDataModule", "env": "CartPole-v1", "wrappers": ["my_wrappers.Mine"]},
             "may not be imported: if you trust that code, add `--trust my_wrappers`",

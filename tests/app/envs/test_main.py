@@ -84,6 +84,7 @@ def test_arguments_reach_the_environment(run: Run) -> None:
         (("--check", "CartPole-v9"), "did you mean CartPole-v"),
         (("--check", "evil_module.Env"), "if you trust that code, add `--trust evil_module`"),
         (("evil_module:*",), "if you trust that code, add `--trust evil_module`"),
+        (("--check", "os:Env"), "`os:Env` is refused: its name may not import this part of `os`"),
         (("Cart", "--check", "CartPole-v1"), "without PATTERN"),
         (("--check", "CartPole-v1", "--env_kwargs", "[1]"), "is not a JSON object"),
     ],
