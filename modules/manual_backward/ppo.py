@@ -177,9 +177,8 @@ class ManualPPO(PolicyForward):
         self.critic(obs, value)
         return value.view(len(rollout.reward) + 1, -1), {}
 
-    def train_minibatch(self, batch: PPOBatch, index: Tensor | slice | None = None) -> tuple[Tensor, Tensor]:
-        """Take one optimizer step on the rows at `index`; return its metrics, and their values as they were."""
-        batch = batch.minibatch(index)
+    def train_minibatch(self, batch: PPOBatch) -> tuple[Tensor, Tensor]:
+        """Take one optimizer step; return its metrics, and the batch's values as they were."""
         measures = self.compute_grads_(batch)
         norm = self.model.optim.step_from_flat_grad(self.model.raw_optimizers[0], self.model.max_grad_norm)
         return torch.cat([measures, norm.unsqueeze(0)]), batch.value

@@ -68,12 +68,6 @@ class PPOBatch(NamedTuple):
         """Return the number of transitions, or of segments, that minibatches are drawn from."""
         return self.advantage.shape[-1]
 
-    def minibatch(self, index: Tensor | slice | None) -> "PPOBatch":
-        """Return the transitions, or the segments, at indices (a copy) or in a slice (views); all of them for None."""
-        if index is None:
-            return self
-        return self.slice(index) if isinstance(index, slice) else self.select(index)
-
     def select(self, index: Tensor) -> "PPOBatch":
         """Return the transitions, or the segments, at `index`."""
         dimension = 1 if self.in_segments else 0
@@ -85,12 +79,20 @@ class PPOBatch(NamedTuple):
         selected = self.map(lambda column: column[:, part] if self.in_segments else column[part])
         return selected._replace(state={name: leaf[part] for name, leaf in self.state.items()})
 
-    def minibatch_indices(self, number: int, order: Tensor | None) -> list[Any]:
-        """Return the index, for `minibatch`, of each of `number` minibatches of equal size.
+    def minibatches(self, number: int, order: Tensor | None) -> Iterator["PPOBatch"]:
+        """Yield `number` minibatches of equal size, as views.
 
         Args:
-            order: indices `[size]` to take one after the other; None makes minibatch i every `number`-th row from i on.
+            order: indices `[size]`, applied first with one copy; None makes minibatch i every `number`-th row from i
+                on, without a copy.
         """
+        if order is None:
+            yield from (self.slice(slice(index, None, number)) for index in range(number))
+        else:
+            yield from self.select(order).pieces(number)
+
+    def minibatch_indices(self, number: int, order: Tensor | None) -> list[Any]:
+        """Return the indices, or the slices, of the parts that each of `minibatches` consists of."""
         return [slice(index, None, number) for index in range(number)] if order is None else [*order.chunk(number)]
 
     def pieces(self, number: int) -> Iterator["PPOBatch"]:

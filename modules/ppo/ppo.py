@@ -211,7 +211,7 @@ class PPO(ActorCritic):
             self.train_epoch,
             self.device,
             name="update",
-            compile_targets=[(self, "loss" if self.large_batch.num_microbatches > 1 else "minibatch_loss")],
+            compile_targets=[(self, "loss")],
             mutated_tensors=self.mutated_tensors,
         )
         changed = self.auxiliary_losses.mutated_tensors
@@ -255,24 +255,20 @@ class PPO(ActorCritic):
         """
         explained = explained_variance(batch.value, batch.target, batch.valid)
         values, steps = batch.value.clone() if self.large_batch.refresh_values else None, []
-        for index in batch.minibatch_indices(self.num_minibatches, order):
+        indices = batch.minibatch_indices(self.num_minibatches, order)
+        for index, minibatch in zip(indices, batch.minibatches(self.num_minibatches, order), strict=True):
             if values is None:
-                steps.append(self.train_minibatch(batch, index)[0])
+                steps.append(self.train_minibatch(minibatch)[0])
             else:
-                measured, values[..., index] = self.train_minibatch(batch._replace(value=values), index)
+                measured, values[..., index] = self.train_minibatch(minibatch._replace(value=values[..., index]))
                 steps.append(measured)
         return torch.cat([torch.stack(steps).mean(0), explained.unsqueeze(0)]), values
 
-    def train_minibatch(self, batch: PPOBatch, index: Tensor | slice | None = None) -> tuple[Tensor, Tensor]:
-        """Take one optimizer step on the minibatch of the batch at `index`.
-
-        Returns: its metrics, `METRICS` without the last, and its values.
-        """
+    def train_minibatch(self, batch: PPOBatch) -> tuple[Tensor, Tensor]:
+        """Take one optimizer step on one minibatch; return its metrics, `METRICS` without the last, and its values."""
         if self.large_batch.num_microbatches > 1:
-            return self.train_in_microbatches(batch.minibatch(index))
-        if isinstance(index, slice):
-            batch, index = batch.slice(index), None
-        loss, measured, value = self.minibatch_loss(batch, index)
+            return self.train_in_microbatches(batch)
+        loss, measured, value = self.loss(batch)
         norm = self.step(loss, self.raw_optimizers[0], self.max_grad_norm)
         return torch.cat([measured, norm.unsqueeze(0)]), value
 
@@ -301,10 +297,6 @@ class PPO(ActorCritic):
             batch = with_vtrace_advantage(batch, log_prob, gamma=self.gamma, lam=self.gae_lambda, **bounds)
         advantage, share = batch.normalized_advantage()
         return NormalizedAdvantage(advantage, batch.target, share)
-
-    def minibatch_loss(self, batch: PPOBatch, index: Tensor | None) -> PPOLoss:
-        """Return the loss of the rows at `index`; compiled, they are read and scaled in one pass."""
-        return self.loss(batch.minibatch(index))
 
     def loss(self, batch: PPOBatch, normalized: NormalizedAdvantage | None = None) -> PPOLoss:
         """Return the loss of a minibatch, or of a microbatch with its part of `normalized`."""

@@ -117,7 +117,7 @@ class Keeping(Callback):
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
         self.module, self.phase = pl_module, pl_module.phases["update"]
-        self.compiled, self.backend = "minibatch_loss" in vars(pl_module), self.phase.backend
+        self.compiled, self.backend = "loss" in vars(pl_module), self.phase.backend
 
 
 @pytest.mark.parametrize("fails", [False, True])
@@ -126,7 +126,7 @@ def test_compiled_functions_do_not_outlive_the_run(tmp_path: Path, fails: bool) 
     with pytest.raises(RuntimeError, match="It was to fail") if fails else nullcontext():
         run(tmp_path, Compile("default", backend="eager"), keeping, Failing(fails))
     assert keeping.compiled and keeping.backend == "eager"
-    assert "minibatch_loss" not in vars(keeping.module)
+    assert "loss" not in vars(keeping.module)
 
 
 def test_the_backend_of_the_compiler_is_the_one_asked_for(tmp_path: Path) -> None:

@@ -19,17 +19,13 @@ def batch(*, recurrent: bool = False) -> PPOBatch:
     return PPOBatch(*columns, number < 0 if recurrent else None, state)
 
 
-def minibatches(whole: PPOBatch, number: int, order: Tensor | None) -> list[PPOBatch]:
-    return [whole.minibatch(index) for index in whole.minibatch_indices(number, order)]
-
-
 @pytest.mark.parametrize("recurrent", [False, True])
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_minibatches_hold_every_part_once_in_all_columns_alike(recurrent: bool, shuffled: bool) -> None:
     whole = batch(recurrent=recurrent)
     order = torch.randperm(whole.size) if shuffled else None
 
-    parts = minibatches(whole, 2, order)
+    parts = list(whole.minibatches(2, order))
 
     assert [part.size for part in parts] == [whole.size // 2] * 2
     assert torch.cat([part.advantage.flatten() for part in parts]).sort().values.tolist() == list(range(12))
@@ -41,7 +37,7 @@ def test_minibatches_hold_every_part_once_in_all_columns_alike(recurrent: bool, 
 def test_strided_minibatches_are_views_of_every_nth_row() -> None:
     whole = batch()
 
-    first, second, _ = minibatches(whole, 3, None)
+    first, second, _ = whole.minibatches(3, None)
 
     assert second.target.tolist() == [1, 4, 7, 10]
     columns: list[tuple[Tensor, Tensor]] = list(zip(whole[:6], first[:6], strict=True))
@@ -51,7 +47,7 @@ def test_strided_minibatches_are_views_of_every_nth_row() -> None:
 def test_shuffled_minibatches_are_successive_pieces_of_the_permutation() -> None:
     order = torch.randperm(12)
 
-    parts = minibatches(batch(), 3, order)
+    parts = batch().minibatches(3, order)
 
     assert [part.target.tolist() for part in parts] == order.view(3, 4).tolist()
 

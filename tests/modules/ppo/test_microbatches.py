@@ -112,7 +112,7 @@ def test_other_errors_of_an_update_are_not_changed(tmp_path: Path, monkeypatch: 
     data = snake_data(total_env_steps=128)
     model = small_ppo(data)
 
-    def failing(batch: PPOBatch, index: Any) -> Any:
+    def failing(batch: PPOBatch) -> Any:
         raise RuntimeError("a device-side assert")
 
     monkeypatch.setattr(model, "train_minibatch", failing)
