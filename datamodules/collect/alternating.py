@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from datamodules.collect.collector import RolloutCollector
-from datamodules.collect.rollout_buffer import BufferSlot, CollectorState, strip_prefix
+from datamodules.collect.rollout_buffer import BufferSlot, CollectorState
 from datamodules.core.phase import Phase
 from datamodules.core.protocols import Policy, VectorEnv
-from datamodules.core.pytree import join_parts, tree_map
+from datamodules.core.pytree import join_parts, strip_prefix, tree_map
 from datamodules.core.types import State, VectorStep, select_masks
 from datamodules.worker_pool.vector_env import WorkerPoolVectorEnv
 

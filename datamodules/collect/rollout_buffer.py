@@ -8,7 +8,15 @@ from torch import Tensor
 
 from datamodules.collect.agent_rows import agent_mean, any_agent, merge_agents
 from datamodules.core.protocols import VectorEnv
-from datamodules.core.pytree import copy_tree_, join_parts, name_parts, tree_leaves, tree_map
+from datamodules.core.pytree import (
+    add_prefix,
+    copy_tree_,
+    join_parts,
+    name_parts,
+    strip_prefix,
+    tree_leaves,
+    tree_map,
+)
 from datamodules.core.types import (
     MetricVector,
     Obs,
@@ -267,16 +275,6 @@ class RolloutBuffer:
     def _no_final_obs(self) -> Obs:
         """Return one slot of zeros for every row."""
         return tree_map(lambda part: torch.zeros_like(part[:1]), self.obs)
-
-
-def add_prefix(prefix: str, values: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the values with a prefix added to their names."""
-    return {prefix + name: value for name, value in values.items()}
-
-
-def strip_prefix(prefix: str, values: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Return the values whose names have a prefix, without the prefix."""
-    return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
 
 
 def allocate_column(length: int, value: Tensor) -> Tensor:

@@ -52,14 +52,23 @@ def copy_tree_(target: Nested, source: Nested) -> None:
         cast(Any, target).copy_(source)
 
 
+def add_prefix(prefix: str, values: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the values with a prefix added to their names."""
+    return {prefix + name: value for name, value in values.items()}
+
+
+def strip_prefix(prefix: str, values: Mapping[str, Value]) -> dict[str, Value]:
+    """Return the values whose names have a prefix, without the prefix."""
+    return {name.removeprefix(prefix): value for name, value in values.items() if name.startswith(prefix)}
+
+
 def name_parts(name: str, value: Value | dict[str, Value]) -> dict[str, Value]:
     """Return the parts of an observation as `NAME/PART`, or the only one as `NAME`."""
-    return {f"{name}/{key}": part for key, part in value.items()} if isinstance(value, dict) else {name: value}
+    return add_prefix(f"{name}/", value) if isinstance(value, dict) else {name: value}
 
 
 def join_parts(name: str, columns: Mapping[str, Value]) -> Value | dict[str, Value]:
     """Return the observation that `name_parts` has named among other columns."""
     if name in columns:
         return columns[name]
-    prefix = name + "/"
-    return {key.removeprefix(prefix): part for key, part in columns.items() if key.startswith(prefix)}
+    return strip_prefix(name + "/", columns)

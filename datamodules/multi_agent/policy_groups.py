@@ -8,7 +8,7 @@ from torch import Tensor
 
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.protocols import Policy, VectorEnv
-from datamodules.core.pytree import tree_map
+from datamodules.core.pytree import add_prefix, strip_prefix, tree_map
 from datamodules.core.types import Obs, PolicyInput, SpaceSpec, State, VectorStep, insert_masks, select_masks
 from datamodules.multi_agent.wrapper import VectorEnvWrapper
 
@@ -133,13 +133,13 @@ class PolicyGroups(VectorEnvWrapper):
         for number, (each, draw) in enumerate(zip(self.opponents, draws, strict=True)):
             seen = _rows(masks, each.rows)
             prefix = f"{number}/"
-            state = {name[len(prefix) :]: leaf.flatten(0, 1) for name, leaf in own.items() if name.startswith(prefix)}
+            state = {name: leaf.flatten(0, 1) for name, leaf in strip_prefix(prefix, own).items()}
             inputs = PolicyInput(
                 _rows(obs, each.rows), insert_masks(state, seen), start[each.rows], seen.get("action_mask")
             )
             output, state = each.policy.act(inputs, draw.reshape(len(each.rows), *self._noise_shapes[number]))
             full = full.index_copy(0, each.rows, output.action.to(full.dtype))
-            own = own | {prefix + name: self._by_env(leaf) for name, leaf in state.items()}
+            own = own | add_prefix(prefix, {name: self._by_env(leaf) for name, leaf in state.items()})
         return full, own
 
     def _opponent_noise(self, steps: int) -> list[Tensor]:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
 from datamodules.core.phase import Phase
+from datamodules.core.pytree import add_prefix
 from datamodules.core.sequence_types import PREDICTION_STEPS, SequenceBatch, SequenceIteration, ValidationData
 from datamodules.core.types import MetricVector, PolicyInput, PolicyOutput, SpaceSpec, State, require_tensor
 from modules.active_dynamics.bayesian_last_layer import BayesianLastLayer, RegressionBatch, regression_batch
@@ -131,14 +132,14 @@ class ActiveDynamics(Algorithm):
     @property
     def policies(self) -> dict[str, Any]:
         """Return the exploration policies by the prefix of their states."""
-        return {"explore": self.exploration} | ({} if self.warm_up is None else {"warm_up": self.warm_up.exploration})
+        return {"explore/": self.exploration} | ({} if self.warm_up is None else {"warm_up/": self.warm_up.exploration})
 
     def initial_state(self, batch: int) -> State:
         """Return the states of the exploration policies and of the state estimator."""
         state = self.tracker.initial_state(batch, self.device)
         for prefix, policy in self.policies.items():
             leaves = policy.initial_state(batch, len(self.low))
-            state |= {f"{prefix}/{name}": leaf.to(self.device) for name, leaf in leaves.items()}
+            state |= add_prefix(prefix, {name: leaf.to(self.device) for name, leaf in leaves.items()})
         return state
 
     def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
@@ -166,7 +167,7 @@ class ActiveDynamics(Algorithm):
         for (prefix, policy), normal in zip(self.policies.items(), noise.split(self.noise_sizes, -1), strict=True):
             chosen, state = policy(knowledge, belief, part_of_state(inputs, prefix), normal)
             actions.append(chosen)
-            explored |= {f"{prefix}/{name}": leaf for name, leaf in state.items()}
+            explored |= add_prefix(prefix, state)
         chosen = actions[0] if self.warm_up is None else torch.where(self.warm_up.active, actions[1], actions[0])
         action = knowledge.scaled(chosen)
         expected = self.tracker.predict(belief, self.model.action_encoder(action))
@@ -271,9 +272,8 @@ class ActiveDynamics(Algorithm):
             self.updates += len(minibatches.contiguous)
             if regression is not None:
                 self.refit_(regression)
-            return MetricVector(
-                tuple(f"dynamics/{name}" for name in ("loss", "grad_norm", *self.model.measures)), losses
-            )
+            names = ("loss", "grad_norm", *self.model.measures)
+            return MetricVector(tuple(f"dynamics/{name}" for name in names), losses)
         if self.regress_dynamics:
             self.updates += 1
             if regression is not None:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
 from datamodules.core.phase import Phase
-from datamodules.core.pytree import tree_map, tree_unbind
+from datamodules.core.pytree import add_prefix, tree_map, tree_unbind
 from datamodules.core.types import (
     STATE,
     MetricVector,
@@ -174,7 +174,7 @@ class DQN(Algorithm):
         best = self.greedy_action(output, inputs.action_mask)
         if greedy or noise is None:
             return PolicyOutput(best, {}), state
-        extras = {STATE + name: leaf for name, leaf in inputs.state.items()}
+        extras = add_prefix(STATE, inputs.state)
         return PolicyOutput(call_without_hooks(self.explore, best, noise, inputs.action_mask), extras), state
 
     def action_details(self, inputs: PolicyInput, output: PolicyOutput, state: State) -> dict[str, Tensor]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol, cast
 import torch
 from torch import Tensor, nn
 
+from datamodules.core.pytree import strip_prefix
 from datamodules.core.types import PolicyInput
 from modules.exploration.acquisitions import Acquisition, ImaginedTrajectories, InformationGain, PlannerContext
 from modules.exploration.planners import CEM, Planner, State, check
@@ -246,11 +247,10 @@ def dynamics_step(dynamics: Any, latent: Tensor, features: Tensor, control: Tens
 
 
 def part_of_state(inputs: PolicyInput, prefix: str) -> State:
-    """Return a policy's part of the agents' state, named `prefix/NAME` there; zero where an episode starts."""
+    """Return a policy's part of the agents' state, named `prefixNAME` there; zero where an episode starts."""
     return {
-        name.removeprefix(f"{prefix}/"): leaf.masked_fill(inputs.episode_start.view(-1, *[1] * (leaf.dim() - 1)), 0)
-        for name, leaf in inputs.state.items()
-        if name.startswith(f"{prefix}/")
+        name: leaf.masked_fill(inputs.episode_start.view(-1, *[1] * (leaf.dim() - 1)), 0)
+        for name, leaf in strip_prefix(prefix, inputs.state).items()
     }
 
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Adam, Optimizer
 
 from datamodules.core.phase import Phase
-from datamodules.core.pytree import tree_map
+from datamodules.core.pytree import add_prefix, tree_map
 from datamodules.core.types import (
     STATE,
     MetricVector,
@@ -175,9 +175,8 @@ class SAC(Algorithm):
         """Return the states of both torsos at the start of an episode; `{}` if they are not recurrent."""
         if not self.recurrent:
             return {}
-        torsos = ((ACTOR, self.network), (CRITIC, self.critic.torso))
-        states = {prefix: cast(Network, torso).initial_state(batch) for prefix, torso in torsos}
-        return {prefix + name: leaf for prefix, state in states.items() for name, leaf in state.items()}
+        actor, critic = cast(Network, self.network), cast(Network, self.critic.torso)
+        return add_prefix(ACTOR, actor.initial_state(batch)) | add_prefix(CRITIC, critic.initial_state(batch))
 
     @property
     def critic_columns(self) -> int:
@@ -202,8 +201,7 @@ class SAC(Algorithm):
             return PolicyOutput(self.unscale_action(policy.mode), {}), state
         assert noise is not None
         action = torch.where(self.random_warmup, policy.uniform(noise), policy.sample(noise))
-        extras = {STATE + name: leaf for name, leaf in inputs.state.items()}
-        return PolicyOutput(self.unscale_action(action), extras), state
+        return PolicyOutput(self.unscale_action(action), add_prefix(STATE, inputs.state)), state
 
     def step_policy(self, inputs: PolicyInput) -> tuple[Policy, State]:
         """Return the distribution over actions, and the next state of both torsos."""

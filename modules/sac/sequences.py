@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 
 from datamodules.core.errors import ConfigurationError
+from datamodules.core.pytree import add_prefix, strip_prefix
 from datamodules.core.types import Obs, PolicyInput, SequenceContext, State
 from modules.base.sequences import learned_features, next_features
 from modules.networks.base import call_without_hooks
@@ -29,7 +30,7 @@ class SequenceObs(NamedTuple):
 
         Those after windows, and the steps of the burn-in, have no gradient.
         """
-        context = self.context._replace(state=with_prefix(self.context.state, prefix))
+        context = self.context._replace(state=strip_prefix(prefix, self.context.state))
         if self.next_obs is None:
             return learned_features(network, context).flatten(0, 1)
         return next_features(network, context, self.next_obs).flatten(0, 1)
@@ -40,20 +41,15 @@ class SequenceObs(NamedTuple):
         return SequenceObs(self.context._replace(obs=function(self.context.obs)), next_obs)
 
 
-def with_prefix(state: State, prefix: str) -> State:
-    """Return the leaves whose names have a prefix, without it."""
-    return {name.removeprefix(prefix): leaf for name, leaf in state.items() if name.startswith(prefix)}
-
-
 def step_torso(network: Any, prefix: str, obs: Obs, inputs: PolicyInput) -> tuple[Tensor, State]:
     """Return the features `[B, F]` of a recurrent network for one step, and its next state under names with a prefix.
 
     Args:
         obs: normalised observations of the step, `[B, *obs]`.
     """
-    state = with_prefix(inputs.state, prefix)
+    state = strip_prefix(prefix, inputs.state)
     features, state = call_without_hooks(network, obs, state, inputs.episode_start)
-    return features, {prefix + name: leaf for name, leaf in state.items()}
+    return features, add_prefix(prefix, state)
 
 
 def check_recurrent_parts(network: nn.Module, critic: nn.Module, curiosity: object) -> None:

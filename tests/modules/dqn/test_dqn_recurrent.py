@@ -14,7 +14,16 @@ from modules.dqn.dqn import DQN, DQNBatch
 from modules.networks import MLP, C51Head
 from tests.modules.base.test_training_loop import SaveAt
 from tests.support.replay_fixtures import fitted_dqn, replay_data
-from tests.support.sequence_fixtures import ENVS, NETWORKS, SEQUENCES, iteration, sampled_sequences, spaces_of
+from tests.support.sequence_fixtures import (
+    ENVS,
+    NETWORKS,
+    SEQUENCES,
+    iteration,
+    next_outputs,
+    sampled_sequences,
+    spaces_of,
+    unrolled,
+)
 from tests.support.small_runs import weights_hash
 
 EVERY_NETWORK = pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
@@ -30,13 +39,7 @@ def sampled(network: Any, env: str, n_step: int, **settings: Any) -> tuple[DQN, 
 
 def acted(model: DQN, rollouts: list[Rollout]) -> tuple[Tensor, dict[str, Tensor]]:
     """Outputs `[T, B, actions, K]` of all steps, one after the other, and the states after them."""
-    state, outputs, states = model.initial_state(8), [], []
-    for rollout in rollouts:
-        for obs, start in zip(rollout.obs[:-1], rollout.episode_start, strict=True):
-            output, state = model.online.step(obs, state, start)
-            outputs.append(output)
-            states.append(state)
-    return torch.stack(outputs), {name: torch.stack([each[name] for each in states]) for name in state}
+    return unrolled(model.online.step, model.initial_state(8), rollouts)
 
 
 @torch.no_grad()
@@ -68,15 +71,8 @@ def test_outputs_after_windows_continue_from_the_state_after_their_last_step(
 
     found = model.next_outputs(model.online, minibatch)
 
-    for k in range(0, 64, 7):
-        row = int(batch.indices[0, k]) % 8
-        for t in range(4):
-            if not batch.loss_weight[0, t, k]:
-                continue
-            last = int(batch.indices[0, k]) // 8 + 2 + t + int(batch.num_steps[0, t, k]) - 1
-            before = {name: leaf[last, row : row + 1] for name, leaf in states.items()}
-            expected, _ = model.online.step(batch.next_obs[0, t, k : k + 1], before, torch.tensor([False]))
-            torch.testing.assert_close(found[t, k], expected[0], rtol=0, atol=1e-6)
+    for t, k, expected in next_outputs(model.online.step, states, batch):
+        torch.testing.assert_close(found[t, k], expected, rtol=0, atol=1e-6)
 
 
 def prepared(network: Any, env: str, n_step: int = 2, **settings: Any) -> tuple[DQN, DQNBatch]:

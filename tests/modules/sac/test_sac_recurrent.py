@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from callbacks.run_control.checkpoint import RunCheckpoint
 from datamodules.core.errors import ConfigurationError
+from datamodules.core.pytree import strip_prefix
 from datamodules.core.types import PolicyInput, ReplayBatch, Rollout, State
 from modules.networks import MLP, RecurrentCritic, TwinMLP
 from modules.networks.base import extract_features
@@ -18,10 +19,19 @@ from modules.sac.batch import SACBatch, sac_batch
 from modules.sac.curiosity import Curiosity
 from modules.sac.sac import SAC
 from modules.sac.sac_bc import SACBC
-from modules.sac.sequences import ACTOR, CRITIC, with_prefix
+from modules.sac.sequences import ACTOR, CRITIC
 from modules.sac_options.sac_options import SACOptions
 from tests.oracles.sac import box_data, choice_data, fitted_sac
-from tests.support.sequence_fixtures import ENVS, NETWORKS, SEQUENCES, iteration, sampled_sequences, spaces_of
+from tests.support.sequence_fixtures import (
+    ENVS,
+    NETWORKS,
+    SEQUENCES,
+    iteration,
+    next_outputs,
+    sampled_sequences,
+    spaces_of,
+    unrolled,
+)
 from tests.support.small_runs import weights_hash
 
 EVERY_NETWORK = pytest.mark.parametrize("network", NETWORKS.values(), ids=NETWORKS)
@@ -46,13 +56,7 @@ def torso(model: SAC, prefix: str) -> Any:
 
 def acted(model: SAC, rollouts: list[Rollout], prefix: str) -> tuple[Tensor, State]:
     """Features `[T, B, F]` of a torso at all steps, one after the other, and the states after them."""
-    state, features, states = torso(model, prefix).initial_state(8), [], []
-    for rollout in rollouts:
-        for obs, start in zip(rollout.obs[:-1], rollout.episode_start, strict=True):
-            output, state = torso(model, prefix)(obs, state, start)
-            features.append(output)
-            states.append(state)
-    return torch.stack(features), {name: torch.stack([each[name] for each in states]) for name in state}
+    return unrolled(torso(model, prefix), torso(model, prefix).initial_state(8), rollouts)
 
 
 @torch.no_grad()
@@ -84,15 +88,8 @@ def test_features_after_windows_continue_from_the_state_after_their_last_step(
     for prefix in (ACTOR, CRITIC):
         _, states = acted(model, rollouts, prefix)
         found = next_obs.features(torso(model, prefix), prefix).view(4, 64, -1)
-        for k in range(0, 64, 7):
-            row = int(batch.indices[0, k]) % 8
-            for t in range(4):
-                if not batch.loss_weight[0, t, k]:
-                    continue
-                last = int(batch.indices[0, k]) // 8 + 2 + t + int(batch.num_steps[0, t, k]) - 1
-                before = {name: leaf[last, row : row + 1] for name, leaf in states.items()}
-                expected, _ = torso(model, prefix)(batch.next_obs[0, t, k : k + 1], before, torch.tensor([False]))
-                torch.testing.assert_close(found[t, k], expected[0], rtol=0, atol=1e-6)
+        for t, k, expected in next_outputs(torso(model, prefix), states, batch):
+            torch.testing.assert_close(found[t, k], expected, rtol=0, atol=1e-6)
 
 
 @torch.no_grad()
@@ -107,7 +104,7 @@ def test_a_new_episode_starts_from_the_initial_state_of_both_torsos(network: Any
     fresh, first = model.act(PolicyInput(obs, model.initial_state(2), start), noise)
     assert torch.equal(output.action[1], fresh.action[1]) and not torch.equal(output.action[0], fresh.action[0])
     assert all(torch.equal(after[name][1], first[name][1]) for name in first)
-    assert {with_prefix(first, prefix).keys() == with_prefix(used, prefix).keys() for prefix in (ACTOR, CRITIC)} == {
+    assert {strip_prefix(prefix, first).keys() == strip_prefix(prefix, used).keys() for prefix in (ACTOR, CRITIC)} == {
         True
     }
     assert all(torch.equal(output.extras["state/" + name], leaf) for name, leaf in used.items())
@@ -229,7 +226,7 @@ def test_details_of_an_action_use_the_states_of_both_torsos() -> None:
 
     details = model.action_details(inputs, output, after)
 
-    features, _ = model.critic.torso(inputs.obs, with_prefix(state, CRITIC), inputs.episode_start)
+    features, _ = model.critic.torso(inputs.obs, strip_prefix(CRITIC, state), inputs.episode_start)
     probabilities = details["probabilities"]
     torch.testing.assert_close(details["value"], (probabilities * model.critic(features).amin(0)).sum(-1))
     assert torch.equal(probabilities.argmax(-1), output.action)
