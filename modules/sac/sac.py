@@ -138,11 +138,8 @@ class SAC(Algorithm):
         self.target_entropy_schedule = target_entropy_schedule
         if target_entropy_schedule != "constant":
             self.register_buffer("entropy_decay", torch.tensor(1.0), persistent=False)
-        self.learn_temperature, self.curiosity_index, self.noise_hold = (
-            learn_temperature,
-            2 + learn_temperature,
-            noise_hold,
-        )
+        self.learn_temperature, self.noise_hold = learn_temperature, noise_hold
+        self.curiosity_index = 2 + learn_temperature
         self.continuous = spaces["action_type"] == "continuous"
         self.obs_normalizer = make_obs_normalizer(spaces) if normalize_obs else None
         self.log_alpha = nn.Parameter(torch.tensor(math.log(init_temperature)), requires_grad=learn_temperature)
@@ -336,10 +333,15 @@ class SAC(Algorithm):
 
     def target_entropy_of(self, mask: Tensor | None) -> float | Tensor:
         """Return the current target entropy in nats; one per entry where actions are masked."""
-        highest = self.max_entropy(mask)
-        target = -float(len(self.action_scale)) if self.continuous else self.target_entropy_ratio * highest
-        target = target if self.target_entropy is None else self.target_entropy
-        return target + self.entropy_decay * (highest - target) if hasattr(self, "entropy_decay") else target
+        if self.target_entropy is not None:
+            target: float | Tensor = self.target_entropy
+        elif self.continuous:
+            target = -float(len(self.action_scale))
+        else:
+            target = self.target_entropy_ratio * self.max_entropy(mask)
+        if self.target_entropy_schedule == "constant":
+            return target
+        return target + self.entropy_decay * (self.max_entropy(mask) - target)
 
     def max_entropy(self, mask: Tensor | None = None) -> float | Tensor:
         """Return the entropy of uniform actions in nats; one per entry where actions are masked."""
@@ -355,7 +357,7 @@ class SAC(Algorithm):
 
     def update_schedules(self) -> None:
         """Set learning rates, target entropy and the scale of curiosity for the iteration."""
-        if hasattr(self, "entropy_decay"):
+        if self.target_entropy_schedule != "constant":
             self.entropy_decay.fill_(schedule_value(self.target_entropy_schedule, 1.0, self.progress))
         self.curiosity.anneal_(self.env_steps)
         self.schedule_learning_rates_()
