@@ -81,9 +81,7 @@ def box_extent(
     directions = torch.randn(RAYS, model.weight.shape[1], generator=torch.Generator().manual_seed(0))
     directions = directions.to(model.weight)
     slope = directions @ model.weight.T
-    reach = (
-        torch.where(slope > 0, high - model.mean, model.mean - low) / slope.abs()
-    )  # infinite along a constant element
+    reach = torch.where(slope > 0, high - model.mean, model.mean - low) / slope.abs()  # inf along a constant element
     ends = directions * reach.amin(1, keepdim=True)
     return ends.amin(0), ends.amax(0)
 

@@ -53,9 +53,8 @@ class Decoder(nn.Module):
             )
         self.dimensions, self.observed, self.counts = dimensions, observed, counts
         if not counts:
-            learned = noise**2 - SMALLEST_NOISE
-            raw = learned + math.log(-math.expm1(-learned))
-            self.raw_noise = nn.Parameter(torch.full((observed,), raw))
+            raw = inverse_softplus(torch.tensor(noise**2 - SMALLEST_NOISE, dtype=torch.float64))
+            self.raw_noise = nn.Parameter(torch.full((observed,), float(raw)))
 
     @property
     def variance(self) -> Tensor:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.func import jacrev, vmap
 from torch.nn import functional as F
 
+from modules.functional.dynamics.gaussian import inverse_softplus
 from modules.networks.base import silu_layers
 
 SMALLEST_NOISE = 1e-4
@@ -82,8 +83,8 @@ class LinearBasisDynamics(nn.Module):
         self.dimensions, self.dt, self.residual = dimensions, dt, residual
         self.gain = dt if residual else 1.0
         self.weight = nn.Parameter(torch.zeros(features, dimensions))
-        raw = math.log(math.expm1(noise**2 - SMALLEST_NOISE))
-        self.raw_noise = nn.Parameter(torch.full((dimensions,), raw), requires_grad=learn_noise)
+        raw = inverse_softplus(torch.tensor(noise**2 - SMALLEST_NOISE, dtype=torch.float64))
+        self.raw_noise = nn.Parameter(torch.full((dimensions,), float(raw)), requires_grad=learn_noise)
 
     @property
     def variance(self) -> Tensor:
