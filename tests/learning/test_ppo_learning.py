@@ -1,30 +1,21 @@
 """PPO's shipped configs reach their references, through the real command line, judged by the last weights."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support.training_runs import fit_and_test
 
 pytestmark = pytest.mark.slow
 
 SEEDS = (1, 2, 3)
 
 
-def app(*words: str) -> None:
-    """Runs `python -m app` in a process of its own."""
-    done = subprocess.run([sys.executable, "-m", "app", *words], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
-
-
 def score(folder: Path, config: str, seed: int, *changes: str, of: str) -> float:
     """Trains a config from a seed; a value's mean over 100 greedy episodes of the last weights, not of the best."""
-    run = ("--config", config, "--seed_everything", str(seed), *changes)
-    app("fit", *run, "--trainer.logger.init_args.save_dir", str(folder))
-    last = next(folder.rglob("last.ckpt"))
-    app("test", *run, "--data.eval_episodes", "100", "--ckpt_path", str(last))
-    return float(json.loads((last.parents[1] / "metrics.json").read_text())[of])
+    run, _ = fit_and_test(folder, "--config", config, "--seed_everything", str(seed), *changes)
+    return float(json.loads((run / "metrics.json").read_text())[of])
 
 
 def must_reach(folder: Path, config: str, bar: float, *changes: str, needed: int = 2, of: str = "return_mean") -> None:

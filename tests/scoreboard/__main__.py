@@ -4,9 +4,7 @@ import argparse
 import json
 import os
 import platform
-import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
@@ -18,7 +16,6 @@ from tests.scoreboard.records import (
     PAGE,
     RECORDS,
     REFERENCES,
-    ROOT,
     Record,
     Task,
     missing_seeds,
@@ -27,6 +24,7 @@ from tests.scoreboard.records import (
     read_tasks,
     write_records,
 )
+from tests.support.training_runs import fit_and_test
 
 LOCK = Lock()
 
@@ -38,19 +36,6 @@ def machine(accelerator: str) -> str:
     return f"{device}, {os.cpu_count()} CPU cores, torch {torch.__version__.partition('+')[0]}"
 
 
-def app(*words: str, folder: Path) -> None:
-    """Run `python -m app` in a folder; its output goes to a file there.
-
-    Raises:
-        RuntimeError: if it fails, with the last lines of its output.
-    """
-    environ = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path[1:]])}
-    with (folder / f"{words[0]}.log").open("w", encoding="utf-8") as log:
-        done = subprocess.run([sys.executable, "-m", "app", *words], cwd=folder, env=environ, stdout=log, stderr=log)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(words)} failed:\n{(folder / f'{words[0]}.log').read_text()[-2000:]}")
-
-
 def run(task: Task, seed: int, folder: Path, extra: tuple[str, ...]) -> Record:
     """Train a task from a seed, test its last weights, and return the result.
 
@@ -58,18 +43,12 @@ def run(task: Task, seed: int, folder: Path, extra: tuple[str, ...]) -> Record:
         RuntimeError: if a verb fails, or the test has no such metric.
     """
     place = folder / f"{task.config.removesuffix('.yaml')}-{task.env.replace('/', '_')}-{seed}-{task.version}"
-    place.mkdir(parents=True, exist_ok=True)
     words = ("--config", task.config, "--seed_everything", str(seed), *task.settings, *extra)
-    before = time.monotonic()
-    app("fit", *words, folder=place)
-    seconds = time.monotonic() - before
-    last = max(place.rglob("last.ckpt"), key=lambda path: path.stat().st_mtime)
-    test = ("--data.eval_episodes", str(task.episodes), "--ckpt_path", str(last.relative_to(place)))
-    app("test", *words, *test, folder=place)
-    value = json.loads((last.parents[1] / "metrics.json").read_text(encoding="utf-8")).get(task.metric)
+    run_folder, seconds = fit_and_test(place, *words, episodes=task.episodes)
+    value = json.loads((run_folder / "metrics.json").read_text(encoding="utf-8")).get(task.metric)
     if value is None:
         raise RuntimeError(f"The test of {task.config} from seed {seed} has no finite {task.metric}.")
-    trainer = yaml.safe_load((last.parents[1] / "config.yaml").read_text(encoding="utf-8"))["trainer"]
+    trainer = yaml.safe_load((run_folder / "config.yaml").read_text(encoding="utf-8"))["trainer"]
     where = machine(trainer["accelerator"])
     return Record(task.config, task.env, seed, task.version, task.metric, value, round(seconds, 1), where)
 

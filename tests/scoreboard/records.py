@@ -10,6 +10,8 @@ from pathlib import Path
 
 import yaml
 
+from callbacks.run_control.atomic_write import atomic_write
+
 ROOT = Path(__file__).parents[2]
 REFERENCES = Path(__file__).with_name("references.yaml")
 RECORDS = ROOT / "docs" / "experiments" / "scoreboard.json"
@@ -83,12 +85,11 @@ def read_records(path: Path = RECORDS) -> list[Record]:
 
 
 def write_records(records: Iterable[Record], path: Path = RECORDS) -> None:
-    """Write records in a fixed order, through a temporary file, so that a kill loses none."""
+    """Write records in a fixed order; a kill loses none."""
     order = sorted(records, key=lambda record: (record.config, record.env, record.seed))
     lines = ",\n".join(json.dumps(asdict(record)) for record in order)
-    temporary = path.with_suffix(".tmp")
-    temporary.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
-    temporary.replace(path)
+    with atomic_write(path) as file:
+        file.write(f"[\n{lines}\n]\n".encode())
 
 
 def records_of(task: Task, records: Iterable[Record]) -> list[Record]:
