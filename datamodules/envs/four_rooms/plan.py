@@ -1,6 +1,7 @@
 """RoomPlan: walls, rooms and doorways of a grid of rooms, and shortest paths to the doorways."""
 
 from collections import deque
+from collections.abc import Container
 from functools import cached_property
 
 import torch
@@ -65,8 +66,9 @@ class RoomPlan:
         middle, every = PITCH // 2, range(rooms)
         self.middles = [self.number[PITCH * y + middle, PITCH * x + middle] for y in every for x in every]
         self.room_of = [OUTSIDE] * len(self.cells)
+        inside = {cell for cell in range(len(self.cells)) if not self.is_doorway(cell)}
         for room, start in enumerate(self.middles):
-            for cell in self._flood(start):
+            for cell in self._distances(start, inside):
                 self.room_of[cell] = room
 
     def neighbour(self, cell: int, move: int) -> int:
@@ -102,37 +104,27 @@ class RoomPlan:
 
         int64; -1 where the room (`room_towards`) has no doorway in this direction.
         """
-        moves = []
-        for cell in range(len(self.cells)):
-            room = self.room_towards(cell, move)
-            target = self.doorways[room][move]
-            moves.append(OUTSIDE if target == OUTSIDE else self._first_move(cell, target, room))
-        return torch.tensor(moves)
+        distances = {
+            room: self._distances(doorways[move], {cell for cell, its in enumerate(self.room_of) if its == room})
+            for room, doorways in enumerate(self.doorways)
+            if doorways[move] != OUTSIDE
+        }
+        rooms = [self.room_towards(cell, move) for cell in range(len(self.cells))]
+        return torch.tensor([self._first_move(cell, distances.get(room, {})) for cell, room in enumerate(rooms)])
 
-    def _first_move(self, cell: int, target: int, room: int) -> int:
-        distance = self._distances(target, room)
-        beyond = {side: self.neighbour(cell, side) for side in range(4)}
-        return min((distance[each], side) for side, each in beyond.items() if each in distance)[1]
+    def _first_move(self, cell: int, distances: dict[int, int]) -> int:
+        """Return the move to the neighbour at the least distance; -1 where no distances are known."""
+        beyond = [(self.neighbour(cell, move), move) for move in range(len(MOVES))]
+        return min(((distances[each], move) for each, move in beyond if each in distances), default=(0, OUTSIDE))[1]
 
-    def _distances(self, target: int, room: int) -> dict[int, int]:
-        """Return the steps from the cells of a room to one of its doorways."""
-        found, queue = {target: 0}, deque([target])
+    def _distances(self, start: int, passable: Container[int]) -> dict[int, int]:
+        """Return the steps from a cell to itself and to every cell that is reached over passable ones."""
+        found, queue = {start: 0}, deque([start])
         while queue:
             cell = queue.popleft()
-            for beyond in (self.neighbour(cell, move) for move in range(4)):
-                if beyond != OUTSIDE and self.room_of[beyond] == room and beyond not in found:
+            for beyond in (self.neighbour(cell, move) for move in range(len(MOVES))):
+                if beyond != OUTSIDE and beyond not in found and beyond in passable:
                     found[beyond] = found[cell] + 1
-                    queue.append(beyond)
-        return found
-
-    def _flood(self, start: int) -> set[int]:
-        """Return the cells that are connected to `start` without a doorway."""
-        found, queue = {start}, [start]
-        while queue:
-            cell = queue.pop()
-            for beyond in (self.neighbour(cell, move) for move in range(4)):
-                if beyond != OUTSIDE and beyond not in found and not self.is_doorway(beyond):
-                    found.add(beyond)
                     queue.append(beyond)
         return found
 
