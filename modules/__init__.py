@@ -23,6 +23,7 @@ ALGORITHMS = {
 
 EXPORTS = ALGORITHMS | {
     "OptionController": "modules.sac_options.controller",
+    "CheckpointOption": "modules.sac_options.checkpoint_option",
     "CheckpointPolicy": "modules.opponents.checkpoint_policy",
     "CheckpointPool": "modules.opponents.checkpoint_pool",
     "UniformPolicy": "modules.opponents.uniform_policy",
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from modules.sac.curiosity import Curiosity as Curiosity
     from modules.sac.sac import SAC as SAC
     from modules.sac.sac_bc import SACBC as SACBC
+    from modules.sac_options.checkpoint_option import CheckpointOption as CheckpointOption
     from modules.sac_options.controller import OptionController as OptionController
     from modules.sac_options.sac_options import SACOptions as SACOptions
 else:

@@ -5,8 +5,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-PLAN_COLOURS = {"#": (44, 48, 56), " ": (244, 244, 240), "G": (0, 158, 115), "I": (230, 159, 0), "@": (0, 114, 178)}
-"""Colours of the characters of a plan: wall, free cell, goal, item and agent."""
+PLAN_COLOURS = {
+    "#": (44, 48, 56),
+    " ": (244, 244, 240),
+    "G": (0, 158, 115),
+    "I": (230, 159, 0),
+    "M": (204, 121, 167),
+    "@": (0, 114, 178),
+}
+"""Colours of the characters of a plan: wall, free cell, goal, item, monster and agent."""
 
 PLAN_PIXELS = 24
 """Side of a cell in the picture of a plan."""

@@ -19,8 +19,8 @@ TASK = "task"
 class OptionReward(Protocol):
     """Interface of an option's reward: a batched function of a transition without state, named by its `class_path`."""
 
-    def __call__(self, obs: Obs, action: Tensor, next_obs: Obs, reward: Tensor) -> Tensor:
-        """Return the option's reward, `[U, N]` as the task's `reward`; observations are not normalised."""
+    def reward(self, obs: Obs, action: Tensor, next_obs: Obs, task: Tensor) -> Tensor:
+        """Return the option's reward, `[U, N]` as the task's; observations are not normalised."""
         ...
 
 
@@ -65,5 +65,5 @@ def rewards_of_options(rewards: Sequence[str | OptionReward], batch: ReplayBatch
                 )
             columns.append(batch.extras[each])
         else:
-            columns.append(each(batch.obs, batch.action, batch.next_obs, task))
+            columns.append(each.reward(batch.obs, batch.action, batch.next_obs, task))
     return torch.stack(columns, -1)

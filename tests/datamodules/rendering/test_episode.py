@@ -51,6 +51,7 @@ def test_an_episode_is_that_of_the_environment() -> None:
         ("FetchAndDeliver-v0", {}),
         ("FourRooms-v0", {"rooms": 4}),
         ("KeyDoor-v0", {"rooms": 3, "start": 14}),
+        ("Horde-v0", {}),
         ("Duffing-v0", {}),
         ("Lorenz-v0", {}),
         ("Trading-v0", {"symbol": "WALK"}),

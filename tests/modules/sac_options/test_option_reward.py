@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from datamodules.core.errors import ConfigurationError
-from datamodules.core.types import ReplayBatch
+from datamodules.core.types import Obs, ReplayBatch
 from datamodules.replay import ReplayDataModule
 from modules.networks.heads.twin_critic import TwinMLP
 from modules.networks.mlp import MLP
@@ -66,11 +66,18 @@ def replay(reward_key: Tensor) -> ReplayBatch:
     )  # fmt: skip
 
 
-def test_rewards_are_the_environments_the_tasks_or_a_functions():
+class ActionTimesTask:
+    """A reward of one's own."""
+
+    def reward(self, obs: Obs, action: Tensor, next_obs: Obs, task: Tensor) -> Tensor:
+        return task * action
+
+
+def test_rewards_are_the_environments_the_tasks_or_an_objects():
     task = torch.tensor([[0.5, 0.25]])
 
     rewards = rewards_of_options(
-        ["reward_key", "task", lambda obs, action, next_obs, reward: reward * action],
+        ["reward_key", "task", ActionTimesTask()],
         replay(torch.tensor([[1.0, 0.0]])),
         task,
     )

@@ -1,0 +1,76 @@
+"""CheckpointOption: a learned option of a checkpoint, which does not learn any more."""
+
+from copy import deepcopy
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from datamodules.core.errors import ConfigurationError
+from modules.base.hparams import load_algorithm
+from modules.sac_options.sac_options import SACOptions
+
+TRUSTED = ("datamodules",)
+"""Package that a checkpoint may import besides those of models: it has the rewards of options."""
+
+
+class CheckpointOption:
+    """Scripted option that takes the most probable action of a learned option in a checkpoint of `SACOptions`.
+
+    It may start anywhere and ends with the same probability at every step: the terminations of the checkpoint were
+    learned for the task of that run.
+
+    Args:
+        checkpoint: path of the checkpoint.
+        option: index of the learned option.
+        duration: mean number of steps.
+
+    Raises: ConfigurationError if the file is no checkpoint of `SACOptions`, or an argument is out of range.
+    """
+
+    uses_actor = False
+    min_duration = 1
+    max_duration = 0
+
+    def __init__(self, checkpoint: str, option: int, duration: float = 8.0) -> None:
+        model = load_algorithm(Path(checkpoint), TRUSTED)
+        if not isinstance(model, SACOptions):
+            raise ConfigurationError(f"{checkpoint} is a checkpoint of {type(model).__name__}; give one of SACOptions.")
+        if not 0 <= option < model.num_options or duration < 1:
+            raise ConfigurationError(
+                f"CheckpointOption has option {option} and duration {duration}; {checkpoint} has the options 0 to"
+                f" {model.num_options - 1}, and the duration is at least 1 step."
+            )
+        self.option, self.duration = option, duration
+        self.models = {torch.device("cpu"): model}
+
+    def initiation(self, obs: Tensor) -> Tensor:
+        """Return True, bool `[B]`.
+
+        Raises: ConfigurationError if the checkpoint was trained on observations of another shape.
+        """
+        trained = tuple(self.models[torch.device("cpu")].spaces["obs_shape"])
+        if tuple(obs.shape[1:]) != trained:
+            raise ConfigurationError(
+                f"CheckpointOption gets observations of shape {list(obs.shape[1:])}, but its checkpoint was trained on"
+                f" {list(trained)}: train the options in an environment with the same observations."
+            )
+        return torch.ones(len(obs), dtype=torch.bool, device=obs.device)
+
+    @torch.no_grad()
+    def action(self, obs: Tensor, age: Tensor, actor_action: Tensor) -> Tensor:
+        """Return the most probable action, of the shape and dtype of `actor_action`."""
+        model = self.model_on(obs.device)
+        ages = age.unsqueeze(-1).expand(-1, model.num_options)
+        policy = model.option_policies(model.normalized(obs), None, ages)
+        return model.unscale_action(policy.mode)[:, self.option]
+
+    def termination(self, obs: Tensor, age: Tensor) -> Tensor:
+        """Return 1 / duration, `[B]`."""
+        return torch.full((len(obs),), 1 / self.duration, device=obs.device)
+
+    def model_on(self, device: torch.device) -> SACOptions:
+        """Return the checkpoint's model on a device; it is copied there once."""
+        if device not in self.models:
+            self.models[device] = deepcopy(self.models[torch.device("cpu")]).to(device)
+        return self.models[device]
