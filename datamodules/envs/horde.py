@@ -133,7 +133,7 @@ class Horde:
     def render(self, state: State, row: int, mode: str) -> Tensor | str:
         """Render one row: `rgb_array`, uint8 `[24 (size + 2), 24 (size + 2), 3]`, or `ansi`, one line per row of cells.
 
-        Walls are dark, the exit is green (`G`), treasures are orange (`I`), monsters purple (`M`), the agent blue (`@`).
+        Walls are dark, the exit is green (`G`), treasures orange (`I`), monsters purple (`M`), the agent blue (`@`).
         """
         marks = dict.fromkeys(state["treasures"][row].nonzero().flatten().tolist(), "I") | {
             int(state["exit"][row]): "G"
