@@ -235,6 +235,9 @@ class EnvDataModule(LightningDataModule):
     def _make_training_envs(self, rows: int) -> VectorEnv:
         return set_env_progress(self._make_envs(rows, self.env_kwargs, self.train_wrappers), self.progress)
 
+    def _make_eval_envs(self, rows: int) -> VectorEnv:
+        return self._make_envs(rows, self.eval_env_kwargs, self.wrappers)
+
     def _make_envs(self, rows: int, env_kwargs: dict[str, Any], wrappers: tuple[EnvWrapper, ...]) -> VectorEnv:
         """Create this rank's environments; the host's cores are divided among its ranks."""
         assert self.trainer is not None
@@ -303,9 +306,10 @@ class EnvDataModule(LightningDataModule):
         rows = self.num_envs if self._resolved.has_fixed_num_envs else min(self.num_envs, episodes)
         seed = derive_seed(global_seed(), self.trainer.global_rank, "eval")
         if self._eval_envs is None:
-            self._eval_envs = self._make_envs(rows, self.eval_env_kwargs, self.wrappers)
+            self._eval_envs = self._make_eval_envs(rows)
         envs, greedy = self._eval_envs, self.eval_greedy
         limits: dict[str, Any] = {"seed": seed, "max_steps": self.eval_max_steps, "name": self.env}
+        episodes *= envs.num_envs // rows  # every member of a population plays all of them
         return EvaluationDataset(envs, self._actor, episodes, greedy=greedy, record=record, **limits)
 
     def rendered_episode(

@@ -1,5 +1,6 @@
 """RolloutDataModule: on-policy data; each rollout is used for one iteration of learning."""
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 from torch import Tensor
@@ -9,10 +10,12 @@ from datamodules.collect.collector import RolloutCollector
 from datamodules.collect.iteration_dataset import IterationDataset, follows_progress
 from datamodules.collect.prefetching import PrefetchingCollector
 from datamodules.core.errors import ConfigurationError
-from datamodules.core.protocols import Policy
+from datamodules.core.protocols import Policy, VectorEnv
 from datamodules.core.pytree import tree_map
 from datamodules.core.required_values import require_values
+from datamodules.core.seeding import derive_seed
 from datamodules.core.types import Rollout
+from datamodules.vector.func_vector_env import PopulationVectorEnv
 
 
 class RolloutDataset(IterationDataset):
@@ -47,7 +50,7 @@ class RolloutDataModule(EnvDataModule):
     Raises: ConfigurationError for invalid values, and for environments that cannot be created.
     """
 
-    steps_setting = "rollout_length"
+    steps_setting, supports_population = "rollout_length", True
 
     def __init__(self, env: str, *, rollout_length: int = 128, policy_lag: int = 0, **environment: Any):
         require_values("data", RolloutDataModule, locals())
@@ -86,6 +89,21 @@ class RolloutDataModule(EnvDataModule):
         self._restored_ahead = None
         self.dataset = RolloutDataset(collector, self.iterations, self.trainer, ahead)
         return self.dataset
+
+    @property
+    def _member_seeds(self) -> Sequence[int]:
+        """Return the seeds of a population, whose members have `num_envs` environments each; empty for one agent."""
+        return getattr(self._actor, "seeds", ())
+
+    def _make_training_envs(self, rows: int) -> VectorEnv:
+        seeds = self._member_seeds
+        envs = super()._make_training_envs(rows * (len(seeds) or 1))
+        return PopulationVectorEnv(envs, [derive_seed(seed, 0, "env") for seed in seeds]) if seeds else envs
+
+    def _make_eval_envs(self, rows: int) -> VectorEnv:
+        seeds = self._member_seeds
+        envs = super()._make_eval_envs(rows * (len(seeds) or 1))
+        return PopulationVectorEnv(envs, [derive_seed(seed, 0, "eval") for seed in seeds]) if seeds else envs
 
     @property
     def _ahead(self) -> PrefetchingCollector | None:

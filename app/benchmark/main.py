@@ -305,6 +305,9 @@ def table(result: dict[str, Any]) -> str:
     if result["num_agents"] > 1:
         steps = result["env_steps_per_s"] * result["num_agents"]
         rows.append(("agent steps", f"{steps:,.0f} agent steps/s, {result['num_agents']} agents an environment"))
+    if result["num_members"] > 1:
+        steps, members = result["env_steps_per_s"] * result["num_members"], result["num_members"]
+        rows.append(("population", f"{steps:,.0f} env steps/s of {members} members together"))
     rows += [("memory", f"{result['peak_memory_mib']:,.0f} MiB at the peak")]
     rows += [("start", f"{result['start_up_s']:.1f} s to the first update, first calls {result['compile_s']:.1f} s")]
     rows += list(result["execution"].items())

@@ -47,7 +47,7 @@ from app.runs.checkpoints import (
 from app.runs.commands import Commands, SaveConfig
 from app.runs.find_checkpoint import find_checkpoint
 from app.runs.run_folder import RunFolders, expand_settings, require_writable_settings
-from callbacks.run_control.checkpoint import write_atomically
+from callbacks.run_control.checkpoint import PopulationCheckpoint, RunCheckpoint, write_atomically
 from callbacks.run_control.checkpoint_index import environment_of
 from callbacks.run_control.divergence_guard import TrainingDiverged
 from callbacks.run_control.graceful_stop import GracefulStop
@@ -63,6 +63,7 @@ from datamodules.core.signals import exits_on_signal
 from modules.base.algorithm import Algorithm
 from modules.base.trainer_checks import check_callbacks
 from modules.manual_backward.callback import ManualBackward
+from modules.ppo.population import PPOPopulation
 
 RANK_ZERO = "lightning.pytorch.utilities.rank_zero"
 """Name of Lightning's logger for information."""
@@ -225,7 +226,10 @@ class LeydenCLI(LightningCLI):
         added = self.program_callbacks(
             own, kwargs.get("enable_checkpointing", settings.enable_checkpointing) is not False
         )
-        trainer = super().instantiate_trainer(**kwargs, callbacks=[*own, *added])
+        callbacks = [*own, *added]
+        if isinstance(self.model, PPOPopulation):
+            callbacks = [PopulationCheckpoint(each) if type(each) is RunCheckpoint else each for each in callbacks]
+        trainer = super().instantiate_trainer(**kwargs, callbacks=callbacks)
         check_callbacks(trainer.callbacks)  # type: ignore[attr-defined]
         write_atomically(trainer)
         precision = self.config[self.config.subcommand].trainer.precision

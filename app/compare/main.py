@@ -7,45 +7,31 @@ import json
 import math
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+import torch
 import yaml
 from torch.utils.tensorboard import SummaryWriter
 
 from app.class_paths import canonical_path
 from app.cli.config_args import find_config, require_config
 from app.cli.error_messages import PlainParser, exit_with_error, nearest
+from app.compare.population import train_populations
+from app.compare.runs import Entry, environ_of, finished, fit, seeded
 from app.compare.tested_runs import run_test, tested_curve, trading_table
 from app.monitor.curves import Curves
 from app.plot.learning_curves import draw_learning_curves
 from app.plot.statistics import ConfidenceBand, Points, Result, confidence_band, paired_table, summarize_setting, table
 from app.runs.find_checkpoint import checkpoint_in
-from app.subprocess_env import child_environ
 from callbacks.figures.plotting import encode, style
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.files.printable import printable, printable_line
-
-FINISHED = "finished.json"
-"""Marker in a run's folder with its command line: the same comparison, started again, skips this run."""
-
-REFUSED = 2
-"""Exit code of a run ended by invalid input: its error message is the result."""
-
-
-class Entry(NamedTuple):
-    """Run: its setting, its seed, the folder of its first attempt, and the arguments of `fit`."""
-
-    setting: str
-    seed: int
-    folder: Path
-    words: list[str]
 
 
 def main() -> None:
@@ -59,6 +45,8 @@ def main() -> None:
         flush=True,
     )
     threads = max(1, (os.cpu_count() or 1) // options.jobs)
+    if options.population == "on" or (options.population == "auto" and torch.cuda.is_available()):
+        train_populations(found, options.seed_key, environ_of(threads))
     with ThreadPoolExecutor(options.jobs) as pool:
         failures = [
             failure for failure in pool.map(lambda entry: finish(entry, threads, options.test), found) if failure
@@ -112,6 +100,9 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--threshold", type=float, help="the value to reach (none)")
     parser.add_argument("--at", type=int, help="compare the values after so many environment steps (at the end)")
     parser.add_argument("--mode", choices=("max", "min"), default="max", help="whether more or less is better (max)")
+    parser.add_argument("--population", choices=("auto", "on", "off"), default="auto", help=(
+        "whether the seeds of PPO in an on-device environment are trained in one program; auto: on a GPU (auto)"
+    ))  # fmt: skip
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time (1)")
     parser.add_argument(
         "--folder", type=Path, default=Path("runs/compare"), help="folder of runs and results (runs/compare)"
@@ -164,8 +155,8 @@ def entries(options: argparse.Namespace) -> Iterator[Entry]:
     for short, long, digest, words in {entry[2]: entry for entry in found}.values():
         name = next((name for name in (short, long) if len(digests[name]) == 1), f"{long} #{digest}")
         for seed in range(1, options.seeds + 1):
-            seeded = [*words, *(f"--{key}={seed}" for key in options.seed_key)]
-            yield Entry(name, seed, options.folder / f"{plain(short)[:48]}-{digest}" / f"seed_{seed}", seeded)
+            own = [*words, *(f"--{key}={seed}" for key in options.seed_key)]
+            yield Entry(name, seed, options.folder / f"{plain(short)[:48]}-{digest}" / f"seed_{seed}", own)
 
 
 def split_values(values: str) -> list[str]:
@@ -210,53 +201,14 @@ def plain(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "_", name)
 
 
-def attempts(entry: Entry) -> Iterator[Path]:
-    """Yield the folders of a run: a new one after each unfinished attempt."""
-    for number in itertools.count(1):
-        yield entry.folder if number == 1 else entry.folder.with_name(f"{entry.folder.name}_{number}")
-
-
-def finished(entry: Entry) -> Path | None:
-    """Return the folder of the finished attempt; None if there is none."""
-    return next((run for run in itertools.takewhile(Path.exists, attempts(entry)) if (run / FINISHED).is_file()), None)
-
-
 def finish(entry: Entry, threads: int, test: bool) -> str | None:
     """Run and test it, unless already done; return an error message if it fails. Earlier attempts are kept."""
-    words, environ = [*entry.words, f"--seed_everything={entry.seed}"], {"OMP_NUM_THREADS": str(threads)}
-    environ |= child_environ()
+    words, environ = seeded(entry), environ_of(threads)
     if finished(entry) is None and (failure := fit(entry, words, environ)):
         return failure
     run = finished(entry)
     if test and run is not None and (failure := run_test(run, words, environ)):
         return f"{entry.setting}, seed {entry.seed}, could not be tested: {failure}"
-    return None
-
-
-def fit(entry: Entry, words: list[str], environ: dict[str, str]) -> str | None:
-    """Train in a folder of its own; return an error message if it fails."""
-    run = next(itertools.dropwhile(os.path.lexists, attempts(entry)))
-    run.mkdir(parents=True)
-    logger = {"save_dir": str(run.parent.parent.absolute()), "name": run.parent.name, "version": run.name}
-    words = words + [f"--trainer.logger.init_args.{key}={value}" for key, value in logger.items()]
-    log = run / "log.txt"
-    with log.open("w", encoding="utf-8") as file:
-        done = subprocess.run(
-            [sys.executable, "-m", "app", "fit", *words], env=environ, stdout=file, stderr=subprocess.STDOUT
-        )
-    if done.returncode:
-        said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["nothing"]
-        if done.returncode == REFUSED:
-            log.unlink()
-            for folder in (run, run.parent):
-                with suppress(OSError):
-                    folder.rmdir()
-            return f"{entry.setting}, seed {entry.seed}: {said[-1]}"
-        return (
-            f"{entry.setting}, seed {entry.seed}, ended with code {done.returncode} and said: {said[-1]} (all: {log})"
-        )
-    (run / FINISHED).write_text(json.dumps(words), encoding="utf-8")
-    print(printable_line(f"{entry.setting}, seed {entry.seed}: done"), flush=True)
     return None
 
 

@@ -1,13 +1,13 @@
-"""RunCheckpoint: save the best and the last checkpoint atomically, between iterations."""
+"""RunCheckpoint: save the best and the last checkpoint atomically, between iterations; PopulationCheckpoint."""
 
 import operator
-from copy import copy
+from copy import copy, deepcopy
 from pathlib import Path
 from typing import Any, Literal
 
 from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch import LightningModule, Trainer
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import Checkpoint, ModelCheckpoint
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 
@@ -212,6 +212,60 @@ class RunCheckpoint(ModelCheckpoint):
         if Path(state_dict["best_model_path"]).is_file():
             super().load_state_dict(state_dict | {"dirpath": self.dirpath})
             self.best_evaluation = state_dict.get("best_evaluation", {})
+
+
+class PopulationCheckpoint(Checkpoint):
+    """Save every member's best and last checkpoint after each evaluation, in `seed_N/checkpoints/` of the run folder.
+
+    They are checkpoints of PPO, with the weights of one member and without what a resume needs. The program uses this
+    callback for a population in place of `callbacks.RunCheckpoint`.
+
+    Args:
+        settings: its settings, used for each member.
+    """
+
+    acts_per_iteration = False
+
+    def __init__(self, settings: RunCheckpoint):
+        self.settings = settings
+        self.members: list[MemberCheckpoint] = []
+
+    def setup(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
+        """Create the folders' callbacks."""
+        folder = Path(str(trainer.log_dir or trainer.default_root_dir))
+        self.members = [MemberCheckpoint(self.settings, index, seed) for index, seed in enumerate(pl_module.seeds)]
+        for each in self.members:
+            each.dirpath = str(folder / f"seed_{each.seed}" / "checkpoints")
+            each.setup(trainer, pl_module, stage)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Save the best of each member, if this evaluation of it is better, and the last."""
+        for each in self.members:
+            each.on_validation_end(trainer, pl_module)
+
+
+class MemberCheckpoint(RunCheckpoint):
+    """RunCheckpoint of one member, with another's settings.
+
+    Args:
+        settings: from which monitor, mode and number of checkpoints are taken.
+        member: place of the member.   seed: its seed.
+    """
+
+    def __init__(self, settings: RunCheckpoint, member: int, seed: int):
+        vars(self).update(deepcopy(vars(settings)))
+        self.member, self.seed, self.save_weights_only = member, seed, True
+
+    def _monitor_candidates(self, trainer: Trainer) -> dict[str, Any]:
+        """Return the values of the evaluation, with the member's by the tags of a single run."""
+        values, suffix = super()._monitor_candidates(trainer), f"/seed_{self.seed}"
+        return values | {tag.removesuffix(suffix): value for tag, value in values.items() if tag.endswith(suffix)}
+
+    def _save_checkpoint(self, trainer: Trainer, filepath: str) -> None:
+        """Save the member's weights."""
+        module: Any = trainer.lightning_module
+        module.saved_member = self.member
+        super()._save_checkpoint(trainer, filepath)
 
 
 def write_atomically(trainer: Trainer) -> None:

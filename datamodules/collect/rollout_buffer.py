@@ -79,12 +79,14 @@ class RolloutBuffer:
         final_states: last states of truncated rows of on-device environments, one slot per row; with several agents,
             which share a state, their observations.
         final_obs, final_step: see `Rollout`.
+        num_members: members of a population, which have equal parts of the rows; 1 for a single agent.
     """
 
     def __init__(self, envs: VectorEnv, rollout_length: int):
         self.device, self.rollout_length = envs.device, rollout_length
         self.num_envs, self.num_agents = envs.num_envs, envs.spaces["num_agents"]
         self.num_rows = self.num_envs * self.num_agents
+        self.num_members = getattr(envs, "num_members", 1)
         self.can_break = envs.has_invalid_steps and not envs.is_stateless
         self.has_invalid_steps, self.episode_stat_keys = envs.has_invalid_steps, envs.episode_stat_keys
         self.storage: dict[str, Tensor] = {}
@@ -214,19 +216,27 @@ class RolloutBuffer:
         reward, length = reward.cumsum(0, dtype=torch.float64), valid.cumsum(0)
         if self.device.type == "cpu" and not ended.any():
             running = state._replace(return_=state.return_ + reward[-1], length=state.length + length[-1])
-            return running, state.return_.new_zeros(3 + len(self.episode_stat_keys))
+            members = () if self.num_members == 1 else (self.num_members,)
+            return running, state.return_.new_zeros(3 + len(self.episode_stat_keys), *members)
         last = (ended * self._counts).amax(0)
         index = (last - 1).clamp(min=0).unsqueeze(0)
         reward_last, length_last = reward.gather(0, index)[0], length.gather(0, index)[0]
         totals = [
-            ended.sum(),
-            ((state.return_ + reward_last) * (last > 0)).sum(),
-            ((state.length + length_last) * (last > 0)).sum(),
-            *((agent_mean(storage["episode/" + key], self.num_agents) * ended).sum() for key in self.episode_stat_keys),
+            ended,
+            (state.return_ + reward_last) * (last > 0),
+            (state.length + length_last) * (last > 0),
+            *(agent_mean(storage["episode/" + key], self.num_agents) * ended for key in self.episode_stat_keys),
         ]
         return_ = reward[-1] + torch.where(last > 0, -reward_last, state.return_)
         length = length[-1] + torch.where(last > 0, -length_last, state.length)
-        return state._replace(return_=return_, length=length), torch.stack([total.double() for total in totals])
+        running = state._replace(return_=return_, length=length)
+        return running, torch.stack([self._sum(total).double() for total in totals])
+
+    def _sum(self, values: Tensor) -> Tensor:
+        """Return the sum over all rows and steps, 0-d; over those of each member of a population, `[members]`."""
+        if self.num_members == 1:
+            return values.sum()
+        return values.unflatten(-1, (self.num_members, -1)).movedim(-2, 0).flatten(1).sum(1)
 
     def _finish_broken(self, state: CollectorState, ended: Tensor, broken: Tensor) -> tuple[CollectorState, Tensor]:
         """Do the same as `finalize` if environments failed during an episode, which is excluded from the totals.

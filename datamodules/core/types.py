@@ -133,7 +133,8 @@ class Rollout(NamedTuple):
         `final_step` is the step t each belongs to, -1 in unused slots.
     state: policy state before t=0.   extras: `{name: [T, B, ...]}`, the policy outputs' extras and masks.
     episodes: totals over the environments' episodes that ended in this rollout: `count`, `return`, `length` and the
-        `episode_stat_keys`, float64; with several agents means over them, 0 for those that did not act.
+        `episode_stat_keys`, float64; with several agents means over them, 0 for those that did not act. Of a
+        population `[names, members]`, over the environments of each member.
     env_steps: number of valid steps, counted once for all agents of an environment, a Python int.
     agent_steps: number of valid steps of all agents, 0-d; None with one agent.
     has_invalid_steps: whether rollouts of these environments can have invalid steps.

@@ -1,5 +1,6 @@
 """TensorVectorEnv: an on-device environment (TorchFuncEnv) as a vector environment that holds the state."""
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
@@ -164,3 +165,36 @@ class TensorVectorEnv:
 
     def close(self) -> None:
         """Do nothing: there are no resources to close."""
+
+
+class PopulationVectorEnv(TensorVectorEnv):
+    """TensorVectorEnv of the members of a population: equal parts of the rows, each with its own random numbers.
+
+    Args:
+        envs: the environments of all members.
+        seeds: seed of every member's generator, set by each reset: a member's rows are those of a TensorVectorEnv that
+            is reset with its seed.
+
+    Raises: ConfigurationError if the environments are not a TensorVectorEnv of single agents.
+    """
+
+    def __init__(self, envs: Any, seeds: Sequence[int]):
+        if type(envs) is not TensorVectorEnv:
+            raise ConfigurationError(
+                "A population needs an on-device environment of one agent, without append_obs and opponents: choose"
+                " such an environment, or train its seeds one by one."
+            )
+        super().__init__(envs.env, envs.num_envs, device=envs.device)
+        self.seeds, self.num_members = seeds, len(seeds)
+        self.generators = [torch.Generator(device=envs.device) for _ in seeds]
+
+    def reset(self, seed: int | None = None) -> tuple[Obs, dict[str, Tensor]]:
+        """Reset every row, after seeding the members' generators; `seed` has no effect."""
+        for generator, own in zip(self.generators, self.seeds, strict=True):
+            generator.manual_seed(own)
+        return super().reset()
+
+    def noise(self, steps: int) -> Tensor:
+        """Draw uniforms in [0, 1) `[steps, num_envs, noise_size]`, those of each member by its generator."""
+        shape = (steps, self.num_envs // self.num_members, self.env.noise_size)
+        return torch.cat([torch.rand(shape, generator=each, device=self.device) for each in self.generators], 1)

@@ -1,7 +1,7 @@
 """Logging of training metrics and episode means without waiting for the device."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -73,10 +73,18 @@ class MetricLogger:
         while self._begun and (wait or self._begun[0][0].is_ready):
             transfer, names, tags = self._begun.popleft()
             means, totals, *rest = transfer.values()
-            named = zip(names, means, strict=False)
-            values = {name if "/" in name else f"train/{name}": mean for name, mean in named}
-            values |= {f"rollout/{name}_mean": mean for name, mean in self.episodes.means(totals).items()}
+            values = self.by_tag(names, means, totals)
             yield values | {tag: value for tag, (value,) in zip(tags, rest, strict=True)}, transfer.env_steps
+
+    def by_tag(self, names: Sequence[str], means: list[float], totals: list[float]) -> dict[str, float]:
+        """Return means by tag; `totals` are those of the episodes since the last log."""
+        return self.tagged(names, means, self.episodes.means(totals))
+
+    def tagged(self, names: Sequence[str], means: list[float], episodes: Mapping[str, float]) -> dict[str, float]:
+        """Return means of metrics and episodes by tag."""
+        named = zip(names, means, strict=False)
+        values = {name if "/" in name else f"train/{name}": mean for name, mean in named}
+        return values | {f"rollout/{name}_mean": mean for name, mean in episodes.items()}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state for a checkpoint, in plain types; call it when no transfer is pending."""

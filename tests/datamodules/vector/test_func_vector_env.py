@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from datamodules.core.errors import ConfigurationError
-from datamodules.vector.func_vector_env import TensorVectorEnv
+from datamodules.vector.func_vector_env import PopulationVectorEnv, TensorVectorEnv
 from tests.support.counting_env import CountingTensors
 
 CPU = torch.device("cpu")
@@ -112,3 +112,21 @@ def test_a_state_of_other_rows_is_refused():
     saved.reset()
     with pytest.raises(ConfigurationError, match="have 2 rows and these 3"):
         device_env().load_state_dict(saved.state_dict())
+
+
+def test_rows_of_a_member_are_those_of_environments_that_are_reset_with_its_seed():
+    together = PopulationVectorEnv(device_env(num_envs=6, length=2), [5, 9])
+    alone = [device_env(length=2) for _ in range(2)]
+
+    first = together.reset(1)[0].chunk(2)
+    assert all(torch.equal(part, envs.reset(seed)[0]) for part, envs, seed in zip(first, alone, (5, 9), strict=True))
+    noise = together.noise(4)
+    assert torch.equal(noise, torch.cat([envs.noise(4) for envs in alone], 1)) and together.num_members == 2
+    for each in noise:
+        parts = zip(together.step(torch.cat([NOTHING] * 2), each).obs.chunk(2), each.chunk(2), alone, strict=True)
+        assert all(torch.equal(own, envs.step(NOTHING, draws).obs) for own, draws, envs in parts)
+
+
+def test_a_population_needs_plain_on_device_environments():
+    with pytest.raises(ConfigurationError, match="A population needs an on-device environment of one agent"):
+        PopulationVectorEnv(object(), [1, 2])

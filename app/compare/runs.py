@@ -1,0 +1,101 @@
+"""Runs of a comparison: their folders, and the processes that train them."""
+
+import itertools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from app.subprocess_env import child_environ
+from datamodules.core.files.printable import printable_line
+
+FINISHED = "finished.json"
+"""Marker in a run's folder with its command line: the same comparison, started again, skips this run."""
+
+REFUSED = 2
+"""Exit code of a run ended by invalid input: its error message is the result."""
+
+
+class Entry(NamedTuple):
+    """Run: its setting, its seed, the folder of its first attempt, and the arguments of `fit`."""
+
+    setting: str
+    seed: int
+    folder: Path
+    words: list[str]
+
+
+class Outcome(NamedTuple):
+    """Exit code of a run, the last line of its output, and the file with all of it."""
+
+    code: int
+    said: str
+    log: Path
+
+
+def seeded(entry: Entry) -> list[str]:
+    """Return the arguments of `fit` with the seed."""
+    return [*entry.words, f"--seed_everything={entry.seed}"]
+
+
+def environ_of(threads: int) -> dict[str, str]:
+    """Return the environment variables of a run that computes on so many threads."""
+    return {"OMP_NUM_THREADS": str(threads)} | child_environ()
+
+
+def attempts(folder: Path) -> Iterator[Path]:
+    """Yield the folders of a run, given that of its first attempt: a new one after each unfinished attempt."""
+    for number in itertools.count(1):
+        yield folder if number == 1 else folder.with_name(f"{folder.name}_{number}")
+
+
+def next_attempt(folder: Path) -> Path:
+    """Return the folder of a run's next attempt, which does not exist yet."""
+    return next(itertools.dropwhile(os.path.lexists, attempts(folder)))
+
+
+def finished(entry: Entry) -> Path | None:
+    """Return the folder of the finished attempt; None if there is none."""
+    tried = itertools.takewhile(Path.exists, attempts(entry.folder))
+    return next((run for run in tried if (run / FINISHED).is_file()), None)
+
+
+def mark_finished(entry: Entry, run: Path) -> None:
+    """Record that a folder has the finished run."""
+    (run / FINISHED).write_text(json.dumps(seeded(entry)), encoding="utf-8")
+    print(printable_line(f"{entry.setting}, seed {entry.seed}: done"), flush=True)
+
+
+def fit(entry: Entry, words: list[str], environ: dict[str, str]) -> str | None:
+    """Train in a folder of its own; return an error message if it fails."""
+    run = next_attempt(entry.folder)
+    code, said, log = run_fit(run, words, environ)
+    if code == REFUSED:
+        return f"{entry.setting}, seed {entry.seed}: {said}"
+    if code:
+        return f"{entry.setting}, seed {entry.seed}, ended with code {code} and said: {said} (all: {log})"
+    mark_finished(entry, run)
+    return None
+
+
+def run_fit(run: Path, words: list[str], environ: dict[str, str]) -> Outcome:
+    """Train in a new folder, which is removed again if the input is refused."""
+    run.mkdir(parents=True)
+    logger = {"save_dir": str(run.parent.parent.absolute()), "name": run.parent.name, "version": run.name}
+    words = words + [f"--trainer.logger.init_args.{key}={value}" for key, value in logger.items()]
+    log = run / "log.txt"
+    with log.open("w", encoding="utf-8") as file:
+        done = subprocess.run(
+            [sys.executable, "-m", "app", "fit", *words], env=environ, stdout=file, stderr=subprocess.STDOUT
+        )
+    said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["nothing"]
+    if done.returncode == REFUSED:
+        log.unlink()
+        for folder in (run, run.parent):
+            with suppress(OSError):
+                folder.rmdir()
+    return Outcome(done.returncode, said[-1], log)

@@ -1,0 +1,82 @@
+"""`compare --population`: the seeds of PPO in one program, with the results of separate runs."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+import leyden
+from app.compare.main import entries, parsed
+from app.compare.population import model_path
+from tests.app.conftest import Run
+
+WORDS = ("--config", "ppo_fast.yaml", "--seeds", "2")
+SHORT = (
+    "data.total_env_steps=256",
+    "data.num_envs=8",
+    "data.rollout_length=16",
+    "data.eval_episodes=2",
+    "model.num_minibatches=1",
+    "model.gamma=0.5",
+    "trainer.accelerator=cpu",
+    "trainer.val_check_interval=1",
+    "trainer.callbacks=[callbacks.RunCheckpoint]",
+)
+
+
+def with_settings(*settings: str) -> list[str]:
+    return [word for setting in settings for word in ("--with", setting)]
+
+
+@pytest.mark.timeout(600)
+def test_a_population_has_the_results_of_separate_runs(run: Run, folder: Path) -> None:
+    together = run("compare", *WORDS, *with_settings(*SHORT), "--population", "on", "--folder", "together")
+    apart = run("compare", *WORDS, *with_settings(*SHORT), "--population", "off", "--folder", "apart")
+
+    assert (together.code, apart.code) == (0, 0), together.err + apart.err
+    assert together.out.count("done") == 2 and len(list(folder.glob("together/ppo_fast-*/population"))) == 1
+    one, other = (json.loads(outcome.out.splitlines()[-1])["ppo_fast"] for outcome in (together, apart))
+    assert one == other, "greedy evaluations of the same weights"
+    for seed in (1, 2):
+        member, alone = (next(folder.glob(f"{name}/ppo_fast-*/seed_{seed}")) for name in ("together", "apart"))
+        names = [sorted(path.name for path in each.glob("checkpoints/*.ckpt")) for each in (member, alone)]
+        assert names[0] == names[1] and "last.ckpt" in names[0] and len(names[0]) == 2
+        settings = [yaml.safe_load((each / "config.yaml").read_text()) for each in (member, alone)]
+        for each in settings:
+            del each["trainer"]["logger"]["init_args"]["save_dir"], each["trainer"]["logger"]["init_args"]["name"]
+        assert settings[0] == settings[1]
+        agents = [leyden.load(each) for each in (member, alone)]
+        actions = [agent.predict([0.5] * agent.spaces["obs_shape"][0])[0] for agent in agents]
+        assert actions[0] == actions[1]
+
+
+@pytest.mark.timeout(600)
+def test_a_config_that_a_population_refuses_is_run_seed_by_seed(run: Run, folder: Path) -> None:
+    settings = with_settings(*SHORT, "model.target_kl=1.0")
+
+    outcome = run("compare", *WORDS, *settings, "--population", "on")
+
+    assert outcome.code == 0, outcome.err
+    assert "ppo_fast: one run for each seed. A population cannot be trained with model.target_kl" in outcome.out
+    assert sorted(path.name for path in folder.glob("runs/compare/ppo_fast-*/*")) == ["seed_1", "seed_2"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--config", "ppo_fast.yaml"), "modules.PPO"),
+        (("--config", "pqn_snake.yaml"), "modules.PQN"),
+        (("--config", "ppo_fast.yaml", "--with", "model=modules.dqn.dqn.DQN"), "modules.DQN"),
+        (("--config", "pqn_snake.yaml", "--with", "model.class_path=modules.PPO"), "modules.PPO"),
+    ],
+)
+def test_the_algorithm_is_that_of_the_config_or_the_settings(words: tuple[str, ...], expected: str) -> None:
+    assert {model_path(entry.words) for entry in entries(parsed(words))} == {expected}
+
+
+@pytest.mark.parametrize("text", ["", "model: [", "model: 5", "model: {}", "- 1"])
+def test_a_config_that_names_no_algorithm_is_left_to_fit(folder: Path, text: str) -> None:
+    (folder / "odd.yaml").write_text(text)
+
+    assert model_path(["--config", "odd.yaml"]) == ""
