@@ -88,13 +88,17 @@ class ActorCritic(Algorithm):
         if "value" in rollout.extras:
             last = self.value(tree_map(lambda part: part[-1], rollout.obs))
             return torch.cat([rollout.extras["value"], last.unsqueeze(0)]), {}
-        if not self.recurrent:
-            obs = tree_map(lambda part: part.flatten(0, 1), rollout.obs)
-            return self.value(obs).view(len(rollout.reward) + 1, -1), {}
         episode_start = torch.cat([rollout.episode_start, rollout.terminated[-1:] | rollout.truncated[-1:]])
-        obs = self.normalized(rollout.obs)
-        features, states = cast(RecurrentNetwork, self.network).unroll_with_states(obs, rollout.state, episode_start)
-        return self.critic(features), states
+        return self.values_of_sequences(rollout.obs, rollout.state, episode_start)
+
+    def values_of_sequences(self, obs: Obs, state: State, episode_start: Tensor) -> tuple[Tensor, State]:
+        """Return the values and states of `values` from `[T+1, B, ...]`; the part of `prepare` that is compiled."""
+        if self.recurrent:
+            network = cast(RecurrentNetwork, self.network)
+            features, states = network.unroll_with_states(self.normalized(obs), state, episode_start)
+            return self.critic(features), states
+        rows = tree_map(lambda part: part.flatten(0, 1), obs)
+        return self.value(rows).view(episode_start.shape), {}
 
     def next_value(self, rollout: Rollout, values: Tensor, states: State | None = None) -> Tensor:
         """Return v(s_{t+1}) `[T, B]` before any reset, of the true last observation where truncated; see `values`."""

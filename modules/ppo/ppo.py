@@ -206,7 +206,14 @@ class PPO(ActorCritic):
             self.reward_centerer.update_(rollout.reward, rollout.valid)
 
     def configure_phases(self) -> dict[str, Phase[Any]]:
-        """Return the phases `prepare` and `update`, the latter one epoch."""
+        """Return the phases `prepare` and `update`, the latter one epoch; values are compiled on a GPU only."""
+        prepare = Phase(
+            self.prepare,
+            self.device,
+            name="prepare",
+            compile_targets=[(self, "values_of_sequences")] if self.device.type == "cuda" else [],
+            mutated_tensors=self.auxiliary_losses.mutated_tensors,
+        )
         update = Phase(
             self.train_epoch,
             self.device,
@@ -214,8 +221,7 @@ class PPO(ActorCritic):
             compile_targets=[(self, "loss")],
             mutated_tensors=self.mutated_tensors,
         )
-        changed = self.auxiliary_losses.mutated_tensors
-        return {"prepare": Phase(self.prepare, self.device, name="prepare", mutated_tensors=changed), "update": update}
+        return {"prepare": prepare, "update": update}
 
     def update(self, batch: PPOBatch) -> MetricVector:
         """Train `update_epochs` epochs on the batch; return the means of the metrics over them."""

@@ -182,3 +182,19 @@ def test_minibatches_that_do_not_divide_the_rows_are_refused_with_those_that_wou
     sentence = r"minibatches is 32.*16 rows \(environments\): the nearest that do are \[2, 4, 8, 16\]"
     with pytest.raises(ConfigurationError, match=sentence):
         trained(tmp_path, snake_data(), num_minibatches=32)
+
+
+@pytest.mark.parametrize("network", [None, *NETWORKS.values()], ids=["plain", *NETWORKS])
+def test_values_of_sequences_compile_into_one_graph_and_equal_the_eager_ones(network: Any) -> None:
+    data = snake_data()
+    model = small_ppo(data, **({} if network is None else {"network": network, "share_torso": True}))
+    model.eval()
+    obs, start = torch.randn(9, 3, *data.spaces["obs_shape"]), torch.rand(9, 3) < 0.2
+    state = model.initial_state(3)
+
+    compiled = torch.compile(model.values_of_sequences, fullgraph=True, backend="aot_eager")
+    with torch.no_grad():
+        found, expected = compiled(obs, state, start), model.values_of_sequences(obs, state, start)
+
+    assert expected[0].shape == (9, 3)
+    torch.testing.assert_close(found, expected)
