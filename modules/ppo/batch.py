@@ -83,17 +83,18 @@ class PPOBatch(NamedTuple):
         """Yield `number` minibatches of equal size, as views.
 
         Args:
-            order: indices `[size]`, applied first with one copy; None makes minibatch i every `number`-th row from i
-                on, without a copy.
+            order: indices `[size]`, applied first with one copy; None makes a minibatch of every `number`-th row,
+                without a copy. The one that begins with row 0 comes last: compiled code takes the alignment of its
+                first arguments as given, and would copy the others.
         """
         if order is None:
-            yield from (self.slice(slice(index, None, number)) for index in range(number))
+            yield from map(self.slice, self.minibatch_indices(number, None))
         else:
             yield from self.select(order).pieces(number)
 
     def minibatch_indices(self, number: int, order: Tensor | None) -> list[Any]:
         """Return the indices, or the slices, of the parts that each of `minibatches` consists of."""
-        return [slice(index, None, number) for index in range(number)] if order is None else [*order.chunk(number)]
+        return [slice(i, None, number) for i in reversed(range(number))] if order is None else [*order.chunk(number)]
 
     def pieces(self, number: int) -> Iterator["PPOBatch"]:
         """Yield `number` successive pieces of equal size, as views."""
