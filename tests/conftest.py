@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import random
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import torch
 from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
 import tests
+from tests.support.forked_programs import ForkedPopen
 from tests.support.two_ranks import TwoRanks
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the processes that tests start
@@ -81,6 +83,12 @@ def _no_workers_of_another_file() -> Iterator[None]:
     yield
     if multiprocessing.active_children():
         gc.collect()
+
+
+@pytest.fixture
+def forked_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork for the programs that a test starts; tests of how they start leave this fixture out."""
+    monkeypatch.setattr(subprocess, "Popen", ForkedPopen)
 
 
 @pytest.fixture(scope="session")

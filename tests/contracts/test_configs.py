@@ -30,9 +30,9 @@ SMALL |= {
 """A run of two iterations; what a config does not set is left alone."""
 EPISODES = {"eval_max_steps": 64}
 """Added for every environment whose episodes are evaluated."""
-SEQUENCES = {"num_envs": 2, "train_freq": 8, "total_env_steps": 32, "sequence_length": 4}
+SEQUENCES = {"num_envs": 2, "train_freq": 4, "total_env_steps": 16, "sequence_length": 4}
 SEQUENCES |= {"num_val_sequences": 2, "val_sequence_length": 25}
-"""Two iterations of eight steps, each of which is planned."""
+"""Two iterations of four steps, each of which is planned."""
 VALIDATION = {"SPY": "2014-06-01", "REGIMES": "2030-01-01"}
 """First day of a validation of half a year, which the trading report plays from end to end."""
 NEEDED = {
@@ -77,7 +77,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setenv("PL_GLOBAL_SEED", "0")
-    monkeypatch.setattr("matplotlib.layout_engine.ConstrainedLayoutEngine.execute", lambda *_: None)  # takes a second
+    monkeypatch.setattr("matplotlib.figure.Figure.draw", lambda *_: None)  # tests/callbacks/figures looks at pictures
 
     def run_words(*words: str) -> str:
         monkeypatch.setattr(sys, "argv", ["app", *words])

@@ -48,6 +48,7 @@ def test_a_listed_config_trains_and_logs(name: str, folder: Path, monkeypatch: p
     assert tags <= set(EventAccumulator(str(run)).Reload().Tags()["scalars"])
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_listed_intervals_act(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = (folder / "intervals.yaml").read_text()
     for before, after in (("25}", "2}"), ("train_steps: 100", "train_steps: 3"), ("evaluations: 2", "evaluations: 99")):

@@ -1,4 +1,4 @@
-"""Two CPU processes of one process group that call functions for the tests; starting them takes seconds of imports.
+"""Two CPU processes of one process group that call functions for the tests.
 
 `python -m tests.support.two_ranks` is one of them: it reads pickled calls from stdin and answers on stdout.
 """
@@ -14,6 +14,8 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any, Self, cast
+
+from tests.support.forked_programs import ForkedPopen
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -43,7 +45,7 @@ class TwoRanks:
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self.printed}
         for rank in ("0", "1"):
             environment |= {"RANK": rank, "LOCAL_RANK": rank}
-            self.ranks.append(subprocess.Popen(command, env=environment, **pipes))
+            self.ranks.append(ForkedPopen(command, env=environment, **pipes))
 
     def run(self, function: Callable[..., None], *args: Any) -> str:
         """Call a function of a module with the same arguments in both processes; what they printed meanwhile.

@@ -25,6 +25,7 @@ WHAT_EVERY_RESULT_HOLDS = (
 )  # fmt: skip
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_two_configs_are_compared_and_the_last_line_is_json(run: Run, folder: Path) -> None:
     file = folder / "result.json"
 
@@ -44,6 +45,7 @@ def test_two_configs_are_compared_and_the_last_line_is_json(run: Run, folder: Pa
     assert not (folder / "runs").exists(), "the run folder was to be a temporary one"
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_several_agents_are_counted_beside_their_environments(run: Run, folder: Path) -> None:
     outcome = run(
         "benchmark", "--config", "ppo_cartpole.yaml", "--repeats", "1", "--seconds", "0.2", "--threads", "1",
@@ -96,6 +98,7 @@ def test_bad_words_are_refused_in_one_sentence(run: Run, words: tuple[str, ...],
     assert len(outcome.err.splitlines()) == 1
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_a_bad_setting_is_refused_in_the_words_of_fit(run: Run) -> None:
     outcome = run("benchmark", "--config", "ppo_cartpole.yaml", "--set", "model.gama=0.9")
 

@@ -19,6 +19,7 @@ SHORT = (
 )
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_seeds_of_a_setting_are_run_and_a_setting_added_later_is_compared_with_them(run: Run, folder: Path) -> None:
     callbacks = "trainer.callbacks=[{class_path: callbacks.RunCheckpoint}]"
     short = [word for setting in (*SHORT, callbacks) for word in ("--with", setting)]
@@ -43,6 +44,7 @@ def test_seeds_of_a_setting_are_run_and_a_setting_added_later_is_compared_with_t
     assert (found / "curves.png").is_file() and len(list(found.glob("compared/*"))) == 2
 
 
+@pytest.mark.usefixtures("forked_programs")
 @pytest.mark.timeout(600)
 def test_best_checkpoints_of_several_markets_are_tested_with_intervals(run: Run, folder: Path) -> None:
     short = ("data.total_env_steps=128", "data.num_envs=4", "data.synthetic={bars: 900}", "trainer.accelerator=cpu")

@@ -7,6 +7,7 @@ import pytest
 from tests.app.conftest import Run
 
 
+@pytest.mark.usefixtures("forked_programs")
 @pytest.mark.timeout(600)
 def test_the_checks_of_a_shipped_config_hold(folder: Path, run: Run) -> None:
     said = run("verify", "--config", "ppo_cartpole.yaml", "--only", "determinism", "export", "--data.num_envs=4")
@@ -16,6 +17,7 @@ def test_the_checks_of_a_shipped_config_hold(folder: Path, run: Run) -> None:
     assert said.out.endswith("Nothing fails.\n")
 
 
+@pytest.mark.usefixtures("forked_programs")
 @pytest.mark.timeout(600)
 def test_a_config_of_one_iteration_is_checked_over_more(folder: Path, run: Run) -> None:
     short = ["--data.num_envs=4", "--data.total_env_steps=4"]
@@ -34,6 +36,7 @@ def test_every_check_of_an_environment_that_saves_its_state_holds(folder: Path, 
     assert said.out.count(" holds ") == 7
 
 
+@pytest.mark.usefixtures("forked_programs")
 def test_a_wrong_setting_is_said_in_one_sentence(folder: Path, run: Run) -> None:
     said = run("verify", "--config", "ppo_cartpole.yaml", "--data.num_envs=0")
 
