@@ -8,12 +8,14 @@ import random
 import signal
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import cloudpickle
 import numpy as np
 import pytest
 import torch
+from lightning.fabric.utilities import registry
 from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
 import tests
@@ -27,6 +29,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as what a shell runs in
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as under nohup
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+registry.entry_points = cache(registry.entry_points)  # every Trainer would search all packages for them
 cloudpickle.register_pickle_by_value(tests)  # workers receive environments whole: by name, they would import torch
 
 

@@ -250,7 +250,7 @@ class LeydenCLI(LightningCLI):
     def _plain_settings(self) -> dict[str, Any]:
         """Return the settings as a config and a checkpoint hold them: classes by their dotted paths."""
         verb = self.config.subcommand
-        dumped = self._parser(verb).dump(self.config[verb], skip_validation=True, skip_unset=False)
+        dumped = self._parser(verb).dump(self.config[verb], skip_unset=False)
         plain: dict[str, Any] = yaml.safe_load(dumped)
         return plain
 

@@ -87,7 +87,7 @@ class ConciseParser(LightningArgumentParser):
         for settings in (namespace, *map(namespace.get, LightningCLI.subcommands())):
             if settings is not None and settings.get("trainer") is not None:
                 merge_callbacks_(settings.trainer)
-        return super().dump(namespace, *args, **kwargs)
+        return super().dump(namespace, *args, **kwargs | {"skip_validation": True})
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
         """Store the message of an inner parser; exit with an explanation of the outermost one's."""

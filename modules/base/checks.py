@@ -149,8 +149,10 @@ def check_overrides(algorithm: type) -> None:
     """
     for name, base in inspect.getmembers(LightningModule, inspect.isfunction):
         own = getattr(algorithm, name)
-        needed, taken = _positional(base), _positional(own) if inspect.isfunction(own) else None
-        if name.startswith("_") or own is base or taken is None or math.isinf(needed.most):
+        if name.startswith("_") or own is base or not inspect.isfunction(own):
+            continue
+        needed, taken = _positional(base), _positional(own)
+        if math.isinf(needed.most):
             continue
         if taken.required > needed.required or taken.most < needed.most:
             arguments = ", ".join(inspect.signature(base).parameters)

@@ -19,10 +19,15 @@ from tests.support.small_runs import small_ppo, snake_data, trainer
 RECURRENT: dict[str, Any] = {"network": partial(LSTM, hidden=16, encoder=(8,)), "share_torso": True}
 
 
+def six_iterations(**changes: Any) -> EnvDataModule:
+    """Six iterations of Snake, each of 128 steps."""
+    return snake_data(total_env_steps=768, **changes)
+
+
 def fit(root: Path, *callbacks: Callback, data: EnvDataModule | None = None, losses: Any = None, **changes: Any) -> PPO:
     """A small PPO trained on Snake from seed 1; `trainer_` before a setting makes it the Trainer's."""
     lightning.seed_everything(1, verbose=False)
-    data, ckpt_path = data or snake_data(), changes.pop("ckpt_path", None)
+    data, ckpt_path = data or six_iterations(), changes.pop("ckpt_path", None)
     own = {name.removeprefix("trainer_"): changes.pop(name) for name in [*changes] if name.startswith("trainer_")}
     model = small_ppo(data, auxiliary_losses=losses, **changes)
     trainer(root, *callbacks, **own).fit(model, datamodule=data, ckpt_path=ckpt_path, weights_only=True)

@@ -80,13 +80,13 @@ def noise(kind: str, updates: int, *each: int) -> Tensor | None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_one_option_is_soft_actor_critic_to_the_last_bit_after_300_updates(kind: str):
+def test_one_option_is_soft_actor_critic_to_the_last_bit_after_100_updates(kind: str):
     flat, one = made(SAC, kind), options(kind, 1)
     first = {name: weight.clone() for name, weight in flat.state_dict().items()}
     assert all(torch.equal(one.state_dict()[name], weight) for name, weight in first.items())
 
-    flat.run_updates(minibatches(kind, 300), noise(kind, 300))
-    one.run_updates(minibatches(kind, 300), noise(kind, 300, 1))
+    flat.run_updates(minibatches(kind, 100), noise(kind, 100))
+    one.run_updates(minibatches(kind, 100), noise(kind, 100, 1))
 
     learned = one.state_dict()
     assert all(torch.equal(learned[name], weight) for name, weight in flat.state_dict().items())
@@ -217,9 +217,7 @@ def test_acting_compiles_to_one_graph_with_equal_results(kind: str):
         return model.act(PolicyInput(obs, state, episode_start), noise=noise)
 
     eager = act(obs, model.initial_state(ROWS), episode_start, draw)
-    compiled = torch.compile(act, backend="aot_eager", fullgraph=True)(
-        obs, model.initial_state(ROWS), episode_start, draw
-    )
+    compiled = torch.compile(act, backend="eager", fullgraph=True)(obs, model.initial_state(ROWS), episode_start, draw)
 
     assert torch.equal(eager[0].action, compiled[0].action) and torch.equal(eager[1]["option"], compiled[1]["option"])
 

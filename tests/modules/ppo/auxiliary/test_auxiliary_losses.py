@@ -18,7 +18,7 @@ from modules.ppo.auxiliary.kickstart import KickstartLoss
 from modules.ppo.auxiliary.l2_init import L2InitLoss
 from modules.ppo.ppo import PPO
 from tests.modules.base.test_training_loop import SaveAt
-from tests.support.auxiliary_runs import RECURRENT, every_loss, fit
+from tests.support.auxiliary_runs import RECURRENT, every_loss, fit, six_iterations
 from tests.support.small_runs import snake_data, trainer, weights_hash
 
 MAKE: dict[str, Callable[[Path], AuxiliaryLoss]] = {
@@ -68,7 +68,7 @@ def test_resume_equals_the_uninterrupted_run_bit_for_bit(
     tmp_path: Path, teachers: Path, network: dict[str, Any], lag: int
 ) -> None:
     losses, path = (lambda: every_loss(teachers)), tmp_path / "k.ckpt"
-    data = lambda: snake_data(policy_lag=lag)  # noqa: E731
+    data = lambda: six_iterations(policy_lag=lag)  # noqa: E731
     whole = fit(tmp_path, losses=losses(), data=data(), **network)
     fit(tmp_path, SaveAt(4, path, stop=True), losses=losses(), data=data(), **network)
 
@@ -85,7 +85,7 @@ def test_the_compiled_loss_is_one_graph_and_equals_the_eager_one(
     eager = fit(tmp_path, losses=every_loss(teachers), **network)
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*cannot be.*")  # a fall-back is a failure here
-        compiled = fit(tmp_path, Compile("default", backend="aot_eager"), losses=every_loss(teachers), **network)
+        compiled = fit(tmp_path, Compile("default", backend="eager"), losses=every_loss(teachers), **network)
 
     for one, other in zip(eager.parameters(), compiled.parameters(), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
@@ -96,13 +96,13 @@ def test_losses_can_be_added_and_left_out_when_a_run_is_resumed(tmp_path: Path, 
     fit(tmp_path, SaveAt(4, with_losses, stop=True), losses=every_loss(teachers))
     fit(tmp_path, SaveAt(4, without, stop=True))
 
-    assert fit(tmp_path, losses=every_loss(teachers), ckpt_path=without).env_steps == 1280
-    assert fit(tmp_path, ckpt_path=with_losses).env_steps == 1280
+    assert fit(tmp_path, losses=every_loss(teachers), ckpt_path=without).env_steps == 768
+    assert fit(tmp_path, ckpt_path=with_losses).env_steps == 768
 
 
 def test_an_agent_is_loaded_without_its_teachers(tmp_path: Path) -> None:
     losses, path = every_loss(tmp_path), tmp_path / "k.ckpt"
-    model = fit(tmp_path, SaveAt(10, path), losses=losses)
+    model = fit(tmp_path, SaveAt(6, path), losses=losses)
     for file in ("plain.ckpt", "recurrent.ckpt"):
         (tmp_path / file).unlink()
 

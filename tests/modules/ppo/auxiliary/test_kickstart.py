@@ -110,9 +110,9 @@ def test_a_student_that_starts_from_a_trained_agent_is_taught_from_the_start_of_
 
 def test_the_share_goes_on_when_a_run_is_resumed(tmp_path: Path) -> None:
     path, file = teacher(tmp_path), tmp_path / "k.ckpt"
-    fit(tmp_path, SaveAt(5, file, stop=True), losses=[KickstartLoss([path])])
+    fit(tmp_path, SaveAt(3, file, stop=True), losses=[KickstartLoss([path])])
     loss = KickstartLoss([path])
-    fit(tmp_path, losses=[loss], ckpt_path=file, trainer_max_steps=6)
+    fit(tmp_path, losses=[loss], ckpt_path=file, trainer_max_steps=4)
     assert float(loss.share) == 0.5
 
 
@@ -153,9 +153,9 @@ def test_values_are_converted_to_the_units_of_the_agents_scaled_rewards(loaded: 
 
 
 def test_an_agent_comes_to_act_like_its_teacher(tmp_path: Path) -> None:
-    path = teacher(tmp_path, data=snake_data(total_env_steps=12_800), learning_rate=5e-3)
+    path = teacher(tmp_path, data=snake_data(total_env_steps=6_400), learning_rate=5e-3)
     first: list[float] = []
-    for steps in (128, 12_800):
+    for steps in (128, 6_400):
         loss = KickstartLoss([path], action_coef=10.0, anneal_env_steps=1_000_000)
         model = fit(tmp_path, data=snake_data(total_env_steps=steps), losses=[loss], learning_rate=5e-3)
         first.append(model.last_logged["kickstart/action_loss"])

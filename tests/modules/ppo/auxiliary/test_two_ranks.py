@@ -12,10 +12,10 @@ def train(folder: Path, word: str) -> None:
     """Train with every loss, whose teachers are in the folder, and write FOLDER/WORD-RANK.
 
     Args:
-        word: whole, part (four iterations, saved as FOLDER/part.ckpt) or rest, which continues from there.
+        word: whole, part (two iterations, saved as FOLDER/part.ckpt) or rest, which continues from there.
     """
     part = folder / "part.ckpt"
-    callbacks = [SaveAt(4, part, stop=True)] if word == "part" else []
+    callbacks = [SaveAt(2, part, stop=True)] if word == "part" else []
     ckpt_path = part if word == "rest" else None
     ranks = {"trainer_strategy": "ddp", "trainer_devices": 2}
     model = fit(folder, *callbacks, losses=every_loss(folder), ckpt_path=ckpt_path, **ranks, **RECURRENT)
