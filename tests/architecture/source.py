@@ -31,10 +31,17 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 
 
+@cache
+def nodes(path: Path) -> list[ast.AST]:
+    """Every node of the parsed file."""
+    return list(ast.walk(tree(path)))
+
+
+@cache
 def imported(path: Path) -> set[str]:
     """Full dotted names of what a file imports, anywhere in it: `from a import b` gives `a.b`."""
     names = set()
-    for node in ast.walk(tree(path)):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:

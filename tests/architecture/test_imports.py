@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.source import FOLDERS, PACKAGES, ROOT, imported, python_files, tree, where
+from tests.architecture.source import FOLDERS, PACKAGES, ROOT, imported, nodes, python_files, where
 
 OUTSIDE = {
     "modules/functional": {"jaxtyping", "torch"},
@@ -69,7 +69,7 @@ def test_imports_are_absolute() -> None:
     relative = [
         where(path, node.lineno)
         for path in python_files(*FOLDERS)
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.ImportFrom) and node.level
     ]
 

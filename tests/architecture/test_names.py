@@ -4,7 +4,7 @@ import ast
 import re
 import tomllib
 
-from tests.architecture.source import FOLDERS, PACKAGES, ROOT, python_files, text_files, tree, where
+from tests.architecture.source import FOLDERS, PACKAGES, ROOT, nodes, python_files, text_files, tree, where
 
 EMPTY_WORDS = {"common", "handler", "handlers", "helper", "helpers", "manager", "managers", "misc", "util", "utils"}
 LOCAL_PATH = re.compile(r"(?<![\w.~-])/(?:work|root|tmp|home|opt|Users)/")
@@ -40,7 +40,7 @@ def test_only_the_program_prints() -> None:
     printing = [
         where(path, node.lineno)
         for path in python_files(*(package for package in PACKAGES if package != "app"))
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     ]
 

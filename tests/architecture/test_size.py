@@ -3,7 +3,7 @@
 import ast
 from collections import Counter
 
-from tests.architecture.source import FOLDERS, PACKAGES, ROOT, python_files, tree, where
+from tests.architecture.source import FOLDERS, PACKAGES, ROOT, nodes, python_files, where
 
 FILE_LINES = 400
 FUNCTION_LINES = 50
@@ -35,7 +35,7 @@ def test_functions_have_at_most_50_lines() -> None:
     lengths = {
         f"{where(path, node.lineno)} {node.name}": code_lines(node)
         for path in python_files(*FOLDERS)
-        for node in ast.walk(tree(path))
+        for node in nodes(path)
         if isinstance(node, Function)
     }
 

@@ -21,7 +21,8 @@ POOL = partial(CheckpointPool, size=2)
 
 
 def carball(iterations: int, **changes: Any) -> RolloutDataModule:
-    settings: dict[str, Any] = {"policy_group": [0, 1], "opponents": [POOL], "env_kwargs": {"mode": "1v1"}}
+    settings: dict[str, Any] = {"policy_group": [0, 1], "opponents": [POOL]}
+    settings["env_kwargs"] = {"mode": "1v1", "time_limit": 100}
     steps = {"num_envs": 4, "rollout_length": 8, "total_env_steps": 32 * iterations, "eval_episodes": 2}
     return RolloutDataModule("Carball-v0", **{**settings, **steps, **changes})
 

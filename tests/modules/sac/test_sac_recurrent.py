@@ -62,18 +62,18 @@ def acted(model: SAC, rollouts: list[Rollout], prefix: str) -> tuple[Tensor, Sta
 @torch.no_grad()
 @EVERY_NETWORK
 @EVERY_ENV
-@pytest.mark.parametrize("prefix", [ACTOR, CRITIC])
-def test_features_from_the_stored_state_are_those_of_acting(network: Any, env: str, prefix: str) -> None:
+def test_features_from_the_stored_state_are_those_of_acting(network: Any, env: str) -> None:
     model, rollouts, batch = sampled(network, env, n_step=2)
-    expected, _ = acted(model, rollouts, prefix)
+    expected = {prefix: acted(model, rollouts, prefix)[0] for prefix in (ACTOR, CRITIC)}
     assert batch.context is not None and batch.context.episode_start[:, 1:].any()
 
     for update in range(2):
         obs = model.prepare(iteration(batch)).minibatch(update).obs
         step, row = batch.indices[update] // 8, batch.indices[update] % 8
         steps = step + torch.arange(2, 6).unsqueeze(1)
-        found = obs.features(torso(model, prefix), prefix)
-        torch.testing.assert_close(found, expected[steps, row].flatten(0, 1), rtol=0, atol=1e-6)
+        for prefix, outputs in expected.items():
+            found = obs.features(torso(model, prefix), prefix)
+            torch.testing.assert_close(found, outputs[steps, row].flatten(0, 1), rtol=0, atol=1e-6)
 
 
 @torch.no_grad()
