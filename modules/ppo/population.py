@@ -165,7 +165,7 @@ class PPOPopulation(PPO):
         members, envs = len(self.seeds), self.data.num_envs
         own, number = parts // members, self.num_minibatches
         if number == 1 or self.minibatch_order == "strided":
-            strided = torch.arange(own, device=self.device).view(-1, number).T
+            strided = torch.arange(own, device=self.device).view(-1, number).T.flip(0)  # as `PPOBatch.minibatches`
             orders = strided.unsqueeze(1).expand(-1, members, -1)
         else:
             drawn = [torch.randperm(own, generator=each, device=self.device) for each in self.minibatch_generators]
