@@ -36,9 +36,12 @@ class Activation(NamedTuple):
     backward_: Callable[[Tensor, Tensor], Tensor]
 
 
+MINUS_ONE = torch.tensor(-1.0)
+
+
 def tanh_of_half_(x: Tensor) -> Tensor:
     """Overwrite `x` with tanh(x / 2) = 2 sigmoid(x) - 1: four times as fast as torch.tanh, error at most 2e-7."""
-    return aten.rsub.Scalar_out(x.sigmoid_(), -1.0, -2.0, out=x)
+    return torch.add(MINUS_ONE, x.sigmoid_(), alpha=2.0, out=x)
 
 
 ACTIVATIONS: dict[type[nn.Module], Activation] = {
@@ -49,72 +52,97 @@ ACTIVATIONS: dict[type[nn.Module], Activation] = {
 }
 
 
-class Branch:
-    """Torso and its stacked heads; outputs are rows `[outputs, N]`, which are fast to pass over.
+class Torsos:
+    """Torsos of one shape as one batched product, with the heads of each.
+
+    Outputs are rows `[outputs, N]`, which are fast to pass over. Attributes of several torsos are `[torsos, ...]`.
 
     Args:
-        torso: network that `is_supported_mlp` accepts.
-        heads: linear layers on its features.
+        torsos: networks that `is_supported_mlp` accepts; the parameters of several are views of one flat tensor.
+        heads: linear layers on the features of each torso.
         gradients: tensor that receives the gradient of each parameter; None without training.
     """
 
-    def __init__(self, torso: nn.Module, heads: Sequence[nn.Linear], gradients: Mapping[Tensor, Tensor] | None = None):
-        body = [*torso.modules()]
-        self.layers = [layer for layer in body if isinstance(layer, nn.Linear)]
-        self.activation = next(ACTIVATIONS[type(layer)] for layer in body if type(layer) in ACTIVATIONS)
-        self.affine, self.heads = (
-            [(of.bias.detach(), of.weight.detach().t()) for of in each] for each in (self.layers, heads)
+    def __init__(
+        self,
+        torsos: Sequence[nn.Module],
+        heads: Sequence[Sequence[nn.Linear]],
+        gradients: Mapping[Tensor, Tensor] | None = None,
+    ):
+        self.activation = activation_of(torsos[0])
+        layers = [linear_layers(torso) for torso in torsos]
+        biases, weights = (
+            [[getattr(of, name).detach() for of in each] for each in zip(*layers, strict=True)]
+            for name in ("bias", "weight")
         )
+        self.affine = [
+            (as_batch(bias).unsqueeze(1), as_batch(weight).mT) for bias, weight in zip(biases, weights, strict=True)
+        ]
+        self.heads = heads
+        self.sizes = [[head.out_features for head in group] for group in heads]
+        self.outputs = [sum(group) for group in self.sizes]
         if gradients is not None:
-            self.grad_weight = [gradients[layer.weight] for layer in self.layers]
-            self.grad_bias = [gradients[layer.bias] for layer in self.layers]
-            self.grad_heads = [gradients[each] for head in heads for each in (head.weight, head.bias)]
-        self.sizes = [head.out_features for head in heads]
-        self.outputs = sum(self.sizes)
+            self.grad_affine = [
+                (as_batch([gradients[of.bias] for of in each]), as_batch([gradients[of.weight] for of in each]))
+                for each in zip(*layers, strict=True)
+            ]
+            self.grad_heads = [
+                [gradients[each] for head in group for each in (head.weight, head.bias)] for group in heads
+            ]
         self.activations: list[Tensor] = []
         self.grad_activations: list[Tensor] = []
 
     def __call__(self, obs: Tensor, out: Tensor) -> None:
-        """Write the outputs of all heads `[outputs, N]` for observations `[N, ...]` to `out`."""
-        if not self.activations or len(self.activations[0]) != len(obs):
-            self.activations = [obs.new_empty(len(obs), layer.out_features) for layer in self.layers]
+        """Write the outputs of all heads `[outputs, N]` for observations `[N, inputs]` to `out`."""
+        x = self.obs = obs.expand(len(self.heads), -1, -1)
+        if not self.activations or self.activations[0].shape[1] != len(obs):
+            self.activations = [obs.new_empty(*x.shape[:2], bias.shape[-1]) for bias, _ in self.affine]
             self.grad_activations = []
         scale, forward_, _ = self.activation
-        self.obs = x = obs
         for (bias, weight), activation in zip(self.affine, self.activations, strict=True):
-            x = forward_(torch.addmm(bias, x, weight, beta=scale, alpha=scale, out=activation))
-        self.stacked = torch.cat([weight.t() for _, weight in self.heads])
-        torch.addmm(torch.cat([bias for bias, _ in self.heads]).unsqueeze(1), self.stacked, x.t(), out=out)
-
-    def forward_heads(self, obs: Tensor) -> list[Tensor]:
-        """Return the outputs `[N, ...]` of each head for observations `[N, inputs]`, without storing activations."""
-        scale, forward_, _ = self.activation
-        x = obs
-        for bias, weight in self.affine:
-            x = forward_(torch.addmm(bias, x, weight, beta=scale, alpha=scale))
-        return [torch.addmm(bias, x, weight) for bias, weight in self.heads]
+            x = forward_(torch.baddbmm(bias, x, weight, beta=scale, alpha=scale, out=activation))
+        self.stacked = [torch.cat([head.weight.detach() for head in group]) for group in self.heads]
+        for group, weight, features, rows in zip(self.heads, self.stacked, x, out.split(self.outputs), strict=True):
+            bias = torch.cat([head.bias.detach() for head in group])
+            torch.addmm(bias.unsqueeze(1), weight, features.t(), out=rows)
 
     def backward_(self, grad_output: Tensor) -> None:
         """Write the gradients of all parameters, given the gradient by the outputs `[outputs, N]`."""
         self.grad_activations = self.grad_activations or [
             torch.empty_like(activation) for activation in self.activations
         ]
-        grad_weights = torch.mm(grad_output, self.activations[-1]).split(self.sizes)
-        grad_biases = grad_output.sum(1).split(self.sizes)
-        torch._foreach_copy_(
-            self.grad_heads, [each for pair in zip(grad_weights, grad_biases, strict=True) for each in pair]
-        )
-        torch.mm(grad_output.t(), self.stacked, out=self.grad_activations[-1])
-        for layer in reversed(range(len(self.layers))):
+        parts = (self.stacked, self.sizes, self.grad_heads, self.activations[-1], self.grad_activations[-1])
+        for weight, sizes, grads, features, grad, rows in zip(*parts, grad_output.split(self.outputs), strict=True):
+            grad_weights, grad_biases = torch.mm(rows, features).split(sizes), rows.sum(1).split(sizes)
+            torch._foreach_copy_(grads, [each for pair in zip(grad_weights, grad_biases, strict=True) for each in pair])
+            torch.mm(rows.t(), weight, out=grad)
+        for layer in reversed(range(len(self.affine))):
             grad = self.activation.backward_(self.grad_activations[layer], self.activations[layer])
-            activation = self.activations[layer - 1] if layer else self.obs
-            if activation.shape[1] < grad.shape[1]:  # a product with few rows is faster than one with few columns
-                self.grad_weight[layer].copy_(torch.mm(activation.t(), grad).t())
+            x, (grad_bias, grad_weight) = self.activations[layer - 1] if layer else self.obs, self.grad_affine[layer]
+            if x.shape[-1] < grad.shape[-1]:  # a product with few rows is faster than one with few columns
+                grad_weight.copy_(torch.bmm(x.mT, grad).mT)
             else:
-                torch.mm(grad.t(), activation, out=self.grad_weight[layer])
-            torch.sum(grad, 0, out=self.grad_bias[layer])
+                torch.bmm(grad.mT, x, out=grad_weight)
+            torch.sum(grad, 1, out=grad_bias)
             if layer:
-                torch.mm(grad, self.affine[layer][1].t(), out=self.grad_activations[layer - 1])
+                torch.bmm(grad, self.affine[layer][1].mT, out=self.grad_activations[layer - 1])
+
+
+def as_batch(tensors: Sequence[Tensor]) -> Tensor:
+    """Return a view `[K, ...]` of K tensors of one shape that lie in the same memory at equal distances."""
+    first, *others = tensors
+    distance = others[0].storage_offset() - first.storage_offset() if others else 0
+    return first.as_strided((len(tensors), *first.shape), (distance, *first.stride()))
+
+
+def linear_layers(torso: nn.Module) -> list[nn.Linear]:
+    """Return the linear layers, in their order."""
+    return [layer for layer in torso.modules() if isinstance(layer, nn.Linear)]
+
+
+def activation_of(torso: nn.Module) -> Activation:
+    """Return the activation of a torso that `is_supported_mlp` accepts."""
+    return next(ACTIVATIONS[type(layer)] for layer in torso.modules() if type(layer) in ACTIVATIONS)
 
 
 class PolicyForward:
@@ -122,18 +150,15 @@ class PolicyForward:
 
     Args:
         model: the `PPO`, or a policy copy of it.
-        gradients: as in `Branch`.
     """
 
-    def __init__(self, model: PPO, gradients: Mapping[Tensor, Tensor] | None = None):
-        actor, critic = model.actor.linear, model.critic.linear
-        if model.value_network is None:
-            self.branches = [Branch(model.network, [actor, critic], gradients)]
-        else:
-            self.branches = [
-                Branch(model.network, [actor], gradients),
-                Branch(model.value_network, [critic], gradients),
-            ]
+    def __init__(self, model: PPO):
+        heads = [model.actor.linear] if model.value_network is not None else [model.actor.linear, model.critic.linear]
+        self.layers, self.heads = (
+            [(of.bias.detach(), of.weight.detach().t()) for of in each]
+            for each in (linear_layers(model.network), heads)
+        )
+        self.activation = activation_of(model.network)
         self.normalizer, self.scale = model.obs_normalizer, cast(float, cast(MLP, model.network).scale)
         self.model, self.head = model, model.actor
 
@@ -141,7 +166,10 @@ class PolicyForward:
         """Return the policy, the value `[N]` if the torso is shared, else None, and the empty state."""
         if torch.compiler.is_compiling():
             return type(self.model).policy_and_value(self.model, inputs)
-        logits, *value = self.branches[0].forward_heads(self.features(inputs.obs))
+        x, (scale, forward_, _) = self.features(inputs.obs), self.activation
+        for bias, weight in self.layers:
+            x = forward_(torch.addmm(bias, x, weight, beta=scale, alpha=scale))
+        logits, *value = [torch.addmm(bias, x, weight) for bias, weight in self.heads]
         policy = self.head.distribution(self.head.masked(logits, inputs.action_mask))
         return policy, value[0].squeeze(-1) if value else None, inputs.state
 
@@ -157,10 +185,12 @@ class ManualPPO(PolicyForward):
     def __init__(self, model: PPO):
         flat = model.optim.flat[model.raw_optimizers[0]]
         gradients: dict[Tensor, Tensor] = dict(zip(flat.parameters, flat.grad_views, strict=True))
-        super().__init__(model, gradients)
-        self.critic = Branch(model.value_network or model.network, [model.critic.linear], gradients)
-        self.sizes = [branch.outputs for branch in self.branches]
-        self.workspace = torch.empty(2, sum(self.sizes), 0)
+        super().__init__(model)
+        actor, critic, separate = model.actor.linear, model.critic.linear, model.value_network
+        torsos = [model.network] if separate is None else [model.network, separate]
+        self.torsos = Torsos(torsos, [[actor, critic]] if separate is None else [[actor], [critic]], gradients)
+        self.critic = Torsos(torsos[-1:], [[critic]])
+        self.workspace = torch.empty(2, sum(self.torsos.outputs), 0)
 
     def policy_copy(self) -> PPO:
         """Return a copy that acts without autograd too."""
@@ -187,15 +217,11 @@ class ManualPPO(PolicyForward):
     def compute_grads_(self, batch: PPOBatch) -> Tensor:
         """Write the gradient of the loss to the optimizer's flat gradient; return the loss's measures `[5]`."""
         if self.workspace.shape[2] != batch.size:
-            self.workspace = torch.empty(2, sum(self.sizes), batch.size)
+            self.workspace = torch.empty(2, sum(self.torsos.outputs), batch.size)
         output, grad_output = self.workspace.unbind()
-        obs = self.features(batch.obs)
-        for branch, out in zip(self.branches, output.split(self.sizes), strict=True):
-            branch(obs, out)
+        self.torsos(self.features(batch.obs), output)
         measures = self.grad_output_(batch, output, grad_output)
-        pairs = [*zip(self.branches, grad_output.split(self.sizes), strict=True)]
-        for branch, grad in reversed(pairs):  # the last branch's activations are still cached
-            branch.backward_(grad)
+        self.torsos.backward_(grad_output)
         return measures
 
     def grad_output_(self, batch: PPOBatch, output: Tensor, grad_output: Tensor) -> Tensor:
@@ -245,6 +271,7 @@ def supports(model: PPO) -> bool:
     supported = heads and all(
         type(torso) is MLP and torso.scale is not None and is_supported_mlp(torso) for torso in torsos
     )
+    supported = supported and len({str(torso) for torso in torsos}) == 1
     supported = supported and not model.large_batch.changes_updates
     supported = supported and all(affine(head.linear) for head in (model.actor, model.critic))
     return (

@@ -15,12 +15,11 @@ Valid = Bool[Tensor, "*N"]
 
 
 class LossGradients(NamedTuple):
-    """Loss, 0-d, its measures, and its gradients, `[*N]` each; the entropy's may be None.
+    """Measures of the loss, and its gradients, `[*N]` each; the entropy's may be None.
 
     measures: policy loss, value loss, entropy, approximate KL and clip fraction, `[5]`.
     """
 
-    loss: Tensor
     measures: Tensor
     grad_log_prob: Tensor
     grad_value: Tensor
@@ -41,7 +40,7 @@ def ppo_gradients(
     entropy_coef: float = 0.0,
     valid: Valid | None = None,
 ) -> LossGradients:
-    """Compute the whole loss of proximal policy optimisation and its gradients by log_prob, entropy and value.
+    """Compute the gradients of proximal policy optimisation's loss by log_prob, entropy and value, and its measures.
 
     L = `ppo_loss` + value_loss_coef `clipped_value_loss` - entropy_coef `masked_mean`(entropy)
 
@@ -65,15 +64,11 @@ def ppo_gradients(
     kl, is_clipped = ratio_m1 - log_ratio, ratio_m1 != clipped_ratio_m1
     terms = (-torch.minimum(surrogate, clipped), 0.5 * squared, entropy, kl, is_clipped)
     measures = zero_invalid(torch.stack(terms), valid).flatten(1).sum(1) * share
-    policy_loss, value_loss, mean_entropy, *_ = measures.unbind()
-    loss = torch.add(policy_loss, value_loss, alpha=value_loss_coef).sub(mean_entropy, alpha=entropy_coef)
     grad_entropy = None
     if entropy_coef:
         grad_entropy = (torch.ones_like(entropy) if valid is None else valid) * (-entropy_coef * share)
     grad_log_prob, grad_value = (surrogate <= clipped) * surrogate * -share, error * (value_loss_coef * share)
-    return LossGradients(
-        loss, measures, zero_invalid(grad_log_prob, valid), zero_invalid(grad_value, valid), grad_entropy
-    )
+    return LossGradients(measures, zero_invalid(grad_log_prob, valid), zero_invalid(grad_value, valid), grad_entropy)
 
 
 def zero_invalid(x: Tensor, valid: Tensor | None) -> Tensor:
