@@ -61,7 +61,7 @@ def require_shape(value: Any, shape: Any, what: str) -> None:
     if isinstance(shape, dict):
         for name, each in shape.items():
             require_shape(value[name], each, f"{what}'s {name}")
-    elif np.shape(value) != shape:
+    elif getattr(value, "shape", None) != shape and np.shape(value) != shape:
         shown = "" if np.ndim(value) else f" {np.asarray(value).item()!r:.60}"
         raise ValueError(f"cannot put {what}{shown} of shape {np.shape(value)} into shape {shape}")
 

@@ -166,7 +166,7 @@ def map_parts(function: Callable[..., Any], value: Any, *others: Any) -> Any:
 
 def assign_rows(target: Any, rows: Any, source: Any) -> None:
     """Write a value, or its parts by name, into rows of an array, or of the arrays of the parts."""
-    if isinstance(target, Mapping):
+    if isinstance(target, dict):
         for name, part in target.items():
             part[rows] = source[name]
     else:

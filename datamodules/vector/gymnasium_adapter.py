@@ -191,7 +191,8 @@ class GymnasiumVectorAdapter:
         own.truncated[...] = truncated
         if self._masked:
             own.action_mask[...] = self._mask(infos)
-        self._step_spare(actions, own, infos)
+        if self._spare:
+            self._step_spare(actions, own, infos)
         if self.mode is AutoresetMode.NEXT_STEP:
             self._clear_autoreset_steps(own)
         elif self.has_invalid_steps:

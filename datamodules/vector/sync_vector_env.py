@@ -36,13 +36,14 @@ class SerialVectorEnv(SyncVectorEnv):
 
     def __init__(self, makers: Sequence[MakeEnv], autoreset_mode: AutoresetMode = AutoresetMode.SAME_STEP):
         super().__init__(makers, copy=False, autoreset_mode=autoreset_mode)
+        self._obs_shape = obs_shape(self.single_observation_space)
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Infos]:
         """Step as Gymnasium does, without a mode check per environment and without stacking arrays written in place."""
         if self.autoreset_mode is not AutoresetMode.SAME_STEP:
             return super().step(actions)
         infos: Infos = {}
-        shape = obs_shape(self.single_observation_space)
+        shape = self._obs_shape
         for row, (env, action) in enumerate(zip(self.envs, iterate(self.action_space, actions), strict=True)):
             obs, self._rewards[row], terminated, truncated, info = env.step(action)
             require_shape(obs, shape, "an observation")

@@ -30,5 +30,6 @@ def epsilon_greedy(
         noise: uniforms in [0, 1): one per action, whose argmax is the random action, and one compared with epsilon.
         mask: allowed actions; None allows all.
     """
-    lots = noise[..., :-1] if mask is None else noise[..., :-1].masked_fill(~mask, -1.0)
-    return lots.argmax(-1).where(noise[..., -1] < epsilon, best)
+    lots, chance = noise.narrow(-1, 0, noise.shape[-1] - 1), noise.select(-1, -1)
+    lots = lots if mask is None else lots.masked_fill(~mask, -1.0)
+    return lots.argmax(-1).where(chance < epsilon, best)

@@ -26,8 +26,8 @@ from modules.networks.heads.q_value import QHead
 from modules.networks.mlp import MLP
 from modules.optim.flat_parameters import FlatParameters
 
-ROWS = 2048
-"""Maximum number of rows per forward pass: outputs of more rows exceed the cache."""
+ROWS = 256
+"""Maximum number of rows per forward pass: outputs of more rows exceed the cache, and are returned to the system."""
 
 
 class ManualDQN:
