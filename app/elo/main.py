@@ -3,7 +3,6 @@
 import argparse
 import csv
 import itertools
-import random
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -17,7 +16,7 @@ from app.agent.data import load_data
 from app.agent.load import load
 from app.cli.error_messages import PlainParser, exit_with_error
 from app.cli.import_policy import restrict_imports, trusted
-from app.elo.ratings import Game, elo_ratings, record
+from app.elo.ratings import Game, Rating, Record, elo_ratings, record
 from callbacks.figures.plotting import COLOURS, INK, encode, legend_below, new_figure, style
 from callbacks.performance.execution_summary import table
 from callbacks.run_control.checkpoint_index import read_index
@@ -47,8 +46,6 @@ def main() -> None:
     for name in ("games", "checkpoints", "max_steps"):
         if getattr(options, name) < 1:
             exit_with_error(f"--{name} is {getattr(options, name)}; it must be at least 1.")
-    if not options.k_factor > 0:
-        exit_with_error(f"--k_factor is {options.k_factor}; it must be above 0.")
     try:
         rate(options)
     except ConfigurationError as error:
@@ -65,9 +62,8 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--games", type=int, default=32, help="games of each pair with each side (32)")
     parser.add_argument("--won", default="goals", help="statistic of an episode that counts for the player (goals)")
     parser.add_argument("--lost", default="conceded", help="statistic that counts against it (conceded)")
-    parser.add_argument("--k_factor", type=float, default=32.0, help="points of a game (32)")
     parser.add_argument("--max_steps", type=int, default=1000, help="steps after which a game ends (1000)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of the games and of their order (0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the games (0)")
     parser.add_argument("--folder", type=Path, help="folder for elo.csv and elo.png (that of the run)")
     return parser
 
@@ -93,22 +89,18 @@ def rate(options: argparse.Namespace) -> None:
         mean = sum(game.score for game in played) / len(played)
         print(f"{number} of {len(pairs)}: {first.name} scores {mean:.2f} against {second.name}", flush=True)
         games += played
-    random.Random(options.seed).shuffle(games)
     names = [player.name for player in players]
-    ratings = elo_ratings(names, games, options.k_factor)
+    ratings = elo_ratings(names, games)
     folder = options.folder or options.run
     write(folder, players, ratings, games)
-    rows = {
-        name: f"{ratings[name]:7.1f}   {line(name, games)}" for name in sorted(names, key=lambda each: -ratings[each])
-    }
-    print(table("Elo:", rows))
+    ranked = sorted(names, key=lambda name: -ratings[name].rating)
+    print(table("Elo, with 95 % intervals:", {name: line(ratings[name], record(name, games)) for name in ranked}))
     print(f"Table and figure: {folder / 'elo.csv'}, {folder / 'elo.png'}")
 
 
-def line(name: str, games: Sequence[Game]) -> str:
-    """Return the results of a player as text."""
-    won, drawn, lost = record(name, games)
-    return f"{won} won, {drawn} drawn, {lost} lost"
+def line(rating: Rating, games: Record) -> str:
+    """Return the rating and the results of a player as text."""
+    return f"{rating.rating:6.0f} ± {rating.interval:.0f}   {games.won} won, {games.drawn} drawn, {games.lost} lost"
 
 
 def checkpoints_of(run: Path) -> list[Path]:
@@ -203,27 +195,30 @@ def require_whole_team(envs: VectorEnv, groups: Sequence[int]) -> None:
         )
 
 
-def write(folder: Path, players: Sequence[Player], ratings: dict[str, float], games: Sequence[Game]) -> None:
+def write(folder: Path, players: Sequence[Player], ratings: dict[str, Rating], games: Sequence[Game]) -> None:
     """Write the table `elo.csv` and the figure `elo.png`."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "elo.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
-        writer.writerow(("player", "env_steps", "rating", "won", "drawn", "lost"))
+        writer.writerow(("player", "env_steps", "rating", "interval", "won", "drawn", "lost"))
         for player in players:
             steps = "" if player.env_steps is None else player.env_steps
-            writer.writerow((player.name, steps, round(ratings[player.name], 1), *record(player.name, games)))
+            numbers = (round(number, 1) for number in ratings[player.name])
+            writer.writerow((player.name, steps, *numbers, *record(player.name, games)))
     with style():
         (folder / "elo.png").write_bytes(encode(draw_ratings(players, ratings)))
 
 
-def draw_ratings(players: Sequence[Player], ratings: dict[str, float]) -> Any:
+def draw_ratings(players: Sequence[Player], ratings: dict[str, Rating]) -> Any:
     """Draw the ratings of the checkpoints against their environment steps, and of other opponents as dashed lines."""
     figure, ((axes,),) = new_figure()
-    learned = [(player.env_steps / 1e6, ratings[player.name]) for player in players if player.env_steps is not None]
-    handles = axes.plot(*zip(*learned, strict=True), color=COLOURS[0], marker="o", label="checkpoints of the run")
+    learned = [(player.env_steps / 1e6, *ratings[player.name]) for player in players if player.env_steps is not None]
+    steps, rating, interval = zip(*learned, strict=True)
+    label = "checkpoints of the run, 95 % interval"
+    handles: list[Any] = [axes.errorbar(steps, rating, interval, color=COLOURS[0], marker="o", capsize=3, label=label)]
     for number, player in enumerate(each for each in players if each.env_steps is None):
         dashes = (0, (4 + 3 * number, 3))
-        handles.append(axes.axhline(ratings[player.name], color=INK, linestyle=dashes, label=player.name))
+        handles.append(axes.axhline(ratings[player.name].rating, color=INK, linestyle=dashes, label=player.name))
     axes.set(xlabel="environment steps of the checkpoint (millions)", ylabel="Elo rating")
     figure.suptitle("Elo ratings of a run's checkpoints")
     legend_below(figure, handles)

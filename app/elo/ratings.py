@@ -1,9 +1,11 @@
-"""The Elo system: ratings from the results of games."""
+"""Elo ratings by maximum likelihood from the results of games."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-START_RATING = 1500.0
+import numpy as np
+
+MEAN_RATING = 1500.0
 SCALE = 400.0
 """Difference of ratings at which the stronger player is expected to score ten times as much as the weaker."""
 
@@ -24,6 +26,13 @@ class Record(NamedTuple):
     lost: int
 
 
+class Rating(NamedTuple):
+    """Elo rating, and the half-width of its 95 % interval, both in points."""
+
+    rating: float
+    interval: float
+
+
 def expected_score(rating: float, other: float) -> float:
     """Return the expected score against another player, `1 / (1 + 10 ** ((other - rating) / 400))`.
 
@@ -32,21 +41,37 @@ def expected_score(rating: float, other: float) -> float:
     return 1 / (1 + 10 ** ((other - rating) / SCALE))
 
 
-def elo_ratings(players: Sequence[str], games: Iterable[Game], k_factor: float) -> dict[str, float]:
-    """Return the ratings after the games in their order, from `START_RATING`.
+def elo_ratings(players: Sequence[str], games: Sequence[Game]) -> dict[str, Rating]:
+    """Return the ratings under which the results are most likely; their mean is `MEAN_RATING`.
 
-    Args:
-        k_factor: points that a player moves for each point of score above the expected one.
+    The order of the games does not matter. A draw counts as half a win, and every pair is given one more draw, so that
+    a player who wins every game has a finite rating. Intervals are those of the likelihood's curvature; they are too
+    wide if many games are drawn.
+
+    Source: Bradley and Terry 1952, "Rank Analysis of Incomplete Block Designs", by Newton's method.
     """
-    ratings = dict.fromkeys(players, START_RATING)
+    place = {name: number for number, name in enumerate(players)}
+    scores, size = np.full((len(players), len(players)), 0.5), len(players)
     for first, second, score in games:
-        moved = k_factor * (score - expected_score(ratings[first], ratings[second]))
-        ratings[first] += moved
-        ratings[second] -= moved
-    return ratings
+        scores[place[first], place[second]] += score
+        scores[place[second], place[first]] += 1 - score
+    np.fill_diagonal(scores, 0)
+    played, strength = scores + scores.T, np.zeros(size)
+    for _ in range(100):
+        expected = 1 / (1 + np.exp(strength[None] - strength[:, None]))
+        information = -played * expected * (1 - expected)
+        np.fill_diagonal(information, -information.sum(1))
+        covariance = np.linalg.pinv(information, hermitian=True)
+        strength = strength + np.clip(covariance @ (scores - played * expected).sum(1), -1, 1)
+    points = SCALE / np.log(10)
+    intervals = 1.96 * points * np.sqrt(np.diag(covariance))
+    return {
+        name: Rating(float(MEAN_RATING + points * (strength[i] - strength.mean())), float(intervals[i]))
+        for name, i in place.items()
+    }
 
 
-def record(player: str, games: Iterable[Game]) -> Record:
+def record(player: str, games: Sequence[Game]) -> Record:
     """Return how many games a player won, drew and lost."""
     scores = [score if player == first else 1 - score for first, second, score in games if player in (first, second)]
     return Record(scores.count(1.0), scores.count(0.5), scores.count(0.0))
