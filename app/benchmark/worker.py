@@ -50,7 +50,7 @@ class PacedCallback(Callback):
             "execution": execution_summary(trainer, pl_module),
             "ranks": trainer.world_size,
             "num_agents": trainer.datamodule.spaces["num_agents"],  # type: ignore[attr-defined]
-            "num_members": len(getattr(pl_module, "seeds", [None])),
+            "num_members": getattr(pl_module, "num_members", 1),
         }
         if trainer.world_size > 1:
             number = sum(weights.numel() for weights in pl_module.parameters() if weights.requires_grad)

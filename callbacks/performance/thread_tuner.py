@@ -32,7 +32,8 @@ class ThreadTuner(Callback):
     this rank (or OMP_NUM_THREADS, if lower), as long as doubling makes it more than 10 % faster. If collection runs
     concurrently with learning, each uses up to half of the cores. All ranks use the choice of rank 0. It applies to
     CPUs only; on a GPU the number of threads has little effect and is unchanged. Without collection there is no policy
-    call to time, and the number is only limited. A resumed run keeps its number, so that it continues bit for bit.
+    call to time, and that of a population is not timed: the number is then only limited. A resumed run keeps its
+    number, so that it continues bit for bit.
 
     Args:
         threads: auto, or the number.
@@ -69,6 +70,8 @@ class ThreadTuner(Callback):
             return 1, f"there are no more cores{shared}, or OMP_NUM_THREADS is the limit"
         if trainer.datamodule.collector is None:
             return min(torch.get_num_threads(), limit), "nothing is collected, so there is no policy call to time"
+        if getattr(pl_module, "num_members", 1) > 1:
+            return min(torch.get_num_threads(), limit), "the policy call of a population is not timed"
         chosen, times = hill_climb(WorkloadTimer(trainer, pl_module).seconds, limit)
         timed = ", ".join(f"{seconds * 1e3:.3g} ms on {threads}" for threads, seconds in times.items())
         return chosen, f"forward and backward passes of an iteration take about {timed}"

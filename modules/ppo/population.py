@@ -48,7 +48,7 @@ class PPOPopulation(PPO):
     Raises: ConfigurationError for settings that need more than one vmapped computation for all members.
 
     Attributes:
-        saved_member: the member that the next checkpoint is of.
+        num_members: number of seeds.   saved_member: the member that the next checkpoint is of.
 
     Source: Lu et al. 2022, arXiv:2210.05639, train seeds in one program by vmapping over them.
     """
@@ -59,7 +59,7 @@ class PPOPopulation(PPO):
         super().__init__(spaces, **ppo)
         if len({*seeds}) < max(1, len(seeds)) or min(seeds) < 0:
             raise ConfigurationError(f"model.seeds is {seeds}; give each member a seed of its own, of at least 0.")
-        self.seeds, self.saved_member = list(seeds), 0
+        self.seeds, self.num_members, self.saved_member = list(seeds), len(seeds), 0
         check_vmappable(self)
         stack_parameters_(self, [make_member(spaces, seed, ppo) for seed in seeds])
         self.training_log = MemberMetricLogger(self.seeds)
@@ -120,13 +120,13 @@ class PPOPopulation(PPO):
 
     def by_member(self, rows: Any) -> Any:
         """Split rows `[members x N, ...]`, those of one member after those of another, into `[members, N, ...]`."""
-        return tree_map(lambda part: part.unflatten(0, (len(self.seeds), -1)), rows)
+        return tree_map(lambda part: part.unflatten(0, (self.num_members, -1)), rows)
 
     def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         """Draw the noise of a rollout `[T, rows]` by the members' generators, and of an evaluation `[rows]` by one."""
         if len(shape) == 1:
             return super().noise(shape, generator)
-        part = (shape[0], shape[1] // len(self.seeds))
+        part = (shape[0], shape[1] // self.num_members)
         return torch.cat([self.actor.noise(part, each) for each in self.action_generators], 1)
 
     def act(self, inputs: PolicyInput, noise: Tensor | None = None, greedy: bool = False) -> tuple[PolicyOutput, State]:
@@ -143,7 +143,7 @@ class PPOPopulation(PPO):
 
     def value(self, obs: Obs, state: State | None = None) -> Tensor:
         """Return v(s) `[N]` of the observations of vector steps, one step after another."""
-        steps = (-1, len(self.seeds), self.data.num_envs)
+        steps = (-1, self.num_members, self.data.num_envs)
         obs = tree_map(lambda part: part.unflatten(0, steps), obs)
 
         def value(member: PPO, obs: Obs) -> Tensor:
@@ -154,7 +154,7 @@ class PPOPopulation(PPO):
 
     def update(self, batch: PPOBatch) -> MetricVector:
         """Train `update_epochs` epochs on the batch; return the means of the metrics, `[metrics, members]`."""
-        total = torch.zeros(len(METRICS), len(self.seeds), device=self.device)
+        total = torch.zeros(len(METRICS), self.num_members, device=self.device)
         for _ in range(self.update_epochs):
             total += self.phases["update"](batch, self.minibatch_indices(batch.size))[0]
             self.updates += self.num_minibatches
@@ -162,7 +162,7 @@ class PPOPopulation(PPO):
 
     def minibatch_indices(self, parts: int, probability: Tensor | None = None) -> Tensor:
         """Return the order of a batch in which each minibatch has the transitions of member after member."""
-        members, envs = len(self.seeds), self.data.num_envs
+        members, envs = self.num_members, self.data.num_envs
         own, number = parts // members, self.num_minibatches
         if number == 1 or self.minibatch_order == "strided":
             strided = torch.arange(own, device=self.device).view(-1, number).T.flip(0)  # as `PPOBatch.minibatches`
@@ -177,7 +177,7 @@ class PPOPopulation(PPO):
     def train_epoch(self, batch: PPOBatch, order: Tensor | None) -> tuple[Tensor, None]:
         """Take one optimizer step on each minibatch; return the means of the metrics `[metrics, members]`, and None."""
         steps = [self.train_minibatch(each)[0] for each in batch.minibatches(self.num_minibatches, order)]
-        columns = (each.view(-1, len(self.seeds), self.data.num_envs) for each in (batch.value, batch.target))
+        columns = (each.view(-1, self.num_members, self.data.num_envs) for each in (batch.value, batch.target))
         explained = vmap(explained_variance, in_dims=1)(*columns)
         return torch.cat([torch.stack(steps).mean(0), explained.unsqueeze(0)]), None
 
@@ -205,7 +205,7 @@ class PPOPopulation(PPO):
 
     def end_iteration(self, collected: Any, metrics: MetricVector | None) -> None:
         """Count the environment steps of one member; log every `log_every_n_steps`."""
-        super().end_iteration(collected._replace(env_steps=collected.env_steps // len(self.seeds)), metrics)
+        super().end_iteration(collected._replace(env_steps=collected.env_steps // self.num_members), metrics)
 
     def log_values(self, values: dict[str, float], env_steps: int | None = None) -> None:
         """Log the means over the members, and each member's values to its own logger."""

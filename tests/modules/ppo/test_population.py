@@ -10,6 +10,7 @@ import torch
 from lightning.pytorch.loggers import TensorBoardLogger
 
 from app.monitor.curves import Curves
+from callbacks.performance import thread_tuner
 from callbacks.performance.compile import Compile
 from callbacks.run_control.checkpoint import RunCheckpoint
 from callbacks.video.episode_video import EpisodeVideo
@@ -101,6 +102,14 @@ def test_a_compiled_population_equals_an_eager_one(tmp_path: Path) -> None:
 
     for one, other in zip(eager.parameters(), compiled.parameters(), strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+
+
+def test_threads_are_not_tuned_by_a_policy_call_of_part_of_the_members(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(thread_tuner, "most_threads", lambda ranks: 2)
+
+    assert fitted(tmp_path, SEEDS, thread_tuner.ThreadTuner()).env_steps == 1280
 
 
 def test_the_random_state_of_the_process_does_not_change() -> None:
