@@ -34,9 +34,10 @@ def train_populations(found: Sequence[Entry], seed_keys: Sequence[str], environ:
         seeds = [entry.seed for entry in due]
         words = [*due[0].words, f"--seed_everything={seeds[0]}"]
         words += [f"--model.class_path={POPULATION}", f"--model.init_args.seeds={seeds}"]
+        print(printable_line(f"{setting}: {len(seeds)} seeds in one program, in {run}"), flush=True)
         code, said, log = run_fit(run, words, environ)
         if code == REFUSED:
-            print(printable_line(f"{setting}: one run for each seed. {said}"), flush=True)
+            print(printable_line(f"{setting}: one program for each seed. {said}"), flush=True)
         elif code:
             exit_with_error(
                 f"{setting}, ended with code {code} and said: {said} (all: {log}). --population off trains the seeds in"

@@ -1,9 +1,9 @@
 """RunCheckpoint: save the best and the last checkpoint atomically, between iterations; PopulationCheckpoint."""
 
 import operator
-from copy import copy, deepcopy
+from copy import copy
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch import LightningModule, Trainer
@@ -221,7 +221,7 @@ class PopulationCheckpoint(Checkpoint):
     callback for a population in place of `callbacks.RunCheckpoint`.
 
     Args:
-        settings: its settings, used for each member.
+        settings: callback whose `monitor`, `mode` and `save_top_k` apply to each member.
     """
 
     acts_per_iteration = False
@@ -245,15 +245,15 @@ class PopulationCheckpoint(Checkpoint):
 
 
 class MemberCheckpoint(RunCheckpoint):
-    """RunCheckpoint of one member, with another's settings.
+    """RunCheckpoint of one member of a population, of its weights only.
 
     Args:
-        settings: from which monitor, mode and number of checkpoints are taken.
-        member: place of the member.   seed: its seed.
+        settings: see `PopulationCheckpoint`.
+        member: index of the member.   seed: its seed.
     """
 
     def __init__(self, settings: RunCheckpoint, member: int, seed: int):
-        vars(self).update(deepcopy(vars(settings)))
+        super().__init__(str(settings.monitor), cast(Any, settings.mode), settings.save_top_k)
         self.member, self.seed, self.save_weights_only = member, seed, True
 
     def _monitor_candidates(self, trainer: Trainer) -> dict[str, Any]:

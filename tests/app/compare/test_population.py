@@ -35,7 +35,8 @@ def test_a_population_has_the_results_of_separate_runs(run: Run, folder: Path) -
     apart = run("compare", *WORDS, *with_settings(*SHORT), "--population", "off", "--folder", "apart")
 
     assert (together.code, apart.code) == (0, 0), together.err + apart.err
-    assert together.out.count("done") == 2 and len(list(folder.glob("together/ppo_fast-*/population"))) == 1
+    assert together.out.count("done") == 2 and "ppo_fast: 2 seeds in one program, in together/" in together.out
+    assert len(list(folder.glob("together/ppo_fast-*/population"))) == 1
     one, other = (json.loads(outcome.out.splitlines()[-1])["ppo_fast"] for outcome in (together, apart))
     assert one == other, "greedy evaluations of the same weights"
     for seed in (1, 2):
@@ -58,7 +59,7 @@ def test_a_config_that_a_population_refuses_is_run_seed_by_seed(run: Run, folder
     outcome = run("compare", *WORDS, *settings, "--population", "on")
 
     assert outcome.code == 0, outcome.err
-    assert "ppo_fast: one run for each seed. A population cannot be trained with model.target_kl" in outcome.out
+    assert "ppo_fast: one program for each seed. A population cannot be trained with model.target_kl" in outcome.out
     assert sorted(path.name for path in folder.glob("runs/compare/ppo_fast-*/*")) == ["seed_1", "seed_2"]
 
 
