@@ -12,6 +12,7 @@ import traceback
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
+from multiprocessing import forkserver, resource_tracker
 from typing import Any
 
 FIRST_FD, LAST_FD = 3, 4096
@@ -56,6 +57,8 @@ def begin_program(environ: Mapping[str, str] | None) -> None:
     """Set environment variables, files and signals to those of a program that has just started."""
     gc.freeze()  # objects of the tests stay: a finalizer would close a descriptor that has another file
     os.closerange(FIRST_FD, LAST_FD)
+    for helper in (forkserver._forkserver, resource_tracker._resource_tracker):
+        vars(helper).update(vars(type(helper)()))  # the descriptors of those of the tests are closed
     if environ is not None:
         os.environ.clear()
         os.environ.update(environ)

@@ -17,7 +17,7 @@ from datamodules.core.signals import exits_on_signal
 with SignalWatchdog(grace=0.2), exits_on_signal():
     mutex, c = ctypes.create_string_buffer(128), ctypes.CDLL(None)
     c.pthread_mutex_lock(mutex)
-    threading.Timer(2.0, lambda: print("ready", flush=True)).start()  # once the main thread is stuck
+    threading.Timer(0.5, lambda: print("ready", flush=True)).start()  # once the main thread is stuck
     c.pthread_mutex_lock(mutex)  # waits for itself, in C, where no handler written in Python runs
 """
 

@@ -148,8 +148,8 @@ def test_an_environment_that_cannot_be_made_in_a_worker_shows_its_traceback():
 @pytest.mark.parametrize("call", ["its start", "its reset", "its step", "the reset after its step"])
 def test_an_environment_that_hangs_is_named_with_its_action_and_its_worker_killed(call):
     action = "" if call in ("its start", "its reset") else r" with action 7"
-    sentence = f"^Environment 1 of Counting hung: {call}{action} did not return within data.env_timeout \\(4 s\\);"
-    envs = pool(partial(Counting, action_space=Discrete(5, start=3)), partial(Hanging, call), timeout=4.0)
+    sentence = f"^Environment 1 of Counting hung: {call}{action} did not return within data.env_timeout \\(1.5 s\\);"
+    envs = pool(partial(Counting, action_space=Discrete(5, start=3)), partial(Hanging, call), timeout=1.5)
     with pytest.raises(ConfigurationError, match=sentence):
         envs.reset(0)
         for _ in range(2):
@@ -158,8 +158,8 @@ def test_an_environment_that_hangs_is_named_with_its_action_and_its_worker_kille
 
 
 def test_the_time_is_each_environments_own_and_not_that_of_all_that_share_a_worker():
-    makers = [partial(Hanging, "its step", seconds=0.6)] * 8
-    with closing(pool(*makers, workers=1, timeout=4.0)) as envs:
+    makers = [partial(Hanging, "its step", seconds=0.3)] * 8
+    with closing(pool(*makers, workers=1, timeout=2.0)) as envs:
         envs.reset(0)
         for _ in range(2):
             rewards = envs.step(torch.zeros(8, dtype=torch.int64)).reward
