@@ -19,6 +19,7 @@ from datamodules.core.errors import ConfigurationError
 from datamodules.core.signals import STOP_SIGNALS
 from datamodules.vector.gymnasium_adapter import GymnasiumVectorAdapter
 from datamodules.vector.sync_vector_env import SerialVectorEnv
+from datamodules.worker_pool import supervisor
 from datamodules.worker_pool.vector_env import WorkerPoolVectorEnv
 from tests.support.counting_env import (
     Counting,
@@ -146,7 +147,8 @@ def test_an_environment_that_cannot_be_made_in_a_worker_shows_its_traceback():
 
 
 @pytest.mark.parametrize("call", ["its start", "its reset", "its step", "the reset after its step"])
-def test_an_environment_that_hangs_is_named_with_its_action_and_its_worker_killed(call):
+def test_an_environment_that_hangs_is_named_with_its_action_and_its_worker_killed(call, monkeypatch):
+    monkeypatch.setattr(supervisor, "WORKER_GRACE_S", 0.2)
     action = "" if call in ("its start", "its reset") else r" with action 7"
     sentence = f"^Environment 1 of Counting hung: {call}{action} did not return within data.env_timeout \\(1.5 s\\);"
     envs = pool(partial(Counting, action_space=Discrete(5, start=3)), partial(Hanging, call), timeout=1.5)
@@ -200,6 +202,7 @@ def test_halves_are_sent_and_received_in_turn():
 SCRIPT = """
 import functools, torch
 import gymnasium as gym
+from datamodules.worker_pool import supervisor
 from datamodules.worker_pool.vector_env import WorkerPoolVectorEnv
 
 if __name__ == "__main__":
