@@ -66,7 +66,8 @@ class EnvDataModule(LightningDataModule):
             steps.
         num_workers: processes of the backend pool, at most half of `num_envs`; null: one less than this rank's cores,
             and at least two.
-        pin_memory: on a GPU, pin the memory of the backend pool, so that copies to the device need no staging.
+        pin_memory: on a GPU, pin the memory of the backend pool, so that copies to the device need no staging; other
+            backends refuse false.
         drop_unsupported_obs: drop parts of observations that are no numbers, such as texts, with a warning; false
             refuses such environments.
         append_obs: parts to append to every observation: agent_id (one-hot), last_action and last_reward.
@@ -124,7 +125,7 @@ class EnvDataModule(LightningDataModule):
         self.env_timeout, self.on_env_error = env_timeout, on_env_error
         self.num_workers, self.pin_memory = num_workers, pin_memory
         self.drop_unsupported_obs = drop_unsupported_obs
-        require_processes(env_timeout, on_env_error, num_workers, backend)
+        require_processes(env_timeout, on_env_error, num_workers, pin_memory, backend)
         self.wrappers = resolve_wrappers(wrappers, "wrappers")
         self.train_wrappers = (*self.wrappers, *resolve_wrappers(train_wrappers, "train_wrappers"))
         self.agents = AgentSettings(append_obs, policy_group, opponents, self._probe_spaces(), env)

@@ -4,7 +4,7 @@ import math
 from typing import Any
 
 from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.utilities import rank_zero_info
+from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 
 from datamodules.core.errors import ConfigurationError
 
@@ -19,7 +19,7 @@ class StageCurriculum(Callback):
     which `monitor` is at least `threshold`, or, with `patience`, has not risen for so many logs, once a stage has
     lasted for `min_env_steps`. Episodes that are being played end in the old stage. Evaluations play the whole
     environment: set `data.eval_env_kwargs` to `{stages: null}`. The stage, from 1, is logged as `curriculum/stage`; a
-    resumed run goes on in it.
+    resumed run goes on in it. A run whose training logs never have `monitor` ends with a warning.
 
     Args:
         monitor: tag of a training log; that of Car-ball is the share of games that the agent's team has won.
@@ -49,6 +49,7 @@ class StageCurriculum(Callback):
         self.monitor, self.threshold, self.patience = monitor, threshold, patience
         self.min_env_steps = min_env_steps
         self.stage, self.began_at, self.best, self.logs_without_rise = 0, 0, -math.inf, 0
+        self._is_logged = False
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Set the stage, which a resumed run restores."""
@@ -74,6 +75,7 @@ class StageCurriculum(Callback):
         if trainer.global_step % trainer.log_every_n_steps:
             return
         env, value = innermost_env(trainer.datamodule.collector.envs), pl_module.last_log.get(self.monitor)
+        self._is_logged |= value is not None
         due = pl_module.env_steps - self.began_at >= self.min_env_steps and self.stage < len(env.stages) - 1
         if trainer.strategy.broadcast(due and self._promotes(value)):
             self.stage, self.began_at = self.stage + 1, pl_module.env_steps
@@ -84,6 +86,15 @@ class StageCurriculum(Callback):
                 f" {pl_module.env_steps:,} env steps on: {self.monitor} is {value:.3g}."
             )
         pl_module.log_values({"curriculum/stage": float(self.stage + 1)})
+
+    def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Warn if no log of the run had the value that promotes."""
+        if pl_module.last_log and not self._is_logged:
+            known = ", ".join(sorted(tag for tag in pl_module.last_log if tag.startswith("rollout/")))
+            rank_zero_warn(
+                f"callbacks.StageCurriculum could promote nothing: no training log has its monitor {self.monitor}; set"
+                f" monitor to a tag of the last log: {known or ', '.join(sorted(pl_module.last_log))}."
+            )
 
     def _promotes(self, value: float | None) -> bool:
         """Return whether a value of `monitor` promotes, and count logs without a rise."""

@@ -98,8 +98,10 @@ def _join(processes: Sequence[Any], seconds: float) -> None:
         process.join(max(0.0, deadline - time.monotonic()))
 
 
-def require_processes(timeout: float | None, on_error: str, num_workers: int | None, backend: str) -> None:
-    """Check that `env_timeout`, `on_env_error` and `num_workers` are only set if environments run in processes.
+def require_processes(
+    timeout: float | None, on_error: str, num_workers: int | None, pin_memory: bool, backend: str
+) -> None:
+    """Check that settings of environments in processes are only set if environments run in processes.
 
     Raises: ConfigurationError if they are set for another backend, if the timeout or the number is not positive, or if
     `on_error` is neither stop nor restart.
@@ -112,6 +114,10 @@ def require_processes(timeout: float | None, on_error: str, num_workers: int | N
         raise ConfigurationError(
             f"data.num_workers is {num_workers} and data.backend {backend}; give at least 1 process, of the backend"
             " pool."
+        )
+    if not pin_memory and backend != "pool":
+        raise ConfigurationError(
+            f"data.pin_memory is false and data.backend {backend}; only the backend pool pins memory: leave it out."
         )
     asked = [] if timeout is None else [f"data.env_timeout is {timeout:g}"]
     asked += ["data.on_env_error is restart"] * (on_error == "restart")

@@ -83,8 +83,8 @@ class ManualSAC:
         actor_loss, entropy = self.actor_gradient_(batch, noise, alpha)
         actor_norm = self.optim.step_from_flat_grad(actor, bound)
         if temperature:
-            surplus = (entropy - self.model.target_entropy_of(None)).mean()
-            torch.mul(surplus, alpha, out=self.optim.flat[temperature[0]].grad_views[0])
+            surplus = batch.weight.sign() * (entropy - self.model.target_entropy_of(None))
+            torch.mul(surplus.mean(), alpha, out=self.optim.flat[temperature[0]].grad_views[0])
             self.optim.step_from_flat_grad(temperature[0], math.inf)
         return errors, [critic_loss, actor_loss, alpha, entropy.mean(), q_mean, critic_norm, actor_norm]
 

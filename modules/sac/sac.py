@@ -295,7 +295,8 @@ class SAC(Algorithm):
         actor_loss, entropy = self.actor_loss(batch, noise, alpha)
         actor_norm = self.step(actor_loss, actor, self.max_grad_norm)
         if temperature:
-            loss = temperature_loss(self.log_alpha, entropy, self.target_entropy_of(batch.mask))
+            surplus = batch.weight.sign() * (entropy - self.target_entropy_of(batch.mask))
+            loss = temperature_loss(self.log_alpha, surplus, 0.0)
             self.step(loss, temperature[0], NO_CLIP)
         losses = [critic_loss.detach(), actor_loss.detach()]
         return errors, [*losses, alpha, entropy.mean(), q_mean, critic_norm, actor_norm]

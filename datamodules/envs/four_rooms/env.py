@@ -81,7 +81,7 @@ class Rooms:
         return F.one_hot(state["cell"], self.num_cells).float()
 
     def _check_cell(self, cell: int, what: str) -> None:
-        if not 0 <= cell < self.num_cells:
+        if not isinstance(cell, int) or not 0 <= cell < self.num_cells:
             raise ConfigurationError(
                 f"{type(self).__name__} has no cell {cell} for its {what}; choose from 0 to {self.num_cells - 1}."
             )

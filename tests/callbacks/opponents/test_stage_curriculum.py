@@ -73,6 +73,11 @@ def test_patience_promotes_where_nothing_rises(tmp_path: Path) -> None:
     assert model.last_logged["curriculum/stage"] == 3
 
 
+def test_a_monitor_that_is_never_logged_is_named_with_those_that_are(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"no training log has its monitor rollout/goal; set .*rollout/length_mean"):
+        fit(tmp_path, 2, StageCurriculum("rollout/goal", min_env_steps=0))
+
+
 def test_a_stage_lasts_for_the_fewest_steps(tmp_path: Path) -> None:
     _, stages = fit(tmp_path, 5, StageCurriculum("rollout/length_mean", threshold=8.0, min_env_steps=64))
 

@@ -77,6 +77,11 @@ def test_pinned_memory_can_be_left_out() -> None:
     assert not pool.pinned
 
 
+def test_pinned_memory_is_refused_without_a_pool() -> None:
+    with pytest.raises(ConfigurationError, match=r"data\.pin_memory is false and data\.backend sync; only"):
+        carball(backend="sync", pin_memory=False)
+
+
 @pytest.mark.parametrize("settings", [{"num_workers": 2}, {"num_workers": 0, "backend": "pool"}])
 def test_workers_that_there_cannot_be_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match="give at least 1 process, of the backend pool"):

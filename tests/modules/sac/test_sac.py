@@ -1,5 +1,6 @@
 """SAC: its targets, its losses, exploration, masks; every setting acts; it solves small problems."""
 
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -90,6 +91,19 @@ def test_the_actor_does_not_climb_in_entries_of_no_weight() -> None:
 
     expected, _ = model.actor_loss(batch(BOX, 3)._replace(obs=counted[0]), counted[1], alpha)
     assert_close(loss, expected / 2)  # half of the entries count, fully whatever their importance weight
+
+
+def test_the_temperature_does_not_follow_the_entropy_in_entries_of_no_weight() -> None:
+    found = []
+    for observed in (0.0, 100.0):
+        torch.manual_seed(1)
+        model, rows, noise = SAC(BOX, optimizer=partial(torch.optim.SGD, lr=0.1)), batch(BOX), torch.randn(6, 2)
+        model.configure_optimizers()
+        rows.obs[-1] = observed
+        model.gradient_step(rows._replace(weight=torch.tensor([1.0, 1, 1, 1, 1, 0])), noise, noise)
+        found.append(float(model.log_alpha.detach()))
+
+    assert found[0] == found[1] != 0
 
 
 def test_stored_actions_on_the_bounds_are_scaled_to_at_most_one() -> None:

@@ -61,6 +61,7 @@ def test_time_runs_out():
     [
         ({"goal": 104}, "no cell 104 for its goal"),
         ({"start": -1}, "no cell -1 for its start"),
+        ({"start": 1.5}, "no cell 1.5 for its start"),
         ({"goal": 5, "start": 5}, "starts in its goal, cell 5"),
         ({"rooms": 1}, "rooms is 1"),
         ({"slip": 2.0}, "slip"),
