@@ -88,7 +88,9 @@ def test_a_run_with_the_callback_equals_one_without_it(tmp_path: Path, name: str
 def test_ppo_acts_and_values_observations_as_its_modules_do(settings: dict[str, Any], mask: Tensor | None) -> None:
     model, obs = make_ppo(**settings), ppo_batch().obs
     noise, episode_start = torch.randn(50, 4), torch.zeros(50, dtype=torch.bool)
-    rollout = SimpleNamespace(obs=obs.unflatten(0, (10, 5)), reward=torch.zeros(9, 5), extras={})
+    no = torch.zeros(9, 5, dtype=torch.bool)
+    steps = {"reward": torch.zeros(9, 5), "episode_start": no, "terminated": no, "truncated": no}
+    rollout = SimpleNamespace(obs=obs.unflatten(0, (10, 5)), state={}, extras={}, **steps)
 
     def found() -> list[Tensor]:
         decision, _ = model.act(PolicyInput(obs, {}, episode_start, mask), noise=noise)
