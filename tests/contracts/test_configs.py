@@ -57,6 +57,7 @@ GAMMAS = {
             "dqn_acrobot dqn_cartpole dqn_cartpole_memory dqn_lunarlander dqn_pong dqn_snake_classic",
             "ppo_carball ppo_carball_lstm ppo_gridworld_ultra ppo_mettagrid_ultra",
             "ppo_acrobot ppo_cartpole_memory ppo_fast ppo_minatar_breakout ppo_minigrid_doorkey ppo_mujoco",
+            "ppo_pong",
             "pqn_minatar_breakout sac_cartpole sac_halfcheetah sac_options_spy sac_pendulum",
         )
     ),
