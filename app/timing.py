@@ -19,6 +19,9 @@ from callbacks.performance.throughput import phases
 PACKAGES = ("torch", "lightning", "gymnasium", "numpy", "stable-baselines3", "skrl")
 """Packages whose versions are reported with a measurement."""
 
+PARTS = ("collect", "store", "sample", "prepare", "update", "reprioritize", "other")
+"""Parts of an iteration in their order; those of a replay are absent without one, and `other` is outside the phases."""
+
 
 class Bare(NamedTuple):
     """Cost of iterations without the Trainer: their number, the total seconds, and each phase's fraction of them."""

@@ -20,7 +20,7 @@ from app.cli.error_messages import PlainParser, exit_with_error, nearest
 from app.peers.base import UNREACHABLE_STEPS
 from app.peers.ppo import PEERS
 from app.subprocess_env import child_environ
-from app.timing import machine, spread, versions
+from app.timing import PARTS, machine, spread, versions
 from datamodules.core.files.printable import printable
 
 FORCED_SETTINGS = {
@@ -294,10 +294,10 @@ def table(result: dict[str, Any]) -> str:
     for peer, steps in result.get("peers", {}).items():
         times = f"{name} is {found:.2f} times as fast" if (found := result["ratios"][peer]) else TOO_BUSY
         rows.append((peer, f"{speed(steps, result['peers_spread'][peer], result['peers_per_cpu_s'][peer])}; {times}"))
-    parts = ("iteration_s", "collect_s", "prepare_s", "update_s", "other_s")
-    for key in (part for part in parts if part in result):
-        seconds, share = result[key], result[key] / result["iteration_s"]
-        rows.append((key.removesuffix("_s"), f"{seconds * 1e3:.3f} ms an iteration, {share:.1%}"))
+    for part in ("iteration", *PARTS):
+        if (seconds := result.get(f"{part}_s")) is not None:
+            share = seconds / result["iteration_s"]
+            rows.append((part, f"{seconds * 1e3:.3f} ms an iteration, {share:.1%}"))
     if "all_reduce_s" in result:
         seconds, share = result["all_reduce_s"], result["all_reduce_s"] / result["iteration_s"]
         rows.append(("all-reduce", f"{seconds * 1e3:.3f} ms an iteration, {share:.1%}: gradients, measured alone"))

@@ -18,14 +18,13 @@ from app.cli.error_messages import exit_with_error
 from app.cli.import_policy import restrict_imports, trusted
 from app.cli.main import IGNORED_WARNINGS
 from app.diagnose.profiler import UnstartedRun, build_run, measure
-from app.timing import device_name
+from app.timing import PARTS, device_name
 from callbacks.performance.execution_summary import table
 from datamodules.buffers.storage import free_bytes
 from datamodules.core.errors import ConfigurationError
 from modules.base.checks import divisors
 
 TESTS = ("all", "env", "inference", "update", "gpu")
-SHARES = ("collect", "prepare", "update", "other")
 
 
 def main() -> None:
@@ -107,16 +106,25 @@ def report(found: Mapping[str, Any]) -> Iterator[str]:
     yield f"Iteration: {iteration * 1e3:.3g} ms, {speed_of(found)}, evaluation and logging off"
     for name, seconds in shares(found).items():
         beside = ", beside the others" if name in found["beside"] else ""
-        yield f"  {name:<9}{seconds * 1e3:>8.3g} ms {seconds / iteration:>6.0%}{beside}"
+        yield f"  {name:<13}{seconds * 1e3:>8.3g} ms {seconds / iteration:>6.0%}{beside}"
     if alone := found.get("environment"):
         step = alone["step_s"] * 1e3
         yield f"Environment alone: {step:.3g} ms a vector step of random actions, {speed_of(alone)}"
+        learner = learner_speed(found)
+        slower = found["env_steps_per_s"] / min(alone["env_steps_per_s"], learner)
+        yield f"Learner alone: {learner:,.0f} env steps/s; the run reaches {slower:.0%} of the slower of the two"
     if times := found.get("inference"):
         numbers = ", ".join(f"{name} {times[f'{name}_ms']:.3g} ms" for name in ("mean", "p95", "p99"))
         yield f"Inference: {numbers} for {times['rows']} rows, {times['calls_per_s']:,.0f} calls/s"
     if gpu := found.get("gpu"):
         told = gpu if isinstance(gpu, str) else ", ".join(f"{name} {value:,.0f}" for name, value in gpu.items())
         yield f"GPU: {told}"
+
+
+def learner_speed(found: Mapping[str, Any]) -> float:
+    """Return the env steps per second without collection and what is outside the phases."""
+    busy = sum(seconds for name, seconds in shares(found).items() if name not in ("collect", "other"))
+    return found["env_steps_per_s"] * found["iteration_s"] / busy
 
 
 def speed_of(found: Mapping[str, Any]) -> str:
@@ -126,7 +134,7 @@ def speed_of(found: Mapping[str, Any]) -> str:
 
 def shares(found: Mapping[str, Any]) -> dict[str, float]:
     """Return the seconds of each part of an iteration; without collection for stored data."""
-    return {name: found[f"{name}_s"] for name in SHARES if f"{name}_s" in found}
+    return {name: found[f"{name}_s"] for name in PARTS if f"{name}_s" in found}
 
 
 def require_memory(run: UnstartedRun, device: torch.device) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from lightning.pytorch import Callback
 
-from app.diagnose.main import bottleneck, report_changes, rollout_bytes
+from app.diagnose.main import bottleneck, learner_speed, report, report_changes, rollout_bytes, shares
 from app.diagnose.microbenchmarks import random_actions
 from app.diagnose.profiler import gpu_results
 from callbacks.performance.nvml import GpuReading
@@ -63,7 +63,10 @@ def test_a_replay_is_diagnosed(run: Run, diagnose: Any) -> None:
 
     outcome = run("diagnose", "--config", "dqn_cartpole.yaml", "--trainer.accelerator=cpu", *overrides)
 
-    assert outcome.code == 0 and "rollout_mib" in json.loads(outcome.out.splitlines()[-1])["checks"]
+    found = json.loads(outcome.out.splitlines()[-1])
+    assert outcome.code == 0 and "rollout_mib" in found["checks"]
+    assert {"store", "sample"} < set(shares(found))
+    assert sum(shares(found).values()) == pytest.approx(found["iteration_s"], rel=0.01)
 
 
 @pytest.mark.parametrize(("test", "part"), [("env", "environment"), ("inference", "inference"), ("update", "update_s")])
@@ -72,6 +75,15 @@ def test_a_part_can_be_measured_alone(diagnose: Any, test: str, part: str) -> No
 
     assert part in found
     assert not {"environment", "inference", "changes"} - {part} & set(found)
+
+
+def test_the_speed_is_compared_with_the_slower_of_environments_and_learner() -> None:
+    times = {"iteration_s": 0.4, "collect_s": 0.2, "prepare_s": 0.05, "update_s": 0.15, "other_s": 0.0}
+    found = {"env_steps_per_s": 1000.0, "ticks_per_s": 1000.0, "execution": {"device": "cpu"}, "beside": [], **times}
+    alone = {"step_s": 0.1, "env_steps_per_s": 8000.0, "ticks_per_s": 8000.0}
+
+    assert learner_speed(found) == pytest.approx(2000)
+    assert "reaches 50% of the slower" in "\n".join(report(found | {"environment": alone}))
 
 
 def test_overrides_act_as_in_fit(diagnose: Any) -> None:
