@@ -11,10 +11,12 @@ import torch
 from lightning.pytorch.callbacks import Callback
 
 from callbacks.performance.compile import Compile
+from modules.networks import LSTM
 from modules.ppo.ppo import PPO
 from tests.support.small_runs import small_ppo, snake_data, trainer
 
 pytestmark = pytest.mark.gpu
+RECURRENT: dict[str, Any] = {"network": lambda shape: LSTM(shape, hidden=16, encoder=(16,)), "share_torso": True}
 
 
 def run(root: Path, mode: Any, *callbacks: Callback, settings: dict[str, Any] | None = None, **changes: Any) -> PPO:
@@ -33,9 +35,10 @@ def difference(one: PPO, other: PPO) -> float:
     return max(float((a - b).abs().max().detach()) for a, b in pairs)
 
 
+@pytest.mark.parametrize("settings", [{}, {"minibatch_order": "strided"}, RECURRENT], ids=["plain", "strided", "lstm"])
 @pytest.mark.parametrize("mode", ["default", "graph"])
-def test_compiled_and_captured_runs_equal_eager_ones(tmp_path: Path, mode: str) -> None:
-    eager, fast = run(tmp_path, "off"), run(tmp_path, mode)
+def test_compiled_and_captured_runs_equal_eager_ones(tmp_path: Path, mode: str, settings: dict[str, Any]) -> None:
+    eager, fast = run(tmp_path, "off", settings=settings), run(tmp_path, mode, settings=settings)
     assert difference(eager, fast) < 1e-4
     assert eager.env_steps == fast.env_steps and eager.updates == fast.updates
 
