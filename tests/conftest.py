@@ -23,7 +23,8 @@ from tests.support.forked_programs import ForkedPopen
 from tests.support.two_ranks import TwoRanks
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the processes that tests start
-os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", default_cache_dir())  # torch's own, not that of the user's runs
+if os.environ.get("TORCHINDUCTOR_CACHE_DIR", default_cache_dir()) == default_cache_dir():
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = default_cache_dir() + "_leyden_tests"  # not that of the user's runs
 torch.set_num_threads(1)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as what a shell runs in the background and all its children do
     signal.signal(signal.SIGINT, signal.default_int_handler)

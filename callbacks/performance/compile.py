@@ -7,6 +7,7 @@ from typing import Any, Literal
 import torch
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.utilities import rank_zero_info
+from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
 from callbacks.performance.throughput import phases
 from datamodules.core.errors import ConfigurationError
@@ -116,9 +117,9 @@ def keep_compiled_code() -> None:
     The cache folder is `XDG_CACHE_HOME`, by default `~/.cache`. Inductor finds its entries by graph, shapes, device and
     versions, and compiles again what it cannot read; the instruction set, which it does not compare, names a folder of
     its own. Torch's default is a folder for temporary files, which a restart empties; it is used where the cache folder
-    cannot be written.
+    cannot be written. Importing torch's compiler writes that default into the environment, which is no choice.
     """
-    if CACHE_VARIABLE in os.environ:
+    if os.environ.get(CACHE_VARIABLE, default_cache_dir()) != default_cache_dir():
         return
     try:
         home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")

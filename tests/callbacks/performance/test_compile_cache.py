@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch._dynamo.utils import counters
+from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 from torch._inductor.utils import clear_caches
 
 from callbacks.performance.compile import CACHE_VARIABLE, keep_compiled_code
@@ -57,6 +58,12 @@ def test_compiled_code_is_found_by_the_next_run_and_made_again_where_it_is_damag
     assert [mode for mode, _, _ in (first, second, third)] == ["compiled"] * 3
     assert all(torch.equal(result, expected) for _, result, _ in (first, second, third))
     assert [found > 0 for *_, found in (first, second, third)] == [False, True, False]
+    assert Path(os.environ[CACHE_VARIABLE]).is_relative_to(home / "leyden" / "compile")
+
+
+def test_torchs_default_in_the_environment_is_no_choice(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, default_cache_dir())
+    keep_compiled_code()
     assert Path(os.environ[CACHE_VARIABLE]).is_relative_to(home / "leyden" / "compile")
 
 
