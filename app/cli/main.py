@@ -41,6 +41,7 @@ from app.runs.checkpoints import (
     experiment_from_config,
     load_checkpoint,
     misfit,
+    require_resumable,
     require_same_algorithm,
     require_same_spaces,
 )
@@ -190,6 +191,8 @@ class LeydenCLI(LightningCLI):
         sys.argv += ["--ckpt_path", str(self.ckpt_path)]  # for ranks that start from this command line: the same file
         self.checkpoint = load_checkpoint(self.ckpt_path)
         require_same_algorithm(self.ckpt_path, self.checkpoint, settings.model.class_path)
+        if verb == "fit":
+            require_resumable(self.ckpt_path, self.checkpoint)
         settings.ckpt_path = str(self.ckpt_path)
         rank_zero_info(f"Checkpoint: {self.ckpt_path}")
 

@@ -92,6 +92,19 @@ def require_same_algorithm(path: Path, checkpoint: Mapping[str, Any], class_path
         )
 
 
+def require_resumable(path: Path, checkpoint: Mapping[str, Any]) -> None:
+    """Check that a checkpoint has what a run continues from.
+
+    Raises:
+        ConfigurationError: if it has weights only, as the checkpoints of a population's members.
+    """
+    if "optimizer_states" not in checkpoint:
+        raise ConfigurationError(
+            f"{path} has weights only, without the states of the optimizers (members of a population have such"
+            " checkpoints): it can be tested and loaded, but no run can be resumed from it."
+        )
+
+
 def require_same_spaces(path: Path, checkpoint: Mapping[str, Any], spaces: Mapping[str, Any]) -> None:
     """Check that a checkpoint has the spaces of the configured environment.
 

@@ -79,6 +79,19 @@ def test_a_finished_run_is_not_trained_on_silently_and_leaves_no_folder(run: Run
     assert "This run is finished" in outcome.err and "raise data.total_env_steps" in outcome.err
 
 
+def test_a_checkpoint_of_weights_only_is_not_resumed_from(run: Run, folder: Path) -> None:
+    fit(run)
+    path = folder / "runs" / "small" / "version_0" / "checkpoints" / "last.ckpt"
+    content = torch.load(path, weights_only=True)
+    del content["optimizer_states"]
+    torch.save(content, folder / "weights.ckpt")
+
+    outcome = fit(run, "--ckpt_path", "weights.ckpt")
+
+    assert outcome.code == 2 and "weights.ckpt has weights only" in outcome.err
+    assert run("test", "--config", "small.yaml", "--ckpt_path", "weights.ckpt").code == 0
+
+
 def test_a_run_that_is_refused_in_its_setup_leaves_no_folder(run: Run, folder: Path) -> None:
     outcome = run("fit", "--config", "ppo_cartpole.yaml", "--model.num_minibatches", "7")
 
