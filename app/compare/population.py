@@ -46,17 +46,17 @@ def train_populations(found: Sequence[Entry], seed_keys: Sequence[str], environ:
         else:
             for entry in due:
                 member = (run / f"seed_{entry.seed}").rename(next_attempt(entry.folder))
-                (member / CONFIG).write_text(config_of(entry, run), encoding="utf-8")
+                (member / CONFIG).write_text(config_of(member, entry.seed, run), encoding="utf-8")
                 mark_finished(entry, member)
 
 
-def config_of(entry: Entry, run: Path) -> str:
-    """Return the config of the run of PPO that a member of the population in the folder `run` stands for."""
+def config_of(member: Path, seed: int, run: Path) -> str:
+    """Return the config of the run of PPO in the folder `member`, a member of the population in the folder `run`."""
     header, _, text = (run / CONFIG).read_text(encoding="utf-8").partition("\n")
-    settings = yaml.safe_load(text) | {"seed_everything": entry.seed}
+    settings = yaml.safe_load(text) | {"seed_everything": seed}
     settings["model"]["class_path"] = SINGLE
     del settings["model"]["init_args"]["seeds"]
-    settings["trainer"]["logger"]["init_args"]["version"] = entry.folder.name
+    settings["trainer"]["logger"]["init_args"]["version"] = member.name
     return f"{header}\n{yaml.safe_dump(settings, sort_keys=False)}"
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, cast
 
 import torch
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from lightning.pytorch.loggers import TensorBoardLogger
 from torch import Tensor
 from torch.func import functional_call, vmap
@@ -75,7 +75,7 @@ class PPOPopulation(PPO):
             )
         trainer, callbacks = self.trainer, cast(Any, self.trainer).callbacks
         single = [type(each) for each in callbacks if type(each).__module__.startswith(SINGLE_AGENT)]
-        single += [type(each) for each in callbacks if isinstance(each, ModelCheckpoint)]
+        single += [type(each) for each in callbacks if isinstance(each, EarlyStopping | ModelCheckpoint)]
         for what, present in {
             type(self.data).__name__: not getattr(self.data, "supports_population", False),
             "data.policy_lag 1": getattr(self.data, "policy_lag", 0) > 0,

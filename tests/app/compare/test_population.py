@@ -8,7 +8,7 @@ import yaml
 
 import leyden
 from app.compare.main import entries, parsed
-from app.compare.population import model_path
+from app.compare.population import config_of, model_path
 from tests.app.conftest import Run
 
 WORDS = ("--config", "ppo_fast.yaml", "--seeds", "2")
@@ -74,6 +74,21 @@ def test_a_config_that_a_population_refuses_is_run_seed_by_seed(run: Run, folder
 )
 def test_the_algorithm_is_that_of_the_config_or_the_settings(words: tuple[str, ...], expected: str) -> None:
     assert {model_path(entry.words) for entry in entries(parsed(words))} == {expected}
+
+
+def test_the_config_of_a_member_names_its_seed_and_its_own_folder(tmp_path: Path) -> None:
+    logger = {"save_dir": "runs", "name": "ppo_fast", "version": "population"}
+    settings = {"seed_everything": 1, "trainer": {"logger": {"init_args": logger}}}
+    settings["model"] = {
+        "class_path": "modules.ppo.population.PPOPopulation",
+        "init_args": {"seeds": [1, 2], "gamma": 1},
+    }
+    (tmp_path / "config.yaml").write_text(f"# a header\n{yaml.safe_dump(settings)}")
+
+    own = yaml.safe_load(config_of(tmp_path / "seed_2_2", 2, tmp_path))
+
+    assert own["seed_everything"] == 2 and own["trainer"]["logger"]["init_args"]["version"] == "seed_2_2"
+    assert own["model"] == {"class_path": "modules.PPO", "init_args": {"gamma": 1}}
 
 
 @pytest.mark.parametrize("text", ["", "model: [", "model: 5", "model: {}", "- 1"])

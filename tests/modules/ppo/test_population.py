@@ -7,6 +7,7 @@ from typing import Any
 import lightning
 import pytest
 import torch
+from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.loggers import TensorBoardLogger
 
 from app.monitor.curves import Curves
@@ -167,6 +168,7 @@ def test_several_agents_and_continuous_actions_are_refused() -> None:
         (snake_data(), (), {"precision": "bf16-mixed"}, "cannot be trained with trainer.precision bf16-mixed"),
         (snake_data(), (EpisodeVideo(),), {}, "cannot be trained with the callback EpisodeVideo"),
         (snake_data(), (RunCheckpoint(),), {}, "cannot be trained with the callback RunCheckpoint"),
+        (snake_data(), (EarlyStopping("eval/return_mean"),), {}, "cannot be trained with the callback EarlyStopping"),
     ],
 )
 def test_data_and_trainers_that_do_not_fit_are_refused(
