@@ -58,6 +58,19 @@ def test_several_agents_are_counted_beside_their_environments(run: Run, folder: 
     assert f"{3 * result['env_steps_per_s']:,.0f} agent steps/s, 3 agents an environment" in outcome.out
 
 
+@pytest.mark.usefixtures("forked_programs")
+def test_the_members_of_a_population_are_counted_together(run: Run) -> None:
+    outcome = run(
+        "benchmark", "--config", "ppo_fast.yaml", "--repeats", "1", "--seconds", "0.2", "--threads", "1",
+        "--set", "model.class_path=modules.ppo.population.PPOPopulation", "model.init_args.seeds=[1,2,3]",
+        "data.num_envs=8", "data.rollout_length=16", "model.init_args.num_minibatches=1", "trainer.accelerator=cpu",
+    )  # fmt: skip
+
+    result = json.loads(outcome.out.splitlines()[-1])
+    assert result["num_members"] == 3
+    assert f"{3 * result['env_steps_per_s']:,.0f} env steps/s of 3 members together" in outcome.out
+
+
 @pytest.mark.fault
 def test_several_devices_are_compared_with_one(run: Run, folder: Path) -> None:
     outcome = run(
