@@ -23,14 +23,22 @@ class ForkedPopen(subprocess.Popen):
     """A `subprocess.Popen` that forks for commands of the form `[..., sys.executable, ..., "-m", module, *words]`.
 
     The function that is called before `exec` runs the module and ends the process. Pipes, working directory, session
-    and exit code are those of `Popen`; what precedes `-m`, such as `nice` or an option, has no effect.
+    and exit code are those of `Popen`; what precedes `-m`, such as `nice` or an option, has no effect. With a
+    GPU the program is started: CUDA cannot be used in a fork.
     """
 
     def __init__(self, args: Any, *more: Any, **settings: Any):
-        if isinstance(args, list) and sys.executable in args and "-m" in args:
+        if isinstance(args, list) and sys.executable in args and "-m" in args and not has_gpu():
             module, *words = args[args.index("-m") + 1 :]
             settings["preexec_fn"] = partial(run_module, module, words, settings.get("env"))
         super().__init__(args, *more, **settings)
+
+
+def has_gpu() -> bool:
+    """Return whether torch finds a GPU."""
+    import torch  # not at the top, which every worker imports
+
+    return torch.cuda.is_available()
 
 
 def run_module(module: str, words: Sequence[str], environ: Mapping[str, str] | None) -> None:
