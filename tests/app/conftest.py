@@ -1,5 +1,6 @@
 """Runs the program in this process, in an empty working directory, and says what came out."""
 
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -50,6 +51,25 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PL_GLOBAL_SEED", "0")
     (tmp_path / "small.yaml").write_text(EXPERIMENT)
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def cartpole_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder `runs` after a short run of `ppo_cartpole.yaml`."""
+    folder, short = tmp_path_factory.mktemp("trained"), ("--data.total_env_steps=512", "--data.eval_episodes=2")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.setenv("PL_GLOBAL_SEED", "0")
+        patch.setattr(sys, "argv", ["app", "fit", "--config", "ppo_cartpole.yaml", *short, "--trainer.accelerator=cpu"])
+        main()
+    return folder / "runs"
+
+
+@pytest.fixture
+def trained(folder: Path, cartpole_runs: Path) -> Path:
+    """The folder of that run, below the working directory."""
+    shutil.copytree(cartpole_runs, folder / "runs")
+    return folder / "runs" / "ppo_cartpole" / "version_0"
 
 
 @pytest.fixture

@@ -16,15 +16,7 @@ from app.export.comparison import Difference
 from tests.app.conftest import Run
 from tests.docs.pages import listings
 
-SHORT = ["--data.total_env_steps=512", "--data.eval_episodes=2", "--trainer.accelerator=cpu"]
 HAS_ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime"))
-
-
-@pytest.fixture
-def trained(folder: Path, run: Run) -> Path:
-    """The run folder of a short run of `ppo_cartpole.yaml`."""
-    assert run("fit", "--config", "ppo_cartpole.yaml", *SHORT).code == 0
-    return folder / "runs" / "ppo_cartpole" / "version_0"
 
 
 def test_a_program_and_its_card_are_written(trained: Path, run: Run) -> None:

@@ -8,15 +8,6 @@ from PIL import Image
 
 from tests.app.conftest import Run
 
-SHORT = ["--data.total_env_steps=512", "--data.eval_episodes=2", "--trainer.accelerator=cpu"]
-
-
-@pytest.fixture
-def trained(folder: Path, run: Run) -> Path:
-    """The run folder of a short run of `ppo_cartpole.yaml`."""
-    assert run("fit", "--config", "ppo_cartpole.yaml", *SHORT).code == 0
-    return folder / "runs" / "ppo_cartpole" / "version_0"
-
 
 def test_the_newest_runs_best_checkpoint_is_played_as_a_gif(trained: Path, run: Run) -> None:
     said = run("play", "--video", "out.gif", "--episodes", "2", "--max_steps", "5")

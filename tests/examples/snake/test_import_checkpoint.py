@@ -40,7 +40,7 @@ def old(tmp_path: Path):
     agent, random = DQNAgent(36, 4, device="cpu"), np.random.default_rng(0)
     for _ in range(64):
         agent.remember(random.random(36), int(random.integers(4)), 1.0, random.random(36), False)
-    for _ in range(150):
+    for _ in range(30):
         agent.replay()
     agent.save(tmp_path / "old.pth")
     return agent
@@ -58,13 +58,13 @@ def test_an_old_checkpoint_goes_on_as_ours(old, tmp_path: Path, monkeypatch: pyt
     found = torch.load("snake.ckpt", weights_only=True)
     ours = [value for name, value in found["state_dict"].items() if name.startswith("online.")]
     assert all(torch.equal(one, other) for one, other in zip(ours, old.parameters, strict=True))
-    assert found["counters"]["updates"] == 150
+    assert found["counters"]["updates"] == 30
     assert found["counters"]["env_steps"] == pytest.approx(1000 * (1 - old.epsilon) / 0.99, abs=17)
     moments = found["optimizer_states"][0]["state"][0]
     states = torch.load("old.pth", weights_only=True)["optimizer_state_dict"]["state"]
     first, last = (states[layer]["exp_avg_sq"].flatten() for layer in (0, 7))
     assert torch.equal(moments["exp_avg_sq"][: first.numel()], first)
-    assert torch.equal(moments["exp_avg_sq"][-16:-12], last) and moments["step"] == 150
+    assert torch.equal(moments["exp_avg_sq"][-16:-12], last) and moments["step"] == 30
     for verb in ("fit", "test"):
         monkeypatch.setattr(sys, "argv", ["app", verb, "--config", "classic.yaml", "--ckpt_path", "snake.ckpt"])
         program()
