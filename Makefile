@@ -6,7 +6,7 @@ EXTRAS ?= dev
 
 BIN := .venv/bin
 STAMP := .venv/.installed
-PARALLEL := -n auto --maxprocesses 8 --dist loadfile
+PARALLEL := -n auto --maxprocesses 8 --dist worksteal
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
 .DEFAULT_GOAL := help

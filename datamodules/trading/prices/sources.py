@@ -2,6 +2,7 @@
 
 import importlib.util
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +114,15 @@ def _by_name(name: str, synthetic: dict[str, object]) -> Dated:
         raise ConfigurationError(
             f"{name} is not a synthetic market: leave synthetic out, or choose from {', '.join(MARKETS)}."
         )
+    return packaged_index(name)
+
+
+@cache
+def packaged_index(name: str) -> Dated:
+    """Return the bars of the packaged index, which are read once; training, evaluation and reports make environments.
+
+    Raises: ConfigurationError without the package.
+    """
     package = importlib.util.find_spec("arch")  # located without importing it, which takes seconds
     if package is None or package.origin is None:
         raise ConfigurationError(f"The prices of {name} come with the package arch: pip install -e '.[trading]'.")
