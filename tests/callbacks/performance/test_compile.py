@@ -33,6 +33,7 @@ def difference(one: PPO, other: PPO) -> float:
     return max(float((a - b).detach().abs().max()) for a, b in pairs)
 
 
+@pytest.mark.timeout(600)  # the C++ compiler takes minutes on a machine with other work
 def test_a_compiled_run_equals_an_eager_one(tmp_path: Path) -> None:
     told = {"off": Told(), "default": Told()}
     eager, compiled = (run(tmp_path, Compile(mode), told[mode]) for mode in told)
@@ -41,6 +42,7 @@ def test_a_compiled_run_equals_an_eager_one(tmp_path: Path) -> None:
     assert difference(eager, compiled) < 1e-4
 
 
+@pytest.mark.timeout(600)  # the C++ compiler takes minutes on a machine with other work
 def test_a_compiled_run_that_collects_ahead_equals_an_eager_one(tmp_path: Path) -> None:
     eager, compiled = (
         run(tmp_path, Compile(mode), data=snake_data(total_env_steps=768, policy_lag=1), network=MLP)

@@ -278,6 +278,7 @@ def test_normaliser_statistics_travel_in_the_checkpoint_and_are_frozen_in_evalua
     assert all(torch.equal(before[name], value) for name, value in loaded.obs_normalizer.state_dict().items())
 
 
+@pytest.mark.timeout(600)  # the C++ compiler takes minutes on a machine with other work
 def test_a_checkpoint_of_a_compiled_run_loads_uncompiled_and_the_other_way_round(tmp_path: Path) -> None:
     data = snake_data()
     compiled, plain = small_ppo(data), small_ppo(data)
