@@ -1,6 +1,7 @@
 """Options learn as well as a flat policy, and all of them are used."""
 
 import math
+import sys
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -11,13 +12,16 @@ import pytest
 import yaml
 from lightning.pytorch import Callback
 
+from app.__main__ import main
 from app.cli.config_files import configs_folder
+from app.monitor.curves import Curves
 from callbacks.options.collapse_alarm import OptionCollapseMonitor
 from datamodules.replay import ReplayDataModule
 from modules.networks.heads.twin_critic import TwinMLP
 from modules.networks.mlp import MLP
 from modules.sac_options.controller import OptionController
 from modules.sac_options.sac_options import SACOptions
+from tests.docs.pages import configs
 from tests.support.small_runs import trainer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
@@ -117,3 +121,30 @@ def test_given_options_find_a_goal_in_sixteen_rooms_that_one_flat_policy_does_no
 
     assert given["eval/success_mean"] == 1 and given["eval/length_mean"] < 1.25 * 62.4
     assert flat["eval/success_mean"] < 0.5
+
+
+def succeeded(monkeypatch: pytest.MonkeyPatch, name: str, *words: str) -> list[float]:
+    """Return the success of every evaluation of a run of the program in the working directory."""
+    folder = Path("runs") / name
+    monkeypatch.setattr(
+        sys, "argv", ["app", "fit", *words, "--seed_everything=1", f"--trainer.logger.init_args.name={name}"]
+    )
+    main()
+    curves = Curves(folder / "version_0")
+    curves.refresh()
+    return [value for _, value in curves.by_tag["eval/success_mean"].points]
+
+
+def test_options_learned_for_one_goal_find_another_that_one_flat_policy_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "transfer.yaml").write_text(configs()["transfer.yaml"])
+    flat = ["--model.scripted_options=null", "--model.num_options=1", "--model.warmup=actions"]
+    rooms = ["--config=sac_options_rooms.yaml", "--data.env_kwargs.goal=60", "--trainer.max_steps=1250"]
+
+    succeeded(monkeypatch, "sac_options_eigen", "--config=sac_options_eigen.yaml")
+    learned = succeeded(monkeypatch, "learned", rooms[0], "--config=transfer.yaml", *rooms[1:])
+
+    assert learned[-1] == 1.0
+    assert max(succeeded(monkeypatch, "flat", *rooms, *flat)) < 0.5
