@@ -1,13 +1,13 @@
 """Make the missing runs of the scoreboard: `python -m tests.scoreboard [CONFIG ...] [--jobs N] [--folder FOLDER]`."""
 
 import argparse
+import fcntl
 import json
 import os
 import platform
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Lock
 
 import torch
 import yaml
@@ -25,8 +25,6 @@ from tests.scoreboard.records import (
     write_records,
 )
 from tests.support.training_runs import fit_and_test
-
-LOCK = Lock()
 
 
 def machine(accelerator: str) -> str:
@@ -61,7 +59,8 @@ def record(task: Task, seed: int, folder: Path, extra: tuple[str, ...]) -> bool:
         print(error, file=sys.stderr, flush=True)
         return False
     print(f"{task.config} {task.env} seed {seed}: {task.metric} {result.value:.4g}, {result.seconds} s", flush=True)
-    with LOCK:
+    with REFERENCES.open() as file:  # which locks it for threads and for other processes with this command
+        fcntl.flock(file, fcntl.LOCK_EX)
         write_records([*read_records(), result])
         PAGE.write_text(page(read_tasks(), read_records()), encoding="utf-8")
     return True

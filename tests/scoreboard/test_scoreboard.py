@@ -5,6 +5,8 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +90,18 @@ def test_records_are_written_in_order_and_read_back(tmp_path: Path) -> None:
 def test_the_interval_is_that_of_student() -> None:
     assert mean_and_interval([1.0]) == "1"
     assert mean_and_interval([1.0, 2.0, 3.0]) == "2 ± 2.48"
+
+
+def test_records_of_several_processes_are_all_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    file = tmp_path / "records.json"
+    monkeypatch.setattr(scoreboard, "PAGE", tmp_path / "page.md")
+    monkeypatch.setattr(scoreboard, "run", lambda task, seed, *_: replace(made([1.0])[0], seed=seed))
+    monkeypatch.setattr(scoreboard, "read_records", partial(read_records, file))
+    monkeypatch.setattr(scoreboard, "write_records", partial(write_records, path=file))
+    with get_context("fork").Pool(4) as pool:
+        pool.starmap(scoreboard.record, [(TASK, seed, tmp_path, ()) for seed in range(1, 21)], chunksize=1)
+
+    assert [each.seed for each in read_records(file)] == [*range(1, 21)]
 
 
 def start(monkeypatch: pytest.MonkeyPatch, folder: Path, run: Callable[..., Any], *words: str) -> None:
