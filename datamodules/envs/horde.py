@@ -1,5 +1,7 @@
 """Horde: gather treasures and leave through the exit before the horde catches the agent."""
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -48,11 +50,14 @@ class Horde:
         time_limit: int = 200,
         gather_reward: float = 0.0,
     ) -> None:
-        if size < 4 or min(monsters, treasures, time_limit) < 1 or monsters + treasures >= size or not 0 <= chase <= 1:
+        whole = all(isinstance(number, int) for number in (size, monsters, treasures, time_limit))
+        few = min(monsters, treasures, time_limit) < 1 or monsters + treasures >= size
+        if not whole or size < 4 or few or not 0 <= chase <= 1 or not math.isfinite(gather_reward):
             raise ConfigurationError(
-                f"Horde has size {size}, monsters {monsters}, treasures {treasures}, chase {chase} and time_limit"
-                f" {time_limit}; give a size from 4, at least 1 monster, treasure and step, fewer monsters and"
-                " treasures together than size, and a chase from 0 to 1."
+                f"Horde has size {size}, monsters {monsters}, treasures {treasures}, chase {chase}, time_limit"
+                f" {time_limit} and gather_reward {gather_reward}; give whole numbers, a size from 4, at least 1"
+                " monster, treasure and step, fewer monsters and treasures together than size, a chase from 0 to 1,"
+                " and a finite gather_reward."
             )
         self.size, self.monsters, self.treasures, self.chase = size, monsters, treasures, chase
         self.gather_reward = gather_reward

@@ -130,8 +130,17 @@ def test_a_picture_shows_everything():
 
 
 @pytest.mark.parametrize(
-    "settings", [{"size": 3}, {"monsters": 0}, {"treasures": 6}, {"chase": 1.5}, {"time_limit": 0}]
+    "settings",
+    [
+        {"size": 3},
+        {"monsters": 0},
+        {"monsters": 1.5},
+        {"treasures": 6},
+        {"chase": 1.5},
+        {"time_limit": 0},
+        {"gather_reward": float("nan")},
+    ],
 )
 def test_settings_out_of_range_are_refused(settings: dict[str, Any]):
-    with pytest.raises(ConfigurationError, match="give a size from 4"):
+    with pytest.raises(ConfigurationError, match="give whole numbers, a size from 4"):
         Horde(**settings)
