@@ -88,7 +88,7 @@ class SACOptions(SAC):
         scripted_options: list[OptionPolicy] | None = None,
         controller: Callable[[Any, int, list[OptionPolicy] | None], OptionController] = OptionController,
         warmup: Literal["actions", "options"] = "actions",
-        option_rewards: list[str | OptionReward] | None = None,
+        option_rewards: list[OptionReward | str] | None = None,
         **sac: Any,
     ):
         self.warmup, self.option_rewards = warmup, option_rewards

@@ -116,3 +116,13 @@ def test_a_missing_argument_is_named_in_full(run: Run, folder: Path) -> None:
 
 def test_nearest_lists_candidates_when_none_is_close() -> None:
     assert nearest("xyz", ["gamma", "gae_lambda"]) == "choose from gae_lambda, gamma."
+
+
+def test_an_argument_that_a_class_in_a_list_refuses_gets_the_sentence_of_the_class(run: Run) -> None:
+    reward = "{class_path: datamodules.envs.four_rooms.Eigenpurpose, init_args: {index: 0}}"
+
+    outcome = run(
+        "fit", "--config", "sac_options_fourrooms.yaml", f"--model.option_rewards=[task, task, task, {reward}]"
+    )
+
+    assert outcome.code == 2 and "Eigenpurpose has index 0 and sign 1; choose an index" in outcome.err
