@@ -141,9 +141,9 @@ def test_options_learned_for_one_goal_find_another_that_one_flat_policy_does_not
     monkeypatch.chdir(tmp_path)
     (tmp_path / "transfer.yaml").write_text(configs()["transfer.yaml"])
     flat = ["--model.scripted_options=null", "--model.num_options=1", "--model.warmup=actions"]
-    rooms = ["--config=sac_options_rooms.yaml", "--data.env_kwargs.goal=60", "--trainer.max_steps=1250"]
+    rooms = ["--config=sac_options_rooms.yaml", "--trainer.max_steps=1250"]
 
-    succeeded(monkeypatch, "sac_options_eigen", "--config=sac_options_eigen.yaml")
+    succeeded(monkeypatch, "sac_options_eigen", "--config=sac_options_eigen.yaml", "--data.env_kwargs.goal=60")
     learned = succeeded(monkeypatch, "learned", rooms[0], "--config=transfer.yaml", *rooms[1:])
 
     assert learned[-1] == 1.0
