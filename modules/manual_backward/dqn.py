@@ -27,7 +27,7 @@ from modules.networks.mlp import MLP
 from modules.optim.flat_parameters import FlatParameters
 
 ROWS = 256
-"""Maximum number of rows per forward pass: outputs of more rows exceed the cache, and are returned to the system."""
+"""Maximum number of rows per forward pass: outputs of more exceed the cache, and their memory is allocated anew."""
 
 
 class ManualDQN:

@@ -37,6 +37,7 @@ class Activation(NamedTuple):
 
 
 MINUS_ONE = torch.tensor(-1.0)
+"""Tensor instead of a number, so that `tanh_of_half_` is one addition."""
 
 
 def tanh_of_half_(x: Tensor) -> Tensor:
