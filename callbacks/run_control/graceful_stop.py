@@ -126,9 +126,7 @@ class GracefulStop(Callback):
         trainer.limit_val_batches = self._evaluates
         last = getattr(trainer.checkpoint_callback, "last_model_path", "")
         if not last:
-            pl_module.print(
-                f"Stopped by {self.stopped_by.name}; no checkpoint callback is configured, nothing was saved."
-            )
+            pl_module.print(f"Stopped by {self.stopped_by.name}; there is no checkpoint to resume from.")
             return
         said = f"Stopped by {self.stopped_by.name} after iteration {trainer.global_step}, saved in {last}."
         pl_module.print(printable(f"{said} Resume: {command(trainer, 'fit', last)}"))

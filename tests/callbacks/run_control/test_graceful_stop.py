@@ -69,6 +69,15 @@ def test_a_signal_stops_after_the_iteration_it_came_in(
     assert f"Stopped by {number.name} after iteration 3, saved in {last}. Resume:" in capfd.readouterr().out
 
 
+def test_without_a_checkpoint_to_resume_from_no_command_is_printed(
+    make_run: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    make_run(Sends(signal.SIGTERM), GracefulStop(), iterations=100).fit()
+
+    said = capfd.readouterr().out
+    assert "Stopped by SIGTERM; there is no checkpoint to resume from." in said and "Resume" not in said
+
+
 def test_no_final_evaluation_follows_a_signal(make_run: Any) -> None:
     evaluations: list[int] = []
 
