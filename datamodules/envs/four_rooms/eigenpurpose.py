@@ -42,7 +42,16 @@ class Eigenpurpose:
         self.cells = len(vector)
 
     def reward(self, obs: Obs, action: Tensor, next_obs: Obs, task: Tensor) -> Tensor:
-        """Return the reward, `[U, N]`, from observations `[U, N, ...]` that begin with the cell, one-hot."""
+        """Return the reward, `[U, N]`, from observations `[U, N, ...]` that begin with the cell, one-hot.
+
+        Raises: ConfigurationError if they have too few or too many numbers for `rooms`.
+        """
+        size = require_tensor(obs).shape[-1]
+        if not self.cells <= size < 2 * self.cells:
+            raise ConfigurationError(
+                f"Eigenpurpose has {self.cells} cells, but observations have {size} numbers: use it in an environment"
+                " of rooms, with the same `rooms`."
+            )
         (vector,) = self.table.on(task.device)
         before, after = (vector[require_tensor(each)[..., : self.cells].argmax(-1)] for each in (obs, next_obs))
         return after - before

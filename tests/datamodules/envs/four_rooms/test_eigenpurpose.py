@@ -46,6 +46,14 @@ def test_the_rewards_of_a_walk_back_to_its_start_sum_to_zero():
     assert sum(rewards(Eigenpurpose(3), [0, 1, 2, 7, 6, 1, 0])) == pytest.approx(0, abs=1e-5)
 
 
+@pytest.mark.parametrize("size", [424, 15])
+def test_observations_of_other_environments_are_refused(size: int):
+    obs, nothing = torch.zeros(1, 2, size), torch.zeros(1, 2)
+
+    with pytest.raises(ConfigurationError, match=f"has 104 cells, but observations have {size} numbers"):
+        Eigenpurpose(1).reward(obs, nothing.long(), obs, nothing)
+
+
 @pytest.mark.parametrize("settings", [{"index": 0}, {"index": 104}, {"index": 1, "sign": 0}])
 def test_settings_out_of_range_are_refused(settings: dict[str, int]):
     with pytest.raises(ConfigurationError, match="choose an index from 1 to 103"):
