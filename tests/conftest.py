@@ -15,6 +15,7 @@ import cloudpickle
 import numpy as np
 import pytest
 import torch
+from jsonargparse._common import parsing_settings
 from lightning.fabric.utilities import registry
 from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
@@ -79,6 +80,14 @@ def _log_levels() -> Iterator[None]:
     yield
     for logger, level in zip(loggers, levels, strict=True):
         logger.setLevel(level)
+
+
+@pytest.fixture(autouse=True)
+def _parsing_settings() -> Iterator[None]:
+    """A verb restricts imports of its own process, which here goes on."""
+    before = dict(parsing_settings)
+    yield
+    parsing_settings.update(before)
 
 
 @pytest.fixture(autouse=True, scope="module")

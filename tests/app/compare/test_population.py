@@ -29,6 +29,7 @@ def with_settings(*settings: str) -> list[str]:
     return [word for setting in settings for word in ("--with", setting)]
 
 
+@pytest.mark.usefixtures("forked_programs")
 @pytest.mark.timeout(600)
 def test_a_population_has_the_results_of_separate_runs(run: Run, folder: Path) -> None:
     together = run("compare", *WORDS, *with_settings(*SHORT), "--population", "on", "--folder", "together")
@@ -52,6 +53,7 @@ def test_a_population_has_the_results_of_separate_runs(run: Run, folder: Path) -
         assert actions[0] == actions[1]
 
 
+@pytest.mark.usefixtures("forked_programs")
 @pytest.mark.timeout(600)
 def test_a_config_that_a_population_refuses_is_run_seed_by_seed(run: Run, folder: Path) -> None:
     settings = with_settings(*SHORT, "model.target_kl=1.0")
