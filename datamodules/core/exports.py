@@ -4,8 +4,9 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 
-MODEL_ALLOWED = ("modules", "torch.nn", "torch.optim")
-"""Modules that a checkpoint may import, which names the parts of a model only, besides those that the user trusts."""
+MODEL_ALLOWED = ("modules", "datamodules.envs", "datamodules.trading", "torch.nn", "torch.optim")
+"""Modules that a checkpoint may import, besides those that the user trusts: it names the parts of a model only, among
+them scripted options and option rewards, which are defined beside their environments."""
 
 ALLOWED = (
     *MODEL_ALLOWED,

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from datamodules.core.errors import ConfigurationError
+from datamodules.core.exports import MODEL_ALLOWED
 from datamodules.core.phase import Phase
 from datamodules.core.seeding import derive_generator, global_seed, restore_generator
 from datamodules.core.types import (
@@ -278,7 +279,8 @@ class Algorithm(LightningModule):
 
         Args: those of Lightning; `trusted` names further packages that may be imported, others are refused.
         """
-        check_checkpoint(checkpoint_path, (cls.__module__.partition(".")[0], *trusted))
+        own = {cls.__module__.partition(".")[0]}.difference(MODEL_ALLOWED)
+        check_checkpoint(checkpoint_path, (*own, *trusted))
         model = super().load_from_checkpoint(checkpoint_path, *args, **{**kwargs, "weights_only": True})
         model.modes.eval_()
         return model.eval()

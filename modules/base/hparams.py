@@ -4,9 +4,10 @@ import functools
 import inspect
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from types import FrameType, FunctionType
+from types import FrameType, FunctionType, ModuleType
 from typing import Any, cast, get_args, get_origin
 
 from lightning.pytorch import LightningModule
@@ -82,11 +83,25 @@ def check_importable(hparams: Any, trusted: tuple[str, ...]) -> None:
             check_importable(value, trusted)
     dotted = isinstance(hparams, str) and "." in hparams and all(part.isidentifier() for part in hparams.split("."))
     top = hparams.partition(".")[0] if dotted else ""
-    if dotted and not may_import(hparams, (*MODEL_ALLOWED, *trusted)):
+    if dotted and not may_import(hparams, trusted) and not (may_import(hparams, MODEL_ALLOWED) and is_own(hparams)):
         raise ConfigurationError(
             f"The checkpoint names {hparams}, which may not be imported: if you trust that code, add `--trust {top}`,"
             f" or in Python trusted=({top!r},)."
         )
+
+
+def is_own(path: str) -> bool:
+    """Return whether a dotted path below `MODEL_ALLOWED` names what is defined there, not what is imported there."""
+    parts, found = path.split("."), None
+    for part in parts:
+        if isinstance(found, ModuleType | None):
+            with suppress(ModuleNotFoundError):
+                found = import_module(f"{found.__name__}.{part}" if found else part)
+                continue
+        found = getattr(found, part, None)
+        if isinstance(found, ModuleType):
+            return False
+    return getattr(found, "__module__", path).split(".")[0] in ("modules", "datamodules", "torch")
 
 
 def load_algorithm(checkpoint: Path, trusted: tuple[str, ...] = ()) -> Any:

@@ -1,5 +1,6 @@
 """Terms of the reward, and their default weights."""
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -88,8 +89,13 @@ def speed_to_goal(ball: Ball, teams: Tensor) -> Tensor:
 def resolve_rewards(changes: dict[str, float]) -> dict[str, float]:
     """Return the weights of all terms, the defaults with changes.
 
-    Raises: ConfigurationError for a term that does not exist.
+    Raises: ConfigurationError for a term that does not exist, and for a weight that is no finite number.
     """
+    if not isinstance(changes, dict):
+        raise ConfigurationError(f"Carball's rewards are {changes!r}; give weights by term, such as {{touch: 0.1}}.")
     if unknown := sorted({*changes} - {*REWARDS}):
         raise ConfigurationError(f"Carball has no reward {unknown[0]!r}; choose from {', '.join(REWARDS)}.")
+    for name, weight in changes.items():
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not math.isfinite(weight):
+            raise ConfigurationError(f"Carball's reward {name} is {weight!r}; it must be a finite number.")
     return REWARDS | changes

@@ -12,7 +12,7 @@ from torch import nn
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.types import SpaceSpec
 from modules.base.algorithm import Algorithm
-from modules.base.hparams import to_plain
+from modules.base.hparams import check_importable, to_plain
 from modules.dqn.dqn import DQN
 from modules.dqn.pqn import PQN
 from modules.networks import CNN, MLP, NatureCNN
@@ -39,7 +39,15 @@ def checkpoint_naming(root: Path, **hparams: Any) -> Path:
 
 
 @pytest.mark.parametrize(
-    "network", ["subprocess.getoutput", "os.system", "evilmod.Network", "datamodules.base.torch.load"]
+    "network",
+    [
+        "subprocess.getoutput",
+        "os.system",
+        "evilmod.Network",
+        "datamodules.base.torch.load",
+        "modules.ppo.ppo.torch.load",
+        "modules.base.hparams.import_module",
+    ],
 )
 def test_a_checkpoint_that_names_foreign_code_is_refused_and_nothing_runs(tmp_path: Path, network: str) -> None:
     marker = tmp_path / "marker"
@@ -48,6 +56,21 @@ def test_a_checkpoint_that_names_foreign_code_is_refused_and_nothing_runs(tmp_pa
     with pytest.raises(ConfigurationError, match=rf"names {network}, which may not be imported"):
         PPO.load_from_checkpoint(path)
     assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "modules.PPO",
+        "modules.networks.MLP",
+        "torch.nn.Tanh",
+        "torch.optim.Adam",
+        "datamodules.envs.four_rooms.PrimitiveAction",
+        "datamodules.trading.HoldWeight",
+    ],
+)
+def test_parts_of_a_model_that_ship_with_leyden_need_no_trust(path: str) -> None:
+    check_importable({"scripted_options": [{"class_path": path}]}, ())
 
 
 def test_an_activation_is_imported_only_if_it_may_be(tmp_path: Path) -> None:

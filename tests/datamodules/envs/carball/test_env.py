@@ -221,6 +221,9 @@ def test_the_picture_shows_score_cars_and_ball() -> None:
     [
         ({"mode": "3v3"}, "choose from 1v0, 1v1, 1v2, 2v2"),
         ({"rewards": {"goals": 1.0}}, "no reward 'goals'"),
+        ({"rewards": {"touch": "a"}}, "reward touch is 'a'"),
+        ({"rewards": {"goal": float("nan")}}, "reward goal is nan"),
+        ({"rewards": 3}, "rewards are 3"),
         ({"tick_skip": 0}, "tick_skip 0"),
         ({"team_spirit": 2.0}, "team_spirit 2.0"),
         ({"no_touch_limit": 0}, "no_touch_limit 0"),
