@@ -125,15 +125,22 @@ class Failing(Counting):
         self.how, self.file = how, file
 
     def step(self, action: Any) -> tuple[np.ndarray, float, bool, bool, dict]:
-        if self.obs[1] == 2 and not (self.file and os.path.exists(self.file)):
-            if self.file:
-                open(self.file, "w").close()
+        if self.obs[1] == 2 and self.fails():
             if self.how == "raise":
                 raise ValueError("the third step")
             if self.how == "die":
                 os._exit(9)
             time.sleep(600)
         return super().step(action)
+
+    def fails(self) -> bool:
+        """Return whether to fail now: of several processes, only the one that makes the file."""
+        if self.file:
+            try:
+                open(self.file, "x").close()
+            except FileExistsError:
+                return False
+        return True
 
 
 class UnreadableError(Exception):
