@@ -18,6 +18,9 @@ PACKAGES = (
 )
 """The packages that export classes for configs in a table `EXPORTS`."""
 
+POPULATION = "modules.ppo.population.PPOPopulation"
+"""The algorithm that trains several seeds in one program, for `compare`."""
+
 
 def short_names(*packages: str) -> dict[str, str]:
     """Return the dotted path of every exported class by its short name, without importing other modules.

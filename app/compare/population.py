@@ -6,12 +6,12 @@ from pathlib import Path
 
 import yaml
 
-from app.class_paths import canonical_path
+from app.class_paths import POPULATION, canonical_path
 from app.cli.error_messages import exit_with_error
 from app.compare.runs import REFUSED, Entry, finished, mark_finished, next_attempt, run_fit
 from datamodules.core.files.printable import printable_line
 
-SINGLE, POPULATION = "modules.PPO", "modules.ppo.population.PPOPopulation"
+SINGLE = "modules.PPO"
 
 CONFIG = "config.yaml"
 """File of a run's settings in its folder."""

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import yaml
 
+from app.class_paths import POPULATION
 from app.cli.error_messages import PlainParser, exit_with_error, nearest
 from app.monitor.curves import Curves
 from app.monitor.event_files import EVENT_FILES
@@ -101,6 +102,8 @@ def read_runs(named: Path) -> Iterator[Run]:
     if not folders:
         exit_with_error(f"There is no run in `{named}`: name a run's folder, or one above runs.")
     for folder in sorted(folders):
+        if POPULATION in setting_of(folder)[0]:
+            continue  # its members are runs of their own
         curves = Curves(folder)
         curves.refresh()
         key, seed = setting_of(folder)

@@ -1,5 +1,6 @@
 """`compare --population`: the seeds of PPO in one program, with the results of separate runs."""
 
+import csv
 import json
 from pathlib import Path
 
@@ -51,6 +52,9 @@ def test_a_population_has_the_results_of_separate_runs(run: Run, folder: Path) -
         agents = [leyden.load(each) for each in (member, alone)]
         actions = [agent.predict([0.5] * agent.spaces["obs_shape"][0])[0] for agent in agents]
         assert actions[0] == actions[1]
+    assert "runs 2, settings 1" in (drawn := run("plot", "together", "--output", "a.csv")).out, drawn
+    with (folder / "a.csv").open(encoding="utf-8") as file:
+        assert {row["seed"] for row in csv.DictReader(file)} == {"1", "2"}
 
 
 @pytest.mark.usefixtures("forked_programs")
