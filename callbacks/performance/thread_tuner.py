@@ -10,9 +10,9 @@ from typing import Any, Literal
 import torch
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.utilities import rank_zero_info
-from torch import Tensor
 
 from datamodules.core.errors import ConfigurationError
+from datamodules.core.pytree import tree_map
 from datamodules.core.types import PolicyInput
 
 CLEARLY_FASTER = 0.9
@@ -120,8 +120,12 @@ class WorkloadTimer:
         torch.set_num_threads(threads)
         try:
             with self._undisturbed():
-                act = self._time(self.act_inputs, learn=False) * self.act_rows / len(self.act_inputs[0].obs)
-                learn = self._time(self.learn_inputs, learn=True) * self.learn_rows / len(self.learn_inputs[0].obs)
+                act = self._time(self.act_inputs, learn=False) * self.act_rows / len(self.act_inputs[0].episode_start)
+                learn = (
+                    self._time(self.learn_inputs, learn=True)
+                    * self.learn_rows
+                    / len(self.learn_inputs[0].episode_start)
+                )
         finally:
             torch.set_num_threads(before)
         return act + learn
@@ -140,8 +144,8 @@ class WorkloadTimer:
     def _fitting(self, rows: int, learn: bool) -> tuple[PolicyInput, Any]:
         """Return inputs of that many rows, or of as many as are needed for a sufficiently long call."""
         inputs = self._inputs(min(rows, 64))
-        while len(inputs[0].obs) < rows and self._time(inputs, learn) < SAMPLE_SECONDS:
-            inputs = self._inputs(min(2 * len(inputs[0].obs), rows))
+        while len(inputs[0].episode_start) < rows and self._time(inputs, learn) < SAMPLE_SECONDS:
+            inputs = self._inputs(min(2 * len(inputs[0].episode_start), rows))
         return inputs
 
     def _inputs(self, rows: int) -> tuple[PolicyInput, Any]:
@@ -197,5 +201,5 @@ def counted(threads: int) -> str:
     return f"{threads} thread{'s' * (threads != 1)}"
 
 
-def _repeated(rows: Tensor, number: int) -> Tensor:
-    return rows.repeat(-(-number // len(rows)), *[1] * (rows.dim() - 1))[:number]
+def _repeated(rows: Any, number: int) -> Any:
+    return tree_map(lambda part: part.repeat(-(-number // len(part)), *[1] * (part.dim() - 1))[:number], rows)

@@ -77,10 +77,11 @@ def test_auto_says_in_one_line_what_it_chose_and_why(
     assert " ms on 1, " in line and line.endswith(" ms on 2.")
 
 
-def test_measuring_changes_nothing(make_run: Any) -> None:
+@pytest.mark.parametrize("env", ["CartPole-v1", "tests.support.parts_env.TensorReach"])
+def test_measuring_changes_nothing(make_run: Any, env: str) -> None:
     compared = Compared()
 
-    make_run(compared, iterations=2).fit()
+    make_run(compared, iterations=2, env=env).fit()
 
     assert compared.seconds > 0
     assert compared.before == compared.after
