@@ -92,15 +92,18 @@ def check_importable(hparams: Any, trusted: tuple[str, ...]) -> None:
 
 def is_own(path: str) -> bool:
     """Return whether a dotted path below `MODEL_ALLOWED` names what is defined there, not what is imported there."""
-    parts, found = path.split("."), None
+    top, *parts = path.split(".")
+    found: Any = import_module(top)
     for part in parts:
-        if isinstance(found, ModuleType | None):
+        if isinstance(found, ModuleType):
             with suppress(ModuleNotFoundError):
-                found = import_module(f"{found.__name__}.{part}" if found else part)
+                found = import_module(f"{found.__name__}.{part}")
                 continue
         found = getattr(found, part, None)
         if isinstance(found, ModuleType):
             return False
+        if found is None:
+            return True  # nothing to import: an error of its own
     return getattr(found, "__module__", path).split(".")[0] in ("modules", "datamodules", "torch")
 
 

@@ -10,9 +10,6 @@ from datamodules.core.errors import ConfigurationError
 from modules.base.hparams import load_algorithm
 from modules.sac_options.sac_options import SACOptions
 
-TRUSTED = ("datamodules",)
-"""Package that a checkpoint may import besides those of models: it has the rewards of options."""
-
 
 class CheckpointOption:
     """Scripted option that takes the most probable action of a learned option in a checkpoint of `SACOptions`.
@@ -33,7 +30,7 @@ class CheckpointOption:
     max_duration = 0
 
     def __init__(self, checkpoint: str, option: int, duration: float = 8.0) -> None:
-        model = load_algorithm(Path(checkpoint), TRUSTED)
+        model = load_algorithm(Path(checkpoint))
         if not isinstance(model, SACOptions):
             raise ConfigurationError(f"{checkpoint} is a checkpoint of {type(model).__name__}; give one of SACOptions.")
         if not 0 <= option < model.num_options or duration < 1:

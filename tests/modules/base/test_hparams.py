@@ -73,6 +73,13 @@ def test_parts_of_a_model_that_ship_with_leyden_need_no_trust(path: str) -> None
     check_importable({"scripted_options": [{"class_path": path}]}, ())
 
 
+def test_a_missing_part_imports_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "evilmod.py").write_text(f"open({str(tmp_path / 'marker')!r}, 'w').close()")
+    monkeypatch.syspath_prepend(tmp_path)
+    check_importable("modules.nothing.evilmod.Network", ())
+    assert not (tmp_path / "marker").exists()
+
+
 def test_an_activation_is_imported_only_if_it_may_be(tmp_path: Path) -> None:
     named = {"class_path": "modules.networks.MLP", "init_args": {"activation": "evilmod.Tanh"}}
     with pytest.raises(ConfigurationError, match=r"names evilmod\.Tanh"):
