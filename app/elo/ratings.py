@@ -51,12 +51,12 @@ def elo_ratings(players: Sequence[str], games: Sequence[Game]) -> dict[str, Rati
     Source: Bradley and Terry 1952, "Rank Analysis of Incomplete Block Designs", by Newton's method.
     """
     place = {name: number for number, name in enumerate(players)}
-    scores, size = np.full((len(players), len(players)), 0.5), len(players)
+    scores = np.full((len(players), len(players)), 0.5)
     for first, second, score in games:
         scores[place[first], place[second]] += score
         scores[place[second], place[first]] += 1 - score
     np.fill_diagonal(scores, 0)
-    played, strength = scores + scores.T, np.zeros(size)
+    played, strength = scores + scores.T, np.zeros(len(players))
     for _ in range(100):
         expected = 1 / (1 + np.exp(strength[None] - strength[:, None]))
         information = -played * expected * (1 - expected)

@@ -102,11 +102,11 @@ def read_runs(named: Path) -> Iterator[Run]:
     if not folders:
         exit_with_error(f"There is no run in `{named}`: name a run's folder, or one above runs.")
     for folder in sorted(folders):
-        if POPULATION in setting_of(folder)[0]:
+        key, seed = setting_of(folder)
+        if POPULATION in key:
             continue  # its members are runs of their own
         curves = Curves(folder)
         curves.refresh()
-        key, seed = setting_of(folder)
         absolute = folder.resolve()
         yield Run(key, absolute.parent.name, seed, {tag: curve.points for tag, curve in curves.by_tag.items()})
 

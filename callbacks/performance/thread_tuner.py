@@ -120,12 +120,8 @@ class WorkloadTimer:
         torch.set_num_threads(threads)
         try:
             with self._undisturbed():
-                act = self._time(self.act_inputs, learn=False) * self.act_rows / len(self.act_inputs[0].episode_start)
-                learn = (
-                    self._time(self.learn_inputs, learn=True)
-                    * self.learn_rows
-                    / len(self.learn_inputs[0].episode_start)
-                )
+                act = self._time(self.act_inputs, learn=False) * self.act_rows / num_rows(self.act_inputs)
+                learn = self._time(self.learn_inputs, learn=True) * self.learn_rows / num_rows(self.learn_inputs)
         finally:
             torch.set_num_threads(before)
         return act + learn
@@ -144,8 +140,8 @@ class WorkloadTimer:
     def _fitting(self, rows: int, learn: bool) -> tuple[PolicyInput, Any]:
         """Return inputs of that many rows, or of as many as are needed for a sufficiently long call."""
         inputs = self._inputs(min(rows, 64))
-        while len(inputs[0].episode_start) < rows and self._time(inputs, learn) < SAMPLE_SECONDS:
-            inputs = self._inputs(min(2 * len(inputs[0].episode_start), rows))
+        while num_rows(inputs) < rows and self._time(inputs, learn) < SAMPLE_SECONDS:
+            inputs = self._inputs(min(2 * num_rows(inputs), rows))
         return inputs
 
     def _inputs(self, rows: int) -> tuple[PolicyInput, Any]:
@@ -169,6 +165,11 @@ class WorkloadTimer:
                 if outputs:
                     torch.autograd.grad(outputs, self.parameters, allow_unused=True)
         return time.perf_counter() - begun
+
+
+def num_rows(inputs: tuple[PolicyInput, Any]) -> int:
+    """Return the number of rows, also of observations of several parts."""
+    return len(inputs[0].episode_start)
 
 
 def hill_climb(seconds_on: Callable[[int], float], limit: int, rounds: int = 5) -> tuple[int, dict[int, float]]:
