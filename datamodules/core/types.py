@@ -82,6 +82,20 @@ class SpaceSpec(TypedDict):
     num_agents: int
 
 
+def discrete_spaces(obs_shape: tuple[int, ...], obs_dtype: str, num_actions: int) -> SpaceSpec:
+    """Return the spaces of one agent that chooses from `num_actions` actions, the first being 0."""
+    return SpaceSpec(
+        obs_shape=obs_shape,
+        obs_dtype=obs_dtype,
+        action_type="discrete",
+        action_sizes=[num_actions],
+        action_low=[],
+        action_high=[],
+        action_start=[0],
+        num_agents=1,
+    )
+
+
 class VectorStep(NamedTuple):
     """Result of one vector step; every tensor has leading dimension B, also every part of an observation.
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from datamodules.core.errors import ConfigurationError
-from datamodules.core.types import SpaceSpec, State
+from datamodules.core.types import State, discrete_spaces
 from datamodules.env_interface.cell_pictures import render_plan
 from datamodules.env_interface.device_constants import DeviceConstants
 
@@ -64,16 +64,7 @@ class Horde:
         self.time_limit = self.min_truncation_step = time_limit
         self.cells = self.noise_size = size**2
         self.window = 2 * size - 1
-        self.spaces = SpaceSpec(
-            obs_shape=(3, self.window, self.window),
-            obs_dtype="uint8",
-            action_type="discrete",
-            action_sizes=[len(MOVES)],
-            action_low=[],
-            action_high=[],
-            action_start=[0],
-            num_agents=1,
-        )
+        self.spaces = discrete_spaces((3, self.window, self.window), "uint8", len(MOVES))
         row, column = torch.arange(self.cells) // size, torch.arange(self.cells) % size
         near = row + column < size
         self.tables = DeviceConstants(torch.tensor(MOVES), near, torch.arange(self.cells))

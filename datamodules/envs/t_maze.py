@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from datamodules.core.errors import ConfigurationError
-from datamodules.core.types import SpaceSpec, State
+from datamodules.core.types import State, discrete_spaces
 from datamodules.env_interface.cell_pictures import render_plan
 
 UP, RIGHT, DOWN, LEFT = range(4)
@@ -41,16 +41,7 @@ class TMaze:
                 f"TMaze has length {length} and time_limit {self.time_limit}; both must be at least 1."
             )
         self.min_truncation_step = self.time_limit
-        self.spaces = SpaceSpec(
-            obs_shape=(4,),
-            obs_dtype="float32",
-            action_type="discrete",
-            action_sizes=[4],
-            action_low=[],
-            action_high=[],
-            action_start=[0],
-            num_agents=1,
-        )
+        self.spaces = discrete_spaces((4,), "float32", 4)
 
     def initial(self, noise: Tensor) -> State:
         """Return initial states from uniforms `[B, 1]`, which draw the side of the reward."""

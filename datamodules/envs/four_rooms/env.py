@@ -5,7 +5,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from datamodules.core.errors import ConfigurationError
-from datamodules.core.types import SpaceSpec, State
+from datamodules.core.types import State, discrete_spaces
 from datamodules.env_interface.cell_pictures import render_plan
 from datamodules.envs.four_rooms.plan import MOVES, OUTSIDE, RoomPlan
 
@@ -38,16 +38,7 @@ class Rooms:
         self.plan = RoomPlan(rooms)
         self.num_cells = len(self.plan.cells)
         self.slip, self.time_limit, self.min_truncation_step = slip, time_limit, time_limit
-        self.spaces = SpaceSpec(
-            obs_shape=(self.num_cells + extra,),
-            obs_dtype="float32",
-            action_type="discrete",
-            action_sizes=[len(MOVES)],
-            action_low=[],
-            action_high=[],
-            action_start=[0],
-            num_agents=1,
-        )
+        self.spaces = discrete_spaces((self.num_cells + extra,), "float32", len(MOVES))
         self._tables: dict[torch.device, dict[str, Tensor]] = {}
         self._host = _tables(self.plan)
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from datamodules.core.errors import ConfigurationError
-from datamodules.core.types import SpaceSpec, State
+from datamodules.core.types import State, discrete_spaces
 from datamodules.env_interface.cell_pictures import enlarge
 from datamodules.env_interface.device_constants import DeviceConstants
 
@@ -70,16 +70,7 @@ class MinAtarGame(ABC):
         self.sticky_action_prob, self.min_truncation_step = sticky_action_prob, time_limit
         self.noise_size = 1 + self.draws
         codes = self.effective_actions if minimal_actions else tuple(range(len(ACTIONS)))
-        self.spaces = SpaceSpec(
-            obs_shape=(len(self.channels), SIDE, SIDE),
-            obs_dtype="uint8",
-            action_type="discrete",
-            action_sizes=[len(codes)],
-            action_low=[],
-            action_high=[],
-            action_start=[0],
-            num_agents=1,
-        )
+        self.spaces = discrete_spaces((len(self.channels), SIDE, SIDE), "uint8", len(codes))
         self._constants = DeviceConstants(torch.tensor(codes), torch.arange(CELLS))
         self.tables = DeviceConstants(*self.make_tables())
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from datamodules.core.errors import ConfigurationError
-from datamodules.core.types import SpaceSpec, State
+from datamodules.core.types import State, discrete_spaces
 from datamodules.envs.snake.observations import (
     RIGHT,
     WALL,
@@ -111,15 +111,8 @@ class Snake:
         self.min_truncation_step = starvation_limit(starvation, dim, start_length)
         shapes = {"planes": (3, dim, dim), "grid": (dim * dim,), "features": (19,)}
         self.obs_bounds = {"planes": (0, 255), "grid": (0.0, 3.0), "features": (-1.0, 1.0)}[observation]
-        self.spaces = SpaceSpec(
-            obs_shape=shapes[observation],
-            obs_dtype="uint8" if observation == "planes" else "float32",
-            action_type="discrete",
-            action_sizes=[3 if relative_actions else 4],
-            action_low=[],
-            action_high=[],
-            action_start=[0],
-            num_agents=1,
+        self.spaces = discrete_spaces(
+            shapes[observation], "uint8" if observation == "planes" else "float32", 3 if relative_actions else 4
         )
         host = tables(dim, start_length, distance_to_border, self.rewards, starvation, relative_actions)
         self._tables = {torch.device("cpu"): host}
