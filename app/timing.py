@@ -68,6 +68,13 @@ def loop_without_trainer(
     return Bare(iterations, elapsed, {name: phase.pop_seconds() for name, phase in running.items()})
 
 
+def past_warm_up(trainer: Any, model: Any) -> bool:
+    """Return whether iterations now take as long as in the rest of a run: after `learning_starts` and a `WarmUp`."""
+    waits = getattr(trainer.datamodule, "learning_starts", None) is not None and model.updates == 0
+    warm_up = getattr(model, "warm_up", None)
+    return not waits and not (warm_up is not None and bool(warm_up.active))
+
+
 def latency(function: Callable[[], Any], seconds: float, device: torch.device) -> Latency:
     """Time repeated calls of a function with synchronization after each; the first one is not counted."""
     function()

@@ -50,7 +50,7 @@ class BenchmarkWorker:
         folder: working directory.
 
     Attributes:
-        start_up: seconds from the start of the process to the end of its first iteration.
+        start_up: seconds from the start of the process to the end of its first iteration that learns.
         trained, bare: one measurement per repeat.
     """
 

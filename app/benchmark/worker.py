@@ -17,7 +17,7 @@ from app.cli.main import IGNORED_WARNINGS, LeydenCLI
 from app.cli.parser import ConciseParser
 from app.peers.pacer import Pace
 from app.peers.ppo import PEERS, task_of
-from app.timing import device_name, loop_without_trainer
+from app.timing import device_name, loop_without_trainer, past_warm_up
 from callbacks.performance.execution_summary import execution_summary
 from callbacks.performance.throughput import phases
 from datamodules.core.errors import ConfigurationError
@@ -29,7 +29,7 @@ class PacedCallback(Callback):
     acts_per_iteration = False
 
     def __init__(self, pace: Pace):
-        self.pace, self.threads = pace, torch.get_num_threads()
+        self.pace, self.threads, self._warm = pace, torch.get_num_threads(), False
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Set the number of threads, whatever the run chose, and the functions that commands call."""
@@ -58,9 +58,12 @@ class PacedCallback(Callback):
         return found
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        """Count the iterations of the batch; wait, or end the run."""
+        """Count the iterations of the batch once learning has begun; wait, or end the run."""
         env_steps, iterations = self._counted
         self._counted = pl_module.env_steps, trainer.global_step
+        self._warm = self._warm or past_warm_up(trainer, pl_module)
+        if not self._warm:
+            return
         trainer.should_stop |= not self.pace.count(pl_module.env_steps - env_steps, trainer.global_step - iterations)
 
 

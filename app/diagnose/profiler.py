@@ -11,7 +11,7 @@ from app.cli.main import LeydenCLI
 from app.cli.parser import ConciseParser
 from app.diagnose.microbenchmarks import ticks_per_step, time_env_only, time_policy_only
 from app.peers.base import UNREACHABLE_STEPS
-from app.timing import peak_memory_mib, synchronize
+from app.timing import past_warm_up, peak_memory_mib, synchronize
 from callbacks.performance.compile import Compile
 from callbacks.performance.execution_summary import backend, execution_summary
 from callbacks.performance.gpu_monitor import Sample, SamplerThread, device_uuid, measured
@@ -22,7 +22,10 @@ from datamodules.core.errors import ConfigurationError
 from modules.manual_backward.callback import ManualBackward
 
 WARM_UP = 3
-"""Trainer batches before the measurement: the first one compiles."""
+"""Trainer batches with learning before the measurement: the first one compiles."""
+
+LEARNING_STARTS = 1_000
+"""Most env steps before the first update of a measured run; a run of `fit` may have more."""
 
 SECONDS = 2.0
 """Length of each measurement."""
@@ -79,7 +82,7 @@ class ProfilerCallback(Callback):
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Warm up, time the Trainer, then time the parts separately."""
-        self.batches += 1
+        self.batches += bool(self.batches) or past_warm_up(trainer, pl_module)
         if self.batches < WARM_UP:
             return
         if self.batches == WARM_UP:
@@ -183,6 +186,8 @@ def build_run(words: Sequence[str]) -> UnstartedRun:
     ConciseParser.begin()
     run = UnstartedRun()
     run.datamodule.total_env_steps = UNREACHABLE_STEPS
+    if hasattr(run.datamodule, "learning_starts"):
+        run.datamodule.learning_starts = min(run.datamodule.learning_starts, LEARNING_STARTS)
     return run
 
 

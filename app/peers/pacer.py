@@ -18,7 +18,7 @@ class Pace:
     train SECONDS: train for that duration; answers iterations, env_steps, seconds, and cpu_seconds of all ranks.
     bare SECONDS: answers what `bare` measures in that duration.
     facts: answers the result of `facts`, and the peak memory.
-    The end of the input ends the training. A first answer, without a command, follows the first iteration.
+    The end of the input ends the training. A first answer, without a command, follows the first iteration that learns.
 
     Standard output is reserved for answers: the loop's prints go to standard error. If several ranks train, the first
     one reads the commands and the clock, and answers.

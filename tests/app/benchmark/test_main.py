@@ -11,7 +11,7 @@ import torch
 from lightning.pytorch import Callback
 
 from app.benchmark.main import command_line, compared, parsed, ratio
-from app.timing import latency, loop_without_trainer, percentile, spread
+from app.timing import latency, loop_without_trainer, past_warm_up, percentile, spread
 from modules.active_dynamics.active_dynamics import ActiveDynamics
 from modules.exploration.policies import HeldRandomAction
 from tests.app.conftest import Run
@@ -69,6 +69,26 @@ def test_the_members_of_a_population_are_counted_together(run: Run) -> None:
     result = json.loads(outcome.out.splitlines()[-1])
     assert result["num_members"] == 3
     assert f"{3 * result['env_steps_per_s']:,.0f} env steps/s of 3 members together" in outcome.out
+
+
+@pytest.mark.usefixtures("forked_programs")
+def test_a_replay_is_measured_once_it_learns(run: Run) -> None:
+    outcome = run(
+        "benchmark", "--config", "dqn_cartpole.yaml", "--repeats", "1", "--seconds", "0.1", "--threads", "1",
+        "--set", "data.learning_starts=6_000", "data.batch_size=4", "data.replay_ratio=1", "trainer.accelerator=cpu",
+    )  # fmt: skip
+
+    result = json.loads(outcome.out.splitlines()[-1])
+    assert outcome.code == 0 and result["update_s"] > 0
+
+
+def test_iterations_take_their_usual_time_after_learning_starts_and_the_warm_up() -> None:
+    replay, rollout = (SimpleNamespace(datamodule=SimpleNamespace(**values)) for values in ({"learning_starts": 9}, {}))
+    warm_up = SimpleNamespace(active=torch.tensor(True))
+
+    assert not past_warm_up(replay, SimpleNamespace(updates=0)) and past_warm_up(replay, SimpleNamespace(updates=1))
+    assert past_warm_up(rollout, SimpleNamespace(updates=0))
+    assert not past_warm_up(rollout, SimpleNamespace(updates=5, warm_up=warm_up))
 
 
 @pytest.mark.fault

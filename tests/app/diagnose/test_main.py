@@ -69,6 +69,16 @@ def test_a_replay_is_diagnosed(run: Run, diagnose: Any) -> None:
     assert sum(shares(found).values()) == pytest.approx(found["iteration_s"], rel=0.01)
 
 
+def test_a_replay_is_measured_while_it_learns(run: Run, diagnose: Any) -> None:
+    sizes = ("num_envs=2", "batch_size=4", "replay_ratio=2", "learning_starts=1_000_000")
+    overrides = [f"--data.{size}" for size in sizes]
+
+    outcome = run("diagnose", "--config", "dqn_cartpole.yaml", "--trainer.accelerator=cpu", "--test=update", *overrides)
+
+    found = json.loads(outcome.out.splitlines()[-1])
+    assert outcome.code == 0 and found["update_s"] > 0 and found["sample_s"] > 0
+
+
 @pytest.mark.parametrize(("test", "part"), [("env", "environment"), ("inference", "inference"), ("update", "update_s")])
 def test_a_part_can_be_measured_alone(diagnose: Any, test: str, part: str) -> None:
     found = json.loads(diagnose("--test", test).out.splitlines()[-1])
