@@ -15,6 +15,7 @@ from torch import Tensor
 
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.types import State, discrete_spaces
+from datamodules.envs.snake.long_starts import LongStarts
 from datamodules.envs.snake.observations import (
     RIGHT,
     WALL,
@@ -32,7 +33,9 @@ from datamodules.envs.snake.rewards import resolve_reward_table, reward
 LONGEST_EPISODE = 2**29 - 2**16
 
 
-def check_arguments(dim: int, start_length: int, near: int, observation: str, starvation: str | int) -> None:
+def check_arguments(
+    dim: int, start_length: int, max_start_length: int | None, near: int, observation: str, starvation: str | int
+) -> None:
     """Raise ConfigurationError for the first argument that is out of range."""
     if near < 0 or dim <= 2 * near + 1:
         raise ConfigurationError(
@@ -43,6 +46,11 @@ def check_arguments(dim: int, start_length: int, near: int, observation: str, st
         raise ConfigurationError(
             f"Snake of start_length {start_length} does not fit between its first head and the border; "
             f"choose start_length from 1 to distance_to_border + 1 = {near + 1}."
+        )
+    if max_start_length is not None and (dim % 2 or not start_length <= max_start_length < dim**2):
+        raise ConfigurationError(
+            f"Snake's max_start_length is {max_start_length} on a board of dim {dim}; choose an even dim and "
+            f"max_start_length from start_length to dim^2 - 1, {start_length} to {dim**2 - 1}, or null."
         )
     if observation not in ("planes", "grid", "features"):
         raise ConfigurationError(f"Snake has no observation {observation!r}; choose planes, grid or features.")
@@ -76,6 +84,9 @@ class Snake:
     Args:
         dim: cells along one side.
         start_length: initial length of the snake in cells, head included.
+        max_start_length: if given, every episode starts with a snake of a length drawn from `start_length` to this, on
+            a random Hamiltonian cycle of the board (`datamodules.envs.snake.long_starts`); `dim` is even then. It shows
+            boards in training that an agent seldom reaches: evaluate with null. `food` counts from the drawn length.
         distance_to_border: fewest cells between the initial head and the left or upper border.
         rewards: name of a table (`plain`: food 1, death -1; `classic`, `shaped` and `engine`: see
             `datamodules.envs.snake.rewards`) or amounts by term; missing terms are 0. `food` and `death` on those
@@ -90,22 +101,24 @@ class Snake:
         ConfigurationError: if an argument is out of range.
     """
 
-    noise_size = 3
     episode_stat_keys = ("food", "snake_length")
 
     def __init__(
         self,
         dim: int = 10,
         start_length: int = 3,
+        max_start_length: int | None = None,
         distance_to_border: int = 3,
         observation: Literal["planes", "grid", "features"] = "planes",
         rewards: str | dict[str, float] = "plain",
         starvation: Literal["length", "board"] | int = "length",
         relative_actions: bool = False,
     ) -> None:
-        check_arguments(dim, start_length, distance_to_border, observation, starvation)
+        check_arguments(dim, start_length, max_start_length, distance_to_border, observation, starvation)
         self.dim, self.start_length, self.distance_to_border = dim, start_length, distance_to_border
         self.layout, self.relative_actions = observation, relative_actions
+        self.long_starts = None if max_start_length is None else LongStarts(dim, start_length, max_start_length)
+        self.noise_size = 3 if max_start_length is None else 4
         self.rewards = resolve_reward_table(rewards)
         self.fixed_deadline = starvation == "board"
         self.min_truncation_step = starvation_limit(starvation, dim, start_length)
@@ -118,7 +131,9 @@ class Snake:
         self._tables = {torch.device("cpu"): host}
 
     def initial(self, noise: Tensor) -> State:
-        """Return initial states from uniforms `[B, 3]`: head x, head y, food."""
+        """Return initial states from uniforms `[B, 3]`: head x, head y, food, unless `LongStarts` returns them."""
+        if self.long_starts is not None:
+            return self.long_starts.initial(noise, self._constants(noise.device))
         constants, cells, length = self._constants(noise.device), self.dim**2, self.start_length
         x, y, rank = (noise * constants.choices).long().unbind(1)
         head = torch.add(x + self.distance_to_border * (self.dim + 1), y, alpha=self.dim)
@@ -136,7 +151,7 @@ class Snake:
         }
 
     def transition(self, state: State, action: Tensor, noise: Tensor) -> tuple[State, Tensor, Tensor, Tensor]:
-        """Step with actions `[B]`; the last of the uniforms `[B, 3]` places the next food."""
+        """Step with actions `[B]`; the third of the uniforms `[B, 3]` or `[B, 4]` places the next food."""
         constants, board = self._constants(action.device), state["board"]
         head, tail, length, now = (state[name] for name in ("head", "tail", "length", "now"))
         direction = constants.turn.index_select(0, torch.add(action, state["direction"], alpha=4))
@@ -150,6 +165,7 @@ class Snake:
         exit_ = board.gather(1, tail[:, None]).squeeze(1) & 3
         onward = constants.onward.index_select(0, torch.add(exit_, tail, alpha=4))
         after = {
+            **state,
             "board": board,
             "head": moved,
             "tail": torch.where(slides, onward, tail),
@@ -176,7 +192,7 @@ class Snake:
 
     def info(self, state: State) -> dict[str, Tensor]:
         """Return the food eaten and the cells of the snake, `[B]` each."""
-        return {"food": state["length"] - self.start_length, "snake_length": state["length"]}
+        return {"food": state["length"] - state.get("start_length", self.start_length), "snake_length": state["length"]}
 
     def render(self, state: State, row: int, mode: str) -> Tensor | str:
         """Render one row: `rgb_array`, uint8 `[16 dim, 16 dim, 3]`, or `ansi`, one line of text per board row."""
