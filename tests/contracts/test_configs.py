@@ -58,7 +58,7 @@ GAMMAS = {
             "ppo_carball ppo_carball_lstm ppo_gridworld_ultra ppo_mettagrid_ultra",
             "ppo_acrobot ppo_cartpole_memory ppo_fast ppo_minatar_breakout ppo_minigrid_doorkey ppo_mujoco",
             "ppo_pong",
-            "pqn_minatar_breakout sac_cartpole sac_halfcheetah sac_options_spy sac_pendulum",
+            "pqn_minatar_breakout sac_cartpole sac_mujoco sac_options_spy sac_pendulum",
         )
     ),
     0.995: "ppo_snake",
