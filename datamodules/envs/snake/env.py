@@ -84,9 +84,10 @@ class Snake:
     Args:
         dim: cells along one side.
         start_length: initial length of the snake in cells, head included.
-        max_start_length: if given, every episode starts with a snake of a length drawn from `start_length` to this, on
-            a random Hamiltonian cycle of the board (`datamodules.envs.snake.long_starts`); `dim` is even then. It shows
+        max_start_length: if given, episodes start with a snake of a length drawn from `start_length` to this, on a
+            random Hamiltonian cycle of the board (`datamodules.envs.snake.long_starts`); `dim` is even then. It shows
             boards in training that an agent seldom reaches: evaluate with null. `food` counts from the drawn length.
+        long_start_share: share of the episodes that start so, in [0, 1]; the others start as without it.
         distance_to_border: fewest cells between the initial head and the left or upper border.
         rewards: name of a table (`plain`: food 1, death -1; `classic`, `shaped` and `engine`: see
             `datamodules.envs.snake.rewards`) or amounts by term; missing terms are 0. `food` and `death` on those
@@ -108,6 +109,7 @@ class Snake:
         dim: int = 10,
         start_length: int = 3,
         max_start_length: int | None = None,
+        long_start_share: float = 1.0,
         distance_to_border: int = 3,
         observation: Literal["planes", "grid", "features"] = "planes",
         rewards: str | dict[str, float] = "plain",
@@ -115,10 +117,14 @@ class Snake:
         relative_actions: bool = False,
     ) -> None:
         check_arguments(dim, start_length, max_start_length, distance_to_border, observation, starvation)
+        if not 0 <= long_start_share <= 1:
+            raise ConfigurationError(f"Snake's long_start_share is {long_start_share}; choose from 0 to 1.")
         self.dim, self.start_length, self.distance_to_border = dim, start_length, distance_to_border
         self.layout, self.relative_actions = observation, relative_actions
-        self.long_starts = None if max_start_length is None else LongStarts(dim, start_length, max_start_length)
-        self.noise_size = 3 if max_start_length is None else 4
+        self.long_starts = (
+            None if max_start_length is None else LongStarts(dim, start_length, max_start_length, long_start_share)
+        )
+        self.noise_size = 3 if max_start_length is None else 5
         self.rewards = resolve_reward_table(rewards)
         self.fixed_deadline = starvation == "board"
         self.min_truncation_step = starvation_limit(starvation, dim, start_length)
@@ -131,15 +137,13 @@ class Snake:
         self._tables = {torch.device("cpu"): host}
 
     def initial(self, noise: Tensor) -> State:
-        """Return initial states from uniforms `[B, 3]`: head x, head y, food, unless `LongStarts` returns them."""
-        if self.long_starts is not None:
-            return self.long_starts.initial(noise, self._constants(noise.device))
+        """Return initial states from uniforms `[B, 3]`: head x, head y, food; two more with `max_start_length`."""
         constants, cells, length = self._constants(noise.device), self.dim**2, self.start_length
-        x, y, rank = (noise * constants.choices).long().unbind(1)
+        x, y, rank = (noise[:, :3] * constants.choices).long().unbind(1)
         head = torch.add(x + self.distance_to_border * (self.dim + 1), y, alpha=self.dim)
         tail = head - (length - 1)
         window = constants.strip.unfold(0, cells + 2, 1).index_select(0, cells - 1 - head)
-        return {
+        state = {
             "board": window + constants.edge,
             "head": head,
             "tail": tail,
@@ -149,9 +153,10 @@ class Snake:
             "now": torch.full_like(head, 4),
             "deadline": torch.full_like(head, 4 * (length + self.min_truncation_step)),
         }
+        return state if self.long_starts is None else self.long_starts.initial(state, noise, constants)
 
     def transition(self, state: State, action: Tensor, noise: Tensor) -> tuple[State, Tensor, Tensor, Tensor]:
-        """Step with actions `[B]`; the third of the uniforms `[B, 3]` or `[B, 4]` places the next food."""
+        """Step with actions `[B]`; the third of the uniforms `[B, 3]` or `[B, 5]` places the next food."""
         constants, board = self._constants(action.device), state["board"]
         head, tail, length, now = (state[name] for name in ("head", "tail", "length", "now"))
         direction = constants.turn.index_select(0, torch.add(action, state["direction"], alpha=4))

@@ -28,13 +28,14 @@ class LongStarts:
     Args:
         dim: cells along one side; even, since a board with an odd number of cells has no such cycle.
         shortest, longest: range of the lengths.
+        share: share of the states that are such; the others are ordinary.
 
     A mark is `4 * place + exit` of a cell: its place on the cycle, and the direction to the next. So the content of the
     board that `datamodules.envs.snake.env` describes is the mark less a number per row, also of free cells, where it is
     less than `now`; places ahead of the head count from one round before.
     """
 
-    def __init__(self, dim: int, shortest: int, longest: int):
+    def __init__(self, dim: int, shortest: int, longest: int, share: float):
         random, cells = Random(0), dim**2
         with torch.device("cpu"):
             cycle = torch.tensor([hamiltonian_cycle(dim, random) for _ in range(NUM_CYCLES)])
@@ -42,11 +43,20 @@ class LongStarts:
             exits = (cycle.roll(-1, 1) - cycle).unsqueeze(-1).eq(onward).int().argmax(-1)
             marks = torch.zeros_like(cycle).scatter(1, cycle, 4 * torch.arange(cells) + exits).int()
             ranges = torch.tensor([longest - shortest + 1, NUM_CYCLES, cells]).float()
-        self.shortest = shortest
+        self.shortest, self.share = shortest, share
         self.constants = DeviceConstants(cycle, marks, ranges)
 
-    def initial(self, noise: Tensor, tables: BoardTables) -> State:
-        """Return initial states from uniforms `[B, 4]`: length, cycle, head, food."""
+    def initial(self, ordinary: State, noise: Tensor, tables: BoardTables) -> State:
+        """Return the ordinary states, a share of them replaced, from uniforms `[B, 5]`: those of `long`, and which."""
+        long, chosen = self.long(noise[:, :4], tables), noise[:, 4] < self.share
+        ordinary = {**ordinary, "start_length": ordinary["length"]}
+        return {
+            name: torch.where(chosen.view(-1, *[1] * (leaf.dim() - 1)), long[name], leaf)
+            for name, leaf in ordinary.items()
+        }
+
+    def long(self, noise: Tensor, tables: BoardTables) -> State:
+        """Return initial states with long snakes from uniforms `[B, 4]`: length, cycle, head, food."""
         cycle, all_marks, ranges = self.constants.on(noise.device)
         length, which, place = (noise[:, :3] * ranges).long().unbind(1)
         length, cells = length + self.shortest, cycle.shape[1]
@@ -66,7 +76,7 @@ class LongStarts:
             "length": length,
             "now": torch.full_like(head, 4),
             "deadline": torch.add(tables.starvation_limit.index_select(0, length), length, alpha=4),
-            "start_length": length.clone(),
+            "start_length": length,
         }
 
 
