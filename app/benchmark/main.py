@@ -15,11 +15,11 @@ from typing import IO, Any
 
 import torch
 
+from app.child_processes import child_environ, child_process, exits_with_children
 from app.cli.config_args import find_config, require_config
 from app.cli.error_messages import PlainParser, exit_with_error, nearest
 from app.peers.base import UNREACHABLE_STEPS
 from app.peers.ppo import PEERS
-from app.subprocess_env import child_environ
 from app.timing import PARTS, machine, spread, versions
 from datamodules.core.files.printable import printable
 
@@ -48,23 +48,23 @@ class BenchmarkWorker:
         words: command line of `fit`.
         threads: number of threads of torch and of its libraries.
         folder: working directory.
+        stack: its end ends the process.
 
     Attributes:
         start_up: seconds from the start of the process to the end of its first iteration that learns.
         trained, bare: one measurement per repeat.
     """
 
-    def __init__(self, name: str, peer: str | None, words: Sequence[str], threads: int, folder: Path):
+    def __init__(self, name: str, peer: str | None, words: Sequence[str], threads: int, folder: Path, stack: ExitStack):
         self.name, self.peer = name, peer
         self.trained: list[dict[str, Any]] = []
         self.bare: list[dict[str, Any]] = []
-        self._log: IO[str] = (folder / "log.txt").open("w+", encoding="utf-8")
+        self._log: IO[str] = stack.enter_context((folder / "log.txt").open("w+", encoding="utf-8"))
         environ = child_environ() | {"OMP_NUM_THREADS": str(threads)}
         began = time.perf_counter()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "app.benchmark.worker", *([peer] if peer else []), "fit", *words],
-            cwd=folder, env=environ, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log,
-        )  # fmt: skip
+        command = [sys.executable, "-m", "app.benchmark.worker", *([peer] if peer else []), "fit", *words]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": self._log}
+        self._process = stack.enter_context(child_process(command, environ, cwd=folder, text=True, **pipes))
         self._answer()
         self.start_up = time.perf_counter() - began
 
@@ -88,11 +88,6 @@ class BenchmarkWorker:
         """Return the environment steps per second of processor time, which other processes hardly affect."""
         return statistics.median(repeat["env_steps"] / repeat["cpu_seconds"] for repeat in self.trained)
 
-    def close(self) -> None:
-        """End the process."""
-        self._process.communicate()
-        self._log.close()
-
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
         if line := self._process.stdout.readline():
@@ -109,7 +104,7 @@ def main() -> None:
     """Time the contestants and print the results; the last line is JSON.
 
     Raises:
-        SystemExit: with code 2 and one sentence for invalid input, 130 after Ctrl-C.
+        SystemExit: with code 2 and one sentence for invalid input, 128 + its number after a stop signal.
     """
     options = parsed(sys.argv[2:])
     print(
@@ -118,10 +113,8 @@ def main() -> None:
     print("Evaluation is switched off while timing; schedules stay at their start, exploring is at its end.")
     for setting in options.set:
         print(f"Changed: {setting}")
-    try:
+    with exits_with_children():
         result = compared(options)
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
     text = json.dumps(result)
     if options.json:
         options.json.write_text(text + "\n", encoding="utf-8")
@@ -200,8 +193,7 @@ def compared(options: argparse.Namespace) -> dict[str, Any]:
         for index, (name, peer, configs, settings) in enumerate(benchmark_entries(options)):
             home = folder / str(index)
             home.mkdir()
-            contestant = BenchmarkWorker(name, peer, command_line(configs, settings), options.threads, home)
-            stack.callback(contestant.close)
+            contestant = BenchmarkWorker(name, peer, command_line(configs, settings), options.threads, home, stack)
             contestant.ask(f"train {options.seconds / 2}")
             contestants.append(contestant)
         for number in range(options.repeats):

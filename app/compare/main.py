@@ -19,6 +19,7 @@ import torch
 import yaml
 from torch.utils.tensorboard import SummaryWriter
 
+from app.child_processes import exits_with_children
 from app.class_paths import canonical_path
 from app.cli.config_args import find_config, require_config
 from app.cli.error_messages import PlainParser, exit_with_error, nearest
@@ -32,6 +33,7 @@ from app.runs.find_checkpoint import checkpoint_in
 from callbacks.figures.plotting import encode, style
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.files.printable import printable, printable_line
+from datamodules.core.signals import SignalExit
 
 
 def main() -> None:
@@ -45,12 +47,13 @@ def main() -> None:
         flush=True,
     )
     threads = max(1, (os.cpu_count() or 1) // options.jobs)
-    if options.population == "on" or (options.population == "auto" and torch.cuda.is_available()):
-        train_populations(found, options.seed_key, environ_of(threads))
-    with ThreadPoolExecutor(options.jobs) as pool:
-        failures = [
-            failure for failure in pool.map(lambda entry: finish(entry, threads, options.test), found) if failure
-        ]
+    try:
+        with exits_with_children():
+            failures = run_all(found, options, threads)
+    except SignalExit:
+        done = sum(finished(entry) is not None for entry in found)
+        print(f"Stopped: {done} of {len(found)} runs are done; the same command makes the others.", file=sys.stderr)
+        raise
     if failures:
         for folder in missing:
             with suppress(OSError):
@@ -77,6 +80,14 @@ def main() -> None:
     folder = printable_line(str(options.folder))
     print(f"Curves: {folder}/curves.csv, curves.png; tensorboard --logdir {folder}/compared")
     print(json.dumps({result.name: summary(result) for result in results}))
+
+
+def run_all(found: Sequence[Entry], options: argparse.Namespace, threads: int) -> list[str]:
+    """Train the missing runs, seeds of a population together, and test them if asked; return the error messages."""
+    if options.population == "on" or (options.population == "auto" and torch.cuda.is_available()):
+        train_populations(found, options.seed_key, environ_of(threads))
+    with ThreadPoolExecutor(options.jobs) as pool:
+        return [said for said in pool.map(lambda entry: finish(entry, threads, options.test), found) if said]
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -10,8 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from app.subprocess_env import child_environ
+from app.child_processes import child_environ, run_child
 from datamodules.core.files.printable import printable_line
+from datamodules.core.signals import SignalExit
 
 FINISHED = "finished.json"
 """Marker in a run's folder with its command line: the same comparison, started again, skips this run."""
@@ -83,19 +84,32 @@ def fit(entry: Entry, words: list[str], environ: dict[str, str]) -> str | None:
 
 
 def run_fit(run: Path, words: list[str], environ: dict[str, str]) -> Outcome:
-    """Train in a new folder, which is removed again if the input is refused."""
+    """Train in a new folder, which is removed again if the input is refused or a signal comes before a file.
+
+    Raises:
+        SignalExit: if a stop signal arrived.
+    """
     run.mkdir(parents=True)
     logger = {"save_dir": str(run.parent.parent.absolute()), "name": run.parent.name, "version": run.name}
     words = words + [f"--trainer.logger.init_args.{key}={value}" for key, value in logger.items()]
     log = run / "log.txt"
-    with log.open("w", encoding="utf-8") as file:
-        done = subprocess.run(
-            [sys.executable, "-m", "app", "fit", *words], env=environ, stdout=file, stderr=subprocess.STDOUT
-        )
+    command = [sys.executable, "-m", "app", "fit", *words]
+    try:
+        with log.open("w", encoding="utf-8") as file:
+            done = run_child(command, environ, stdout=file, stderr=subprocess.STDOUT)
+    except SignalExit:
+        if [*run.iterdir()] == [log]:
+            remove(run, log)
+        raise
     said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() or ["nothing"]
     if done.returncode == REFUSED:
-        log.unlink()
-        for folder in (run, run.parent):
-            with suppress(OSError):
-                folder.rmdir()
+        remove(run, log)
     return Outcome(done.returncode, said[-1], log)
+
+
+def remove(run: Path, log: Path) -> None:
+    """Remove the log of a run that wrote nothing else, and its folders if they are empty then."""
+    log.unlink()
+    for folder in (run, run.parent):
+        with suppress(OSError):
+            folder.rmdir()

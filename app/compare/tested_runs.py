@@ -4,9 +4,10 @@ import json
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from app.child_processes import run_child
 from app.cli.error_messages import exit_with_error, nearest
 from app.monitor.curves import Curves
 from app.plot.statistics import Estimate, bootstrap
@@ -19,7 +20,7 @@ METRICS, TRADING, LOG = "metrics.json", "trading.json", "test_log.txt"
 AGENT, REFERENCE = "agent", "buy and hold"
 
 
-def run_test(run: Path, words: Sequence[str], environ: dict[str, str]) -> str | None:
+def run_test(run: Path, words: Sequence[str], environ: Mapping[str, str]) -> str | None:
     """Test a finished run's best checkpoint, unless it was tested; return the last line of an error."""
     if (run / METRICS).is_file():
         return None
@@ -28,7 +29,8 @@ def run_test(run: Path, words: Sequence[str], environ: dict[str, str]) -> str | 
     except ConfigurationError as error:
         return str(error)
     command = [sys.executable, "-m", "app", "test", *words, f"--ckpt_path={checkpoint}"]
-    done = subprocess.run(command, env=environ, capture_output=True, encoding="utf-8", errors="replace")
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    done = run_child(command, environ, encoding="utf-8", errors="replace", **pipes)
     (run / LOG).write_text(done.stdout + done.stderr, encoding="utf-8")
     said = (done.stderr.strip() or done.stdout.strip()).splitlines() or ["nothing"]
     return f"{said[-1]} (all: {run / LOG})" if done.returncode else None

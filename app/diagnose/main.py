@@ -22,6 +22,7 @@ from app.timing import PARTS, device_name
 from callbacks.performance.execution_summary import table
 from datamodules.buffers.storage import free_bytes
 from datamodules.core.errors import ConfigurationError
+from datamodules.core.signals import exits_on_signal
 from modules.base.checks import divisors
 
 TESTS = ("all", "env", "inference", "update", "gpu")
@@ -31,7 +32,7 @@ def main() -> None:
     """Measure, print the results, then one line of JSON.
 
     Raises:
-        SystemExit: with code 2 and one sentence for invalid input.
+        SystemExit: with code 2 and one sentence for invalid input, 128 + its number after a stop signal.
     """
     for message in IGNORED_WARNINGS:
         warnings.filterwarnings("ignore", message=message)
@@ -40,7 +41,8 @@ def main() -> None:
     restrict_imports(trusted())
     options, words = parsed(sys.argv[2:])
     try:
-        text = json.dumps(diagnosed(options.test, words))
+        with exits_on_signal():
+            text = json.dumps(diagnosed(options.test, words))
     except ConfigurationError as error:
         exit_with_error(str(error))
     if options.json:

@@ -13,6 +13,7 @@ import torch
 
 from app.agent.data import load_data
 from app.agent.load import load
+from app.child_processes import exits_with_children
 from app.cli.error_messages import PlainParser, exit_with_error
 from app.cli.import_policy import trusted
 from app.peers.base import UNREACHABLE_STEPS
@@ -40,7 +41,7 @@ def main() -> None:
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     findings = []
     try:
-        with tempfile.TemporaryDirectory() as folder:
+        with exits_with_children(), tempfile.TemporaryDirectory() as folder:
             for finding in verify(words, Path(folder), options.only or CHECKS):
                 findings.append(finding)
                 print(printable(f"{finding.name:<12}{finding.status:<8}{finding.text}"), flush=True)

@@ -2,18 +2,18 @@
 
 import io
 import json
-import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
+from subprocess import PIPE, TimeoutExpired
 from typing import Any, NamedTuple
 
 import yaml
 
+from app.child_processes import child_environ, run_child
 from app.cli.import_policy import TRUST_VARIABLE
 from app.cli.main import main
-from app.subprocess_env import child_environ
 
 TIMEOUT = 900.0
 """Seconds after which a run is ended."""
@@ -81,15 +81,9 @@ def program(verb: str, words: Sequence[str]) -> tuple[int, str, str]:
     environ = child_environ()
     environ[TRUST_VARIABLE] = ",".join(filter(None, [environ.get(TRUST_VARIABLE, ""), REPORT.rpartition(".")[0]]))
     try:
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "app", verb, *words],
-            env=environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT,
-        )
-    except subprocess.TimeoutExpired:
+        command, pipes = [sys.executable, "-P", "-m", "app", verb, *words], {"stdout": PIPE, "stderr": PIPE}
+        done = run_child(command, environ, text=True, timeout=TIMEOUT, **pipes)
+    except TimeoutExpired:
         return 1, "", f"It took longer than {TIMEOUT:.0f} seconds."
     return done.returncode, done.stdout, done.stderr
 

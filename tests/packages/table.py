@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
+from app.child_processes import exits_with_children, run_child
 from tests.packages.rows import PINS, ROWS, TOOLS, Row
 
 ROOT = Path(__file__).parents[2]
@@ -71,7 +72,8 @@ def outcomes(row: Row, python: Path) -> list[str]:
     """
     environ = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [str(python), "-m", "tests.packages.try_env", str(ROWS.index(row))]
-    ended = subprocess.run(command, env=environ, capture_output=True, text=True)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    ended = run_child(command, environ, text=True, **pipes)
     cells: list[str] = json.loads(ended.stdout) if ended.returncode == 0 else [f"**fails**: {ended.stderr[-300:]!r}"]
     return cells
 
@@ -135,7 +137,7 @@ def main() -> None:
     for name in dict.fromkeys(row.packages for row in rows):
         with suppress(subprocess.CalledProcessError):  # its rows say so
             make_venv(name, args.venvs)
-    with ThreadPoolExecutor(args.jobs) as pool:
+    with exits_with_children(), ThreadPoolExecutor(args.jobs) as pool:
         for line in pool.map(lambda row: tried(row, args.venvs), rows):
             PAGE.write_text(page([line]), encoding="utf-8")
 

@@ -12,6 +12,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from app.child_processes import exits_with_children, run_child
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -22,7 +24,8 @@ def fingerprints(commit: str, folder: Path, runs: list[str]) -> dict[str, str]:
     try:
         environ = os.environ | {"PYTHONPATH": str(folder), "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "-m", "tests.regression.fingerprint", *runs]
-        done = subprocess.run(command, cwd=folder, env=environ, stdout=subprocess.PIPE, check=True)
+        done = run_child(command, environ, cwd=folder, stdout=subprocess.PIPE)
+        done.check_returncode()
     finally:
         subprocess.run([*git, "remove", "--force", str(folder)], check=True)
     return json.loads(done.stdout)
@@ -39,7 +42,7 @@ def main() -> None:
     parser.add_argument("new", nargs="?", default="HEAD")
     parser.add_argument("--runs", nargs="*", default=[], help="names of runs; all without")
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
+    with exits_with_children(), tempfile.TemporaryDirectory() as folder:
         old = fingerprints(asked.old, Path(folder, "old"), asked.runs)
         new = fingerprints(asked.new, Path(folder, "new"), asked.runs)
     differing = sorted(name for name in {*old, *new} if old.get(name) != new.get(name))

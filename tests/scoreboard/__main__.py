@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 import yaml
 
+from app.child_processes import exits_with_children
 from tests.scoreboard.records import (
     PAGE,
     RECORDS,
@@ -86,7 +87,10 @@ def main() -> None:
     extra = ("--trainer.accelerator", args.accelerator) if args.accelerator != "auto" else ()
     known = read_records()
     missing = [(task, seed) for task in tasks for seed in missing_seeds(task, known)]
-    with ThreadPoolExecutor(args.jobs) as pool:  # of `map`, since an interruption then cancels the runs that wait
+    with (
+        exits_with_children(),
+        ThreadPoolExecutor(args.jobs) as pool,
+    ):  # of `map`, since an interruption then cancels the runs that wait
         succeeded = list(pool.map(lambda each: record(*each, args.folder.absolute(), extra), missing))
     tasks_and_records = read_tasks(), read_records()
     PAGE.write_text(page(*tasks_and_records), encoding="utf-8")

@@ -8,6 +8,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import tempfile
 import traceback
 import warnings
 from collections.abc import Mapping, Sequence
@@ -30,6 +31,7 @@ class ForkedPopen(subprocess.Popen):
     def __init__(self, args: Any, *more: Any, **settings: Any):
         if isinstance(args, list) and sys.executable in args and "-m" in args and not has_gpu():
             module, *words = args[args.index("-m") + 1 :]
+            sys.stdout.flush(), sys.stderr.flush()  # the fork would write what they hold once more
             settings["preexec_fn"] = partial(run_module, module, words, settings.get("env"))
         super().__init__(args, *more, **settings)
 
@@ -67,6 +69,7 @@ def begin_program(environ: Mapping[str, str] | None) -> None:
     os.closerange(FIRST_FD, LAST_FD)
     for helper in (forkserver._forkserver, resource_tracker._resource_tracker):
         vars(helper).update(vars(type(helper)()))  # the descriptors of those of the tests are closed
+    tempfile.tempdir = None  # that of the program's environment variables
     if environ is not None:
         os.environ.clear()
         os.environ.update(environ)

@@ -1,11 +1,10 @@
 """Whole runs through the real command line: train, then test the last weights."""
 
-import subprocess
 import sys
 import time
 from pathlib import Path
 
-from app.subprocess_env import child_environ
+from app.child_processes import child_environ, run_child
 
 
 def run_app(folder: Path, *words: str) -> None:
@@ -18,7 +17,7 @@ def run_app(folder: Path, *words: str) -> None:
     log = folder / f"{words[0]}.log"
     with log.open("w", encoding="utf-8") as file:
         command = [sys.executable, "-m", "app", *words]
-        done = subprocess.run(command, cwd=folder, env=child_environ(), stdout=file, stderr=file)
+        done = run_child(command, child_environ(), cwd=folder, stdout=file, stderr=file)
     if done.returncode:
         raise RuntimeError(f"{' '.join(words)} failed:\n{log.read_text(encoding='utf-8')[-2000:]}")
 

@@ -165,8 +165,6 @@ def test_every_contestant_warms_up_before_the_first_repeat(monkeypatch: pytest.M
         def speeds(self) -> list[float]:
             return [1.0]
 
-        def close(self) -> None: ...
-
     monkeypatch.setattr("app.benchmark.main.BenchmarkWorker", Recorded)
     monkeypatch.setattr("app.benchmark.main.outcome", lambda *_: {})
     words = ["--config", "ppo_cartpole.yaml", "--against", "ppo_fast.yaml", "--repeats", "2", "--seconds", "4"]

@@ -1,4 +1,6 @@
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -8,8 +10,9 @@ from lightning.pytorch import Callback
 
 from app.diagnose.main import bottleneck, learner_speed, report, report_changes, rollout_bytes, shares
 from app.diagnose.microbenchmarks import random_actions
-from app.diagnose.profiler import gpu_results
+from app.diagnose.profiler import ProfilerCallback, gpu_results
 from callbacks.performance.nvml import GpuReading
+from datamodules.core.signals import STOP_SIGNALS
 from datamodules.rollout import RolloutDataModule
 from tests.app.conftest import Run
 from tests.support.small_runs import fitted, snake_data
@@ -235,3 +238,12 @@ def test_a_gain_within_the_spread_of_two_runs_is_no_gain() -> None:
     _, a, b, c = report_changes(changes, 110.0, 100.0)
 
     assert "no reason to change" in a and "2.00 times as many" in b and "slower" in c
+
+
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+def test_a_signal_while_measuring_exits_with_its_code(
+    diagnose: Any, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    monkeypatch.setattr(ProfilerCallback, "_begin", lambda *_: os.kill(os.getpid(), number))
+
+    assert diagnose("--test", "update").code == 128 + number
