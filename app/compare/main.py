@@ -15,7 +15,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 from torch.utils.tensorboard import SummaryWriter
 
@@ -84,8 +83,11 @@ def main() -> None:
 
 def run_all(found: Sequence[Entry], options: argparse.Namespace, threads: int) -> list[str]:
     """Train the missing runs, seeds of a population together, and test them if asked; return the error messages."""
-    if options.population == "on" or (options.population == "auto" and torch.cuda.is_available()):
-        train_populations(found, options.seed_key, environ_of(threads))
+    environ = environ_of(threads)
+    if options.population != "off" and (
+        failure := train_populations(found, options.population, options.seed_key, environ)
+    ):
+        return [failure]
     with ThreadPoolExecutor(options.jobs) as pool:
         return [said for said in pool.map(lambda entry: finish(entry, threads, options.test), found) if said]
 

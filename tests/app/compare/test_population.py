@@ -9,7 +9,7 @@ import yaml
 
 import leyden
 from app.compare.main import entries, parsed
-from app.compare.population import config_of, model_path
+from app.compare.population import config_of, runs_on_gpu, why_separate
 from tests.app.conftest import Run
 
 WORDS = ("--config", "ppo_fast.yaml", "--seeds", "2")
@@ -76,10 +76,52 @@ def test_a_config_that_a_population_refuses_is_run_seed_by_seed(run: Run, folder
         (("--config", "pqn_snake.yaml"), "modules.PQN"),
         (("--config", "ppo_fast.yaml", "--with", "model=modules.dqn.dqn.DQN"), "modules.DQN"),
         (("--config", "pqn_snake.yaml", "--with", "model.class_path=modules.PPO"), "modules.PPO"),
+        (("--config", "pqn_snake.yaml", "--with", "model={class_path: modules.PPO}"), "modules.PPO"),
     ],
 )
 def test_the_algorithm_is_that_of_the_config_or_the_settings(words: tuple[str, ...], expected: str) -> None:
-    assert {model_path(entry.words) for entry in entries(parsed(words))} == {expected}
+    (reason,) = {why_separate(entry.words, ()) for entry in entries(parsed(words))}
+
+    assert reason == (
+        "" if expected == "modules.PPO" else f"Only modules.PPO trains several seeds in one, not {expected}."
+    )
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [("trainer.accelerator=cpu", False), ("trainer={accelerator: cpu}", False), ("trainer.accelerator=gpu", True),
+     ("model.gamma=1", True)],
+)  # fmt: skip
+def test_a_population_is_made_where_the_runs_are_made(
+    monkeypatch: pytest.MonkeyPatch, setting: str, expected: bool
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    (entry,) = entries(parsed(["--config", "ppo_fast.yaml", "--seeds", "1", "--with", setting]))
+
+    assert runs_on_gpu(entry.words) is expected
+
+
+@pytest.mark.usefixtures("forked_programs")
+def test_a_misspelled_setting_is_told_once_and_not_taken_for_a_refusal(run: Run, folder: Path) -> None:
+    outcome = run("compare", *WORDS, "--with", "model.gama=1", "--population", "on")
+
+    assert outcome.code == 2 and outcome.err.startswith("ppo_fast: `model.gama` (command line) is not a setting")
+    assert "gama" not in outcome.out and "one program for each seed" not in outcome.out
+    assert [path.name for path in folder.iterdir()] == ["small.yaml"]
+
+
+@pytest.mark.usefixtures("forked_programs")
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--config", "small.yaml"), "Only modules.PPO trains several seeds in one, not tests.support.fake_algorithm."),
+        (("--config", "ppo_fast.yaml", "--seed-key", "a.b"), "With --seed-key a.b they differ in more than their"),
+    ],
+)
+def test_the_reason_for_separate_programs_is_told_once(run: Run, words: tuple[str, ...], reason: str) -> None:
+    outcome = run("compare", *words, "--population", "on", "--set", "no.such=1,2", "--seeds", "2")
+
+    assert outcome.out.count(reason) == outcome.out.count("one program for each seed") == 1
 
 
 def test_the_config_of_a_member_names_its_seed_and_its_own_folder(tmp_path: Path) -> None:
@@ -101,4 +143,4 @@ def test_the_config_of_a_member_names_its_seed_and_its_own_folder(tmp_path: Path
 def test_a_config_that_names_no_algorithm_is_left_to_fit(folder: Path, text: str) -> None:
     (folder / "odd.yaml").write_text(text)
 
-    assert model_path(["--config", "odd.yaml"]) == ""
+    assert why_separate(["--config", "odd.yaml"], ()) == ""
