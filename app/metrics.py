@@ -16,11 +16,12 @@ class Section(NamedTuple):
 
 PPO = Section(
     "PPO",
-    "What a run of `ppo_fast.yaml` logs; `food` and `snake_length` are reported by Snake.",
+    "What a run of `ppo_fast.yaml` logs; `food`, `snake_length` and `full_board` are reported by Snake.",
     (
         ("rollout/return_mean rollout/length_mean", "reward, env steps", "undiscounted return and length of training"
          " episodes that ended since the last log, at least 100"),
         ("rollout/food_mean rollout/snake_length_mean", "food, cells", "reported by Snake at their end"),
+        ("rollout/full_board_mean", "share", "episodes that ended with a full board"),
         ("train/policy_loss", "normalised advantage", "negative clipped surrogate objective"),
         ("train/value_loss", "(scaled) return squared", "half the squared error of the value"),
         ("train/entropy", "nats", "entropy of the policy"),
@@ -35,6 +36,8 @@ PPO = Section(
         ("eval/length_mean eval/episodes", "env steps, 1", "mean length and number of these episodes"),
         ("eval/food_mean eval/food_max eval/snake_length_mean eval/snake_length_max", "food, cells", "reported by Snake"
          " at their end"),
+        ("eval/full_board_mean eval/full_board_max", "share, 1", "episodes that ended with a full board, and whether"
+         " any did"),
         ("time/env_steps_per_s time/updates_per_s", "1/s", "since the last log, without evaluation, all ranks"),
         ("time/collect_share time/prepare_share time/update_share", "share of wall clock", "environment and policy;"
          " returns and targets; optimizer steps"),

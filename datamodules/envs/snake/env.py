@@ -102,7 +102,7 @@ class Snake:
         ConfigurationError: if an argument is out of range.
     """
 
-    episode_stat_keys = ("food", "snake_length")
+    episode_stat_keys = ("food", "snake_length", "full_board")
 
     def __init__(
         self,
@@ -196,8 +196,10 @@ class Snake:
                 return features(state, constants)
 
     def info(self, state: State) -> dict[str, Tensor]:
-        """Return the food eaten and the cells of the snake, `[B]` each."""
-        return {"food": state["length"] - state.get("start_length", self.start_length), "snake_length": state["length"]}
+        """Return the food eaten, the cells of the snake, and whether it fills the board (0 or 1), `[B]` each."""
+        length = state["length"]
+        food, full = length - state.get("start_length", self.start_length), (length == self.dim**2).long()
+        return {"food": food, "snake_length": length, "full_board": full}
 
     def render(self, state: State, row: int, mode: str) -> Tensor | str:
         """Render one row: `rgb_array`, uint8 `[16 dim, 16 dim, 3]`, or `ansi`, one line of text per board row."""

@@ -145,6 +145,7 @@ def test_a_full_board_ends_the_episode_with_the_last_food():
     state, reward, terminated, truncated = play(snake, state, LEFT)
     assert (reward, terminated, truncated) == (1.0, True, False)
     assert text(snake, state) == ["oo", "<o"]
+    assert snake.info(state)["full_board"] == 1
 
 
 @pytest.mark.parametrize(("starvation", "steps"), [("length", 130), ("board", 200), (17, 17)])
@@ -168,10 +169,11 @@ def test_food_puts_off_starvation_but_not_the_end_by_the_board(starvation, steps
     assert play(snake, state, *circle)[3]
 
 
-def test_info_reports_food_and_length():
+def test_info_reports_food_length_and_whether_the_board_is_full():
     snake = Snake(dim=7, distance_to_border=2)
     state, *_ = play(snake, place_food(snake, start(snake), 3, 2), RIGHT)
-    assert {name: value.tolist() for name, value in snake.info(state).items()} == {"food": [1], "snake_length": [4]}
+    shown = {name: value.tolist() for name, value in snake.info(state).items()}
+    assert shown == {"food": [1], "snake_length": [4], "full_board": [0]}
 
 
 @pytest.mark.parametrize("observation", ["planes", "grid", "features"])
