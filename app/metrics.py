@@ -14,6 +14,11 @@ class Section(NamedTuple):
     rows: tuple[tuple[str, str, str], ...]
 
 
+def known_tags() -> list[str]:
+    """Return the tags of all sections; environments, callbacks and algorithms of a user log others beside them."""
+    return [tag for section in SECTIONS for tags, _, _ in section.rows for tag in tags.split()]
+
+
 PPO = Section(
     "PPO",
     "What a run of `ppo_fast.yaml` logs; `food`, `snake_length` and `full_board` are reported by Snake.",

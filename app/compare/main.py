@@ -11,8 +11,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import yaml
@@ -24,7 +26,8 @@ from app.cli.config_args import find_config, require_config
 from app.cli.error_messages import PlainParser, exit_with_error, nearest
 from app.compare.population import train_populations
 from app.compare.runs import Entry, environ_of, finished, fit, seeded
-from app.compare.tested_runs import run_test, tested_curve, trading_table
+from app.compare.tested_runs import METRICS, run_test, tested_curve, trading_table
+from app.metrics import known_tags
 from app.monitor.curves import Curves
 from app.plot.learning_curves import draw_learning_curves
 from app.plot.statistics import ConfidenceBand, Points, Result, confidence_band, paired_table, summarize_setting, table
@@ -45,6 +48,8 @@ def main() -> None:
         f"{due} of {len(found)} runs to do, {options.jobs} at a time, in {printable_line(str(options.folder))}.",
         flush=True,
     )
+    if hint := unknown_metric(options.metric):
+        print(hint, flush=True)
     threads = max(1, (os.cpu_count() or 1) // options.jobs)
     try:
         with exits_with_children():
@@ -61,10 +66,10 @@ def main() -> None:
     results, tables = [], []
     for setting, group in itertools.groupby(found, key=lambda entry: entry.setting):
         runs = {entry.seed: finished(entry) or entry.folder for entry in group}
-        curves = [
-            tested_curve(run, options.metric) if options.test else curve_of(run, options.metric, options.at)
-            for run in runs.values()
-        ]
+        try:
+            curves = [points_of(run, options) for run in runs.values()]
+        except ConfigurationError as error:
+            exit_with_error(str(error))
         tables += [trading_table(setting, list(runs.values()))] if options.test else []
         results.append(summarize_setting(setting, curves, options.threshold, options.mode))
         for seed, points in zip(runs, curves, strict=True):
@@ -82,14 +87,29 @@ def main() -> None:
 
 
 def run_all(found: Sequence[Entry], options: argparse.Namespace, threads: int) -> list[str]:
-    """Train the missing runs, seeds of a population together, and test them if asked; return the error messages."""
-    environ = environ_of(threads)
+    """Train the missing runs, seeds of a population together, and test them if asked; return the error messages.
+
+    If the first finished run lacks the metric, no others are trained. All runs are kept.
+    """
+    environ, has_metric, lacks_metric = environ_of(threads), Event(), Event()
+
+    def finish_unless_wrong(entry: Entry) -> str:
+        if lacks_metric.is_set():
+            return ""
+        said = finish(entry, environ, options.test)
+        if not said and not has_metric.is_set():
+            said = no_metric(entry, options)
+            (lacks_metric if said else has_metric).set()
+        return said
+
+    if said := next((no_metric(entry, options) for entry in found if is_done(entry, options.test)), ""):
+        return [said]
     if options.population != "off" and (
         failure := train_populations(found, options.population, options.seed_key, environ)
     ):
         return [failure]
     with ThreadPoolExecutor(options.jobs) as pool:
-        return [said for said in pool.map(lambda entry: finish(entry, threads, options.test), found) if said]
+        return [said for said in pool.map(finish_unless_wrong, found) if said]
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -143,6 +163,12 @@ def parsed(words: Sequence[str]) -> argparse.Namespace:
                     f"{option} {setting} is not a setting: write {form}, for example {option} model.gamma=0.9"
                 )
     return options
+
+
+def unknown_metric(metric: str) -> str:
+    """Return a hint if a tag is none of the known ones but close to one; empty otherwise."""
+    close = [] if metric in known_tags() else get_close_matches(metric, known_tags(), n=1, cutoff=0.8)
+    return f"{metric} is no known tag: did you mean `{close[0]}`? The first run tells." if close else ""
 
 
 def entries(options: argparse.Namespace) -> Iterator[Entry]:
@@ -214,26 +240,55 @@ def plain(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "_", name)
 
 
-def finish(entry: Entry, threads: int, test: bool) -> str | None:
+def finish(entry: Entry, environ: dict[str, str], test: bool) -> str:
     """Run and test it, unless already done; return an error message if it fails. Earlier attempts are kept."""
-    words, environ = seeded(entry), environ_of(threads)
+    words = seeded(entry)
     if finished(entry) is None and (failure := fit(entry, words, environ)):
         return failure
     run = finished(entry)
     if test and run is not None and (failure := run_test(run, words, environ)):
         return f"{entry.setting}, seed {entry.seed}, could not be tested: {failure}"
-    return None
+    return ""
+
+
+def is_done(entry: Entry, test: bool) -> bool:
+    """Return whether a run is finished, and tested if asked."""
+    run = finished(entry)
+    return run is not None and (not test or (run / METRICS).is_file())
+
+
+def no_metric(entry: Entry, options: argparse.Namespace) -> str:
+    """Return a sentence that says that a finished run lacks the metric; empty if it has it."""
+    try:
+        points_of(finished(entry) or entry.folder, options)
+    except ConfigurationError as error:
+        return f"{error} The runs are kept: the same command with another option reads them."
+    return ""
+
+
+def points_of(run: Path, options: argparse.Namespace) -> list[tuple[int, float]]:
+    """Return the points of the metric in a finished run, or in its test.
+
+    Raises:
+        ConfigurationError: if there are none, with the tags to choose from.
+    """
+    return tested_curve(run, options.metric) if options.test else curve_of(run, options.metric, options.at)
 
 
 def curve_of(folder: Path, metric: str, at: int | None = None) -> list[tuple[int, float]]:
-    """Return the metric's points of a finished run, up to `at` environment steps; None for all."""
+    """Return the metric's points of a finished run, up to `at` environment steps; None for all.
+
+    Raises:
+        ConfigurationError: if there are none, with the tags to choose from.
+    """
     curves = Curves(folder)
     curves.refresh()
     if metric not in curves.by_tag:
-        exit_with_error(f"{folder} has logged no {metric}: {nearest(metric, curves.by_tag)}")
+        known = nearest(metric, curves.by_tag, count=len(curves.by_tag))
+        raise ConfigurationError(f"{folder} has logged no {metric}: {known}")
     points = [point for point in curves.by_tag[metric].points if at is None or point[0] <= at]
     if not points:
-        exit_with_error(f"{folder} has logged no {metric} within {at:,} env steps: raise --at.")
+        raise ConfigurationError(f"{folder} has logged no {metric} within {at:,} env steps: raise --at.")
     return points
 
 
@@ -253,7 +308,7 @@ def checkpoint_of(run: Path) -> str:
 def write(
     folder: Path, metric: str, results: list[Result], bands: dict[str, ConfidenceBand], threshold: float | None
 ) -> None:
-    """Write the points as CSV, and the curves as a figure and for TensorBoard."""
+    """Write the points as CSV, and the curves as a figure and for TensorBoard, in place of those of an earlier call."""
     with (folder / "curves.csv").open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
         rows.writerow(("setting", "seed", "env_steps", metric))
@@ -264,10 +319,13 @@ def write(
         references = {} if threshold is None else {"threshold": threshold}
         with style():
             (folder / "curves.png").write_bytes(encode(draw_learning_curves({metric: bands}, references)))
+    for written in folder.glob("compared/*/events.out.tfevents.*"):
+        written.unlink()
+        with suppress(OSError):
+            written.parent.rmdir()
     for name, course in bands.items():
-        with SummaryWriter(
-            str(folder / "compared" / f"{plain(name)[:48]}-{sha256(name.encode()).hexdigest()[:6]}")
-        ) as board:
+        board_folder = folder / "compared" / f"{plain(name)[:48]}-{sha256(name.encode()).hexdigest()[:6]}"
+        with SummaryWriter(str(board_folder)) as board:
             for step, estimate in zip(course.steps, course.estimates, strict=True):
                 board.add_scalar(metric, estimate.value, step)
 

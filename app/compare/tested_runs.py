@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from app.child_processes import run_child
-from app.cli.error_messages import exit_with_error, nearest
+from app.cli.error_messages import nearest
 from app.monitor.curves import Curves
 from app.plot.statistics import Estimate, bootstrap
 from app.runs.find_checkpoint import checkpoint_in
@@ -41,12 +41,15 @@ def tested_curve(run: Path, metric: str) -> list[tuple[int, float]]:
 
     Args:
         metric: its tag, for example `eval/return_mean`.
+
+    Raises:
+        ConfigurationError: if the test has no such metric, with those that it has.
     """
     measured = json.loads((run / METRICS).read_text(encoding="utf-8"))
     value = measured.get(metric.partition("/")[2])
     known = [f"eval/{key}" for key, each in measured.items() if isinstance(each, int | float)]
     if not isinstance(value, int | float):
-        exit_with_error(f"The test of {run} has no {metric}: {nearest(metric, known)}")
+        raise ConfigurationError(f"The test of {run} has no {metric}: {nearest(metric, known, count=len(known))}")
     curves = Curves(run)
     curves.refresh()
     steps = (curve.points[-1][0] for curve in curves.by_tag.values() if curve.points)

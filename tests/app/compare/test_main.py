@@ -41,7 +41,23 @@ def test_seeds_of_a_setting_are_run_and_a_setting_added_later_is_compared_with_t
     assert "has logged no eval/return_mean within 1 env steps: raise --at" in early.err
     found = folder / "runs/compare"
     assert "ppo_cartpole gamma=0.5,1,64," in (found / "curves.csv").read_text()
-    assert (found / "curves.png").is_file() and len(list(found.glob("compared/*"))) == 2
+    assert (found / "curves.png").is_file() and len(list(found.glob("compared/*/events*"))) == 2
+    words = [*WORDS[:2], "--metric", "eval/retrun_mean", "--set", "model.gamma=0.5", "--seeds", "3", *short]
+    wrong = run("compare", *words)
+    assert wrong.code == 2 and "no known tag: did you mean `eval/return_mean`? The first run tells." in wrong.out
+    assert "has logged no eval/retrun_mean: did you mean `eval/return_mean`? The runs are kept" in wrong.err
+    assert "done" not in wrong.out, "a finished run has told before"
+
+
+@pytest.mark.usefixtures("forked_programs")
+def test_a_metric_that_the_first_run_lacks_ends_the_comparison_and_keeps_the_run(run: Run, folder: Path) -> None:
+    short = [word for setting in (*SHORT, "trainer.callbacks=[RunCheckpoint]") for word in ("--with", setting)]
+
+    outcome = run("compare", *WORDS[:2], "--metric", "mine/score", "--seeds", "3", *short)
+
+    assert outcome.code == 2 and "no known tag" not in outcome.out and outcome.out.count("done") == 1
+    assert "has logged no mine/score: choose from" in outcome.err and "train/value_loss" in outcome.err
+    assert len(list(folder.glob("runs/compare/*/seed_*/finished.json"))) == 1
 
 
 @pytest.mark.usefixtures("forked_programs")
