@@ -14,11 +14,11 @@ from datamodules.collect.alternating import AlternatingCollector
 from datamodules.collect.collector import RolloutCollector
 from datamodules.collect.evaluation import EvaluationDataset
 from datamodules.collect.iteration_dataset import set_env_progress
+from datamodules.core.arguments import require_values
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.phase import Phase
 from datamodules.core.protocols import Policy, VectorEnv
 from datamodules.core.pytree import tree_map
-from datamodules.core.required_values import require_values
 from datamodules.core.seeding import derive_generator, derive_seed, global_seed
 from datamodules.core.types import SpaceSpec
 from datamodules.env_interface.processes import require_processes
@@ -138,10 +138,10 @@ class EnvDataModule(LightningDataModule):
     def _probe_spaces(self) -> SpaceSpec:
         """Return the spaces of the environment with its wrappers.
 
-        Raises: ConfigurationError if the wrappers of training give it other spaces.
+        Raises: ConfigurationError for wrappers of training that give it other spaces, and arguments it does not take.
         """
-        settings = (self.env, self.env_kwargs, self.backend)
-        spaces = probe_spaces(*settings, self.wrappers, self.drop_unsupported_obs)
+        settings, kept = (self.env, self.env_kwargs, self.backend), (self.wrappers, self.drop_unsupported_obs)
+        spaces = probe_spaces(*settings, *kept)
         if self.train_wrappers != self.wrappers:
             trained = probe_spaces(*settings, self.train_wrappers, self.drop_unsupported_obs)
             if changed := [key for key, value in spaces.items() if cast(dict[str, Any], trained)[key] != value]:
@@ -149,6 +149,10 @@ class EnvDataModule(LightningDataModule):
                     f"data.train_wrappers changes {', '.join(changed)} of {self.env}, but agents are evaluated without"
                     " these wrappers: move the one that does so to data.wrappers."
                 )
+        if self.eval_env_kwargs != self.env_kwargs and self.backend != "envpool":  # which checks them itself
+            self._resolved.check_env_kwargs(self.eval_env_kwargs, "eval_env_kwargs")
+            if self._resolved.tensor_env is not None:
+                probe_spaces(self.env, self.eval_env_kwargs, self.backend, *kept)
         return spaces
 
     def describe_wrappers(self) -> str:
@@ -245,8 +249,7 @@ class EnvDataModule(LightningDataModule):
         device, ranks = self.trainer.strategy.root_device, self.trainer.num_devices
         where: dict[str, Any] = {"device": device, "ranks": ranks, "timeout": self.env_timeout}
         where |= {"restart": self.on_env_error == "restart", "num_workers": self.num_workers}
-        where |= {"pin_memory": self.pin_memory}
-        where |= {"env_kwargs": env_kwargs, "wrappers": wrappers}
+        where |= {"pin_memory": self.pin_memory, "env_kwargs": env_kwargs, "wrappers": wrappers}
         return self.agents.wrap(make_vector_env(self.env, rows, backend=self.backend, **where))
 
     def check_finite(self) -> None:

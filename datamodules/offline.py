@@ -10,10 +10,10 @@ from datamodules.buffers.sequence_buffer import SequenceBuffer
 from datamodules.buffers.stored_episodes import padded_sequences
 from datamodules.collect.iteration_dataset import IterationDataset
 from datamodules.collect.validation_sequences import check_finite, record
+from datamodules.core.arguments import require_values
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.files.episode_files import check_dataset, fitted_episodes, read_episodes
 from datamodules.core.phase import Phase
-from datamodules.core.required_values import require_values
 from datamodules.core.seeding import derive_seed, global_seed
 from datamodules.core.sequence_types import SequenceBatch, SequenceIteration
 from datamodules.core.types import MetricVector, require_tensor

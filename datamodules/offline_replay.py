@@ -9,9 +9,9 @@ from datamodules.buffers.n_step_replay import NStepReplayBuffer
 from datamodules.buffers.ring_buffer import RESET, TERMINATED, TRUNCATED, VALID, is_frame_stack
 from datamodules.buffers.stored_episodes import no_episodes, rollout_of
 from datamodules.collect.collector import RolloutCollector
+from datamodules.core.arguments import require_values
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.files.episode_files import Episodes, check_dataset, fitted_episodes
-from datamodules.core.required_values import require_values
 from datamodules.core.types import OffPolicyIteration, Rollout
 from datamodules.replay import ReplayDataModule, ReplayDataset
 

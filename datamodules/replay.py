@@ -24,9 +24,9 @@ from datamodules.buffers.storage import check_storage_folder, choose_storage_dev
 from datamodules.buffers.sum_tree import SumTree
 from datamodules.collect.collector import RolloutCollector
 from datamodules.collect.iteration_dataset import IterationDataset
+from datamodules.core.arguments import require_values
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.phase import Phase
-from datamodules.core.required_values import require_values
 from datamodules.core.seeding import derive_generator, global_seed, restore_generator
 from datamodules.core.types import OffPolicyIteration, ReplayBatch, Rollout
 from datamodules.wrappers.apply_wrappers import make_wrapped_env

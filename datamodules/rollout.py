@@ -9,10 +9,10 @@ from datamodules.base import EnvDataModule, check_positive
 from datamodules.collect.collector import RolloutCollector
 from datamodules.collect.iteration_dataset import IterationDataset, follows_progress
 from datamodules.collect.prefetching import PrefetchingCollector
+from datamodules.core.arguments import require_values
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.protocols import Policy, VectorEnv
 from datamodules.core.pytree import tree_map
-from datamodules.core.required_values import require_values
 from datamodules.core.seeding import derive_seed
 from datamodules.core.types import Rollout
 from datamodules.vector.func_vector_env import PopulationVectorEnv

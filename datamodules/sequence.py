@@ -17,8 +17,8 @@ from datamodules.collect.validation_sequences import (
     longest_contiguous,
     record_validation_data,
 )
+from datamodules.core.arguments import require_values
 from datamodules.core.errors import ConfigurationError
-from datamodules.core.required_values import require_values
 from datamodules.core.seeding import derive_generator, derive_seed, global_seed, restore_generator
 from datamodules.core.sequence_types import PREDICTION_STEPS, SequenceIteration, ValidationData
 

@@ -10,8 +10,8 @@ from lightning.pytorch import Trainer
 
 from app.class_paths import short_names
 from app.cli.error_messages import wrong_value
+from datamodules.core.arguments import null_arguments
 from datamodules.core.errors import ConfigurationError
-from datamodules.core.required_values import null_arguments
 
 LINKED = ("model", "init_args", "spaces")
 """Setting that is linked from the data."""

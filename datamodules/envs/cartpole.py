@@ -29,13 +29,14 @@ class CartPoleVariant(gym.Env[Array, Any]):
 
     Args:
         render_mode: `rgb_array`, `ansi` or None.
-        kwargs: other arguments of CartPole-v1.
+        sutton_barto_reward: rewards of CartPole-v1's argument of this name.
     """
 
     metadata = CartPoleEnv.metadata | {"render_modes": MODES}
 
-    def __init__(self, render_mode: str | None = None, **kwargs: Any) -> None:
-        self.cartpole = CartPoleEnv(render_mode="rgb_array" if render_mode == "rgb_array" else None, **kwargs)
+    def __init__(self, render_mode: str | None = None, sutton_barto_reward: bool = False) -> None:
+        mode = "rgb_array" if render_mode == "rgb_array" else None
+        self.cartpole = CartPoleEnv(sutton_barto_reward, mode)
         self.render_mode = render_mode
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Array, dict[str, Any]]:
@@ -67,14 +68,14 @@ class CartPoleForce(CartPoleVariant):
     Episodes never terminate, and each step has reward 1, as in CartPole.
 
     Args:
-        kwargs: arguments of CartPole-v1, including `render_mode`.
+        render_mode, sutton_barto_reward: as for `CartPoleVariant`.
     """
 
     observation_space = Box(-LARGEST, LARGEST, dtype=np.float32)
     action_space = Box(-1.0, 1.0, (1,), dtype=np.float32)
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(self, render_mode: str | None = None, sutton_barto_reward: bool = False) -> None:
+        super().__init__(render_mode, sutton_barto_reward)
         self.cartpole.theta_threshold_radians = self.cartpole.x_threshold = math.inf
         self.largest = self.cartpole.force_mag
 
@@ -101,7 +102,7 @@ class CartPolePositions(CartPoleVariant):
     doi:10.1007/978-3-540-74690-4_71, section 4, for pole balancing with incomplete state.
 
     Args:
-        kwargs: arguments of CartPole-v1, including `render_mode`.
+        render_mode, sutton_barto_reward: as for `CartPoleVariant`.
     """
 
     _whole: Any = CartPoleEnv().observation_space
@@ -125,8 +126,7 @@ class CartPoleVariantVector(VectorEnv[Array, Any, NDArray[Any]]):
         variant: class of the variant.
         num_envs: number of environments.
         max_episode_steps: steps after which an episode is truncated.
-        render_mode: `rgb_array`, `ansi` or None.
-        kwargs: other arguments of Gymnasium's vector of CartPoles.
+        render_mode, sutton_barto_reward: as for the variant.
     """
 
     metadata = CartPoleVectorEnv.metadata | {"render_modes": MODES}
@@ -137,11 +137,11 @@ class CartPoleVariantVector(VectorEnv[Array, Any, NDArray[Any]]):
         num_envs: int,
         max_episode_steps: int,
         render_mode: str | None = None,
-        **kwargs: Any,
+        sutton_barto_reward: bool = False,
     ) -> None:
         mode = "rgb_array" if render_mode == "rgb_array" else None
-        self.cartpoles = CartPoleVectorEnv(num_envs, max_episode_steps, mode, **kwargs)
-        self.num_envs, self.render_mode, self.variant = num_envs, render_mode, variant(**kwargs)
+        self.cartpoles = CartPoleVectorEnv(num_envs, max_episode_steps, mode, sutton_barto_reward)
+        self.num_envs, self.render_mode, self.variant = num_envs, render_mode, variant()
         self.single_observation_space, self.single_action_space = variant.observation_space, variant.action_space
         self.observation_space = batch_space(variant.observation_space, num_envs)
         self.action_space = batch_space(variant.action_space, num_envs)

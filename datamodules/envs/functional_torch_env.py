@@ -13,6 +13,7 @@ import torch
 from gymnasium.vector.utils import batch_space
 from torch import Tensor
 
+from datamodules.core.arguments import check_arguments
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.protocols import TorchFuncEnv
 from datamodules.core.pytree import tree_map
@@ -145,13 +146,13 @@ def make_tensor_env(path: str, render_mode: str | None, kwargs: dict[str, Any]) 
     """Create the environment of a dotted path, and check that Gymnasium can represent it."""
     module, _, name = path.rpartition(".")
     try:
-        env: TorchFuncEnv = getattr(importlib.import_module(module), name)(**kwargs)
+        made = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        if isinstance(error, ConfigurationError):
-            raise
         raise ConfigurationError(
             f"The environment class {path!r} cannot be imported; name it as package.module.Class."
         ) from error
+    check_arguments(made, kwargs, name, finite=is_own(made))
+    env: TorchFuncEnv = made(**kwargs)
     if env.spaces["num_agents"] != 1:
         raise ConfigurationError(
             f"{name} has {env.spaces['num_agents']} agents; Gymnasium's interface holds environments of one."
@@ -161,6 +162,11 @@ def make_tensor_env(path: str, render_mode: str | None, kwargs: dict[str, Any]) 
             f"{name} cannot be rendered as {render_mode!r}; choose rgb_array or ansi where it can, or None."
         )
     return env
+
+
+def is_own(made: Any) -> bool:
+    """Return whether a class, or a `functools.partial` of one, is an environment of Leyden."""
+    return str(getattr(getattr(made, "func", made), "__module__", "")).startswith("datamodules.")
 
 
 def to_numpy(obs: Obs) -> Any:

@@ -8,8 +8,8 @@ from lightning.pytorch.utilities import rank_zero_info
 from torch import Tensor
 
 from datamodules.collect.evaluation import EvaluationDataset
+from datamodules.core.arguments import require_values
 from datamodules.core.errors import ConfigurationError
-from datamodules.core.required_values import require_values
 from datamodules.replay import ReplayDataModule
 from datamodules.trading.account import account
 from datamodules.trading.env import Trading

@@ -102,6 +102,7 @@ def make_vector_env(
     timeout = ENV_TIMEOUT if timeout is None else timeout
     backend = _choose_backend(source, backend, num_envs, wrappers, kwargs)
     with _translate_errors(env, backend, kwargs):
+        source.check_env_kwargs(kwargs, as_gymnasium=backend != "device")
         if backend == "device":
             assert source.tensor_env is not None
             tensor_env = source.tensor_env(**kwargs)
@@ -133,6 +134,7 @@ def make_env(
     if source.is_whole:
         raise ConfigurationError(f"{env} cannot be played as one Gymnasium environment: it {source.what_it_is}.")
     with _translate_errors(env, "sync", kwargs):
+        source.check_env_kwargs(kwargs)
         if source.spec is None:
             mode = {"render_mode": "rgb_array"} if rendered and _render_modes(source) else {}
             return FunctionalTorchEnv(env, **(mode | kwargs))
@@ -193,6 +195,8 @@ def probe_spaces(
         return to_space_spec(envs.single_observation_space, envs.single_action_space, name=env)
     source = resolve_env(env)
     with _translate_errors(env, "auto", kwargs):
+        on_device = source.tensor_env is not None and not wrappers
+        source.check_env_kwargs(kwargs, as_gymnasium=not on_device)
         if source.tensor_env is not None and not wrappers:
             return _shown(source.tensor_env(**kwargs), env)
         if wrappers or source.is_whole:

@@ -1,25 +1,29 @@
 """resolve_env: find what an environment's name stands for."""
 
-import functools
 import importlib
 import importlib.util
-import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import gymnasium as gym
-from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 import datamodules.envs  # noqa: F401  (registers Leyden's own ids)
+from datamodules.core.arguments import check_arguments, check_names, signature
 from datamodules.core.errors import ConfigurationError, suggest_names
 from datamodules.core.protocols import TorchFuncEnv
 from datamodules.env_interface.env_errors import exits_refused
+from datamodules.envs.functional_torch_env import is_own
 from datamodules.vector.envpool_adapter import EnvPoolVectorEnv
 from datamodules.vector.known_packages import advice_on_package, register_atari
 
 EXTRA_OF = {"mpe2": "pettingzoo", "pettingzoo": "pettingzoo"}
 """Extra of the project that installs a module of environments."""
+
+MAKE_ARGUMENTS = ("max_episode_steps", "render_mode")
+"""Arguments that `gymnasium.make` takes for every environment."""
 
 KINDS = (
     "name a class that is a gymnasium.Env, a gymnasium.vector.VectorEnv or a PettingZoo ParallelEnv, or has the methods"
@@ -57,8 +61,32 @@ class ResolvedEnv(NamedTuple):
         """Return whether it is a vector environment that is not told its number of environments."""
         if self.vector_env is None:
             return False
-        parameters = inspect.signature(self.vector_env).parameters.values()
-        return not any(each.name == "num_envs" or each.kind is each.VAR_KEYWORD for each in parameters)
+        taken = signature(self.vector_env)
+        return not (taken.is_open or "num_envs" in taken.hints)
+
+    def check_env_kwargs(self, kwargs: Mapping[str, Any], where: str = "env_kwargs", as_gymnasium: bool = True) -> None:
+        """Check the arguments of the environment: names, and types if it is on-device or one of Leyden's.
+
+        Gymnasium's classes state types that they do not require, such as a tuple for a list. Leyden's environments take
+        finite numbers only.
+
+        Args:
+            kwargs: the arguments.   where: the setting in messages.
+            as_gymnasium: whether it is made by Gymnasium, which takes `MAKE_ARGUMENTS` too.
+
+        Raises: ConfigurationError for the first argument that is wrong, with its name, its value and its type.
+        """
+        other = {name: value for name, value in kwargs.items() if name not in MAKE_ARGUMENTS}
+        given = other if as_gymnasium and self.spec is not None else kwargs
+        maker: Any = self.tensor_env or self.vector_env or self.parallel_env
+        if maker is None:
+            assert self.spec is not None
+            entry: Any = self.spec.entry_point
+            maker = partial(load_env_creator(entry) if isinstance(entry, str) else entry, **self.spec.kwargs)
+        own = is_own(maker)
+        if own or self.tensor_env is not None:
+            return check_arguments(maker, given, self.name, f"{where}.", finite=own)
+        return check_names(maker, given, self.name, f"{where}.")
 
 
 def resolve_env(env: str, backend: str = "auto") -> ResolvedEnv:
@@ -72,7 +100,7 @@ def resolve_env(env: str, backend: str = "auto") -> ResolvedEnv:
         imported.
     """
     if backend == "envpool":
-        return ResolvedEnv(env, vector_env=functools.partial(EnvPoolVectorEnv, env))
+        return ResolvedEnv(env, vector_env=partial(EnvPoolVectorEnv, env))
     module, _, name = env.rpartition(":")
     if module:
         _imported(module, env)
@@ -94,7 +122,7 @@ def resolve_env(env: str, backend: str = "auto") -> ResolvedEnv:
 
 def _registered(spec: EnvSpec) -> ResolvedEnv:
     if spec.entry_point is None:
-        make = functools.partial(gym.make_vec, spec, vectorization_mode="vector_entry_point")
+        make = partial(gym.make_vec, spec, vectorization_mode="vector_entry_point")
         return ResolvedEnv(spec.id, vector_env=make)
     kwargs = dict(spec.kwargs)
     path = kwargs.pop("tensor_env", None)
@@ -102,14 +130,14 @@ def _registered(spec: EnvSpec) -> ResolvedEnv:
         return ResolvedEnv(spec.id, spec=spec)
     module, _, name = path.rpartition(".")
     tensor_env = getattr(importlib.import_module(module), name)
-    return ResolvedEnv(spec.id, functools.partial(tensor_env, **kwargs), spec)
+    return ResolvedEnv(spec.id, partial(tensor_env, **kwargs), spec)
 
 
 def _object(found: Any, env: str) -> ResolvedEnv:
     if isinstance(found, ModuleType):
         return _pettingzoo_module(found, env)
     if isinstance(found, type) and issubclass(found, gym.Env):
-        spec = EnvSpec(id=found.__name__, entry_point=functools.partial(found), order_enforce=False)
+        spec = EnvSpec(id=found.__name__, entry_point=partial(found), order_enforce=False)
         return ResolvedEnv(env, spec=spec)
     if isinstance(found, type) and issubclass(found, gym.vector.VectorEnv):
         return ResolvedEnv(env, vector_env=found)

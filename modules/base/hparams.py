@@ -12,10 +12,10 @@ from typing import Any, cast, get_args, get_origin
 
 from lightning.pytorch import LightningModule
 
+from datamodules.core.arguments import require_values
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.exports import MODEL_ALLOWED, class_path, may_import
 from datamodules.core.files.tensor_files import load_tensors
-from datamodules.core.required_values import require_values
 
 INSTANTIATOR = "lightning.pytorch.cli.instantiate_module"
 """Lightning's function that builds a module from plain data; checkpoints of command-line runs name it too."""

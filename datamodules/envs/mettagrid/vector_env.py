@@ -12,6 +12,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.vector import AutoresetMode
 from gymnasium.vector.utils import batch_space
 
+from datamodules.core.arguments import check_arguments
 from datamodules.core.errors import ConfigurationError
 
 Array = np.ndarray
@@ -55,7 +56,10 @@ class MettaGridVectorEnv(gym.vector.VectorEnv):
         from datamodules.envs.mettagrid.game import game_config
         from datamodules.envs.mettagrid.simulators import SharedStepArrays
 
-        check_arguments(num_envs, num_workers, observation)
+        own = {"num_workers": num_workers, "observation": observation, "replay_folder": replay_folder}
+        check_arguments(MettaGridVectorEnv, own, "MettaGrid-v0", "env_kwargs.")
+        check_arguments(game_config, game, "MettaGrid-v0", "env_kwargs.")
+        check_numbers(num_envs, num_workers)
         num_workers = min(num_workers, num_envs)
         config = game_config(**game)
         self.num_envs, self.num_agents = num_envs, config.game.num_agents
@@ -202,10 +206,8 @@ def require_package() -> None:
         )
 
 
-def check_arguments(num_envs: int, num_workers: int, observation: str) -> None:
-    """Raise ConfigurationError for the first argument that is out of range."""
+def check_numbers(num_envs: int, num_workers: int) -> None:
+    """Raise ConfigurationError for the first number that is below 1."""
     for name, value in (("num_envs", num_envs), ("num_workers", num_workers)):
         if value < 1:
             raise ConfigurationError(f"MettaGrid has {name} {value}; choose at least 1.")
-    if observation not in ("tokens", "dense"):
-        raise ConfigurationError(f"MettaGrid has no observation {observation!r}; choose tokens or dense.")

@@ -4,6 +4,7 @@ Bars open at the last close, so that a decision at a close that is executed at t
 """
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from datamodules.core.arguments import check_arguments
 from datamodules.core.errors import ConfigurationError
 from datamodules.trading.prices.price_files import Numbers, Prices
 
@@ -68,18 +70,22 @@ def known_regime(symbol: str, settings: Mapping[str, Any]) -> Tensor | None:
 
 MARKETS: dict[str, Callable[..., Numbers]] = {"WALK": random_walk, "AR1": autoregressive, "REGIMES": regimes}
 
+RANGES = {"bars": (1, math.inf), "seed": (0, math.inf), "volatility": (0, math.inf), "phi": (-1, 1), "stay": (0, 1)}
+"""Smallest and largest values of settings; of others, any number."""
+
 
 def synthetic_prices(symbol: str, **settings: object) -> Prices:
     """Return the bars of the synthetic market `symbol`, with the settings of its generator.
 
-    Raises: ConfigurationError for settings that the generator does not have.
+    Raises: ConfigurationError for settings that the generator does not have, of another type, or out of range.
     """
-    try:
-        returns = MARKETS[symbol](**settings)
-    except TypeError as error:
-        raise ConfigurationError(
-            f"The market {symbol} cannot be created with synthetic {settings}: {error}."
-        ) from error
+    check_arguments(MARKETS[symbol], settings, symbol, "synthetic.")
+    for name, value in settings.items():
+        lowest, highest = RANGES.get(name, (-math.inf, math.inf))
+        if not all(lowest <= number <= highest for number in np.ravel(np.asarray(value))):
+            limit = f"at least {lowest}" if highest == math.inf else f"from {lowest} to {highest}"
+            raise ConfigurationError(f"synthetic.{name} of {symbol} is {value}; choose {limit}.")
+    returns = MARKETS[symbol](**settings)
     return prices_of(symbol, returns, seed=int(str(settings.get("seed", 0))))
 
 

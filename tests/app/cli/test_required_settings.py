@@ -17,8 +17,8 @@ import callbacks
 import datamodules
 import modules
 from app.cli.required_settings import check_required, null_settings
+from datamodules.core.arguments import allows_none, null_arguments
 from datamodules.core.errors import ConfigurationError
-from datamodules.core.required_values import allows_none, null_arguments
 from datamodules.rollout import RolloutDataModule
 from tests.app.conftest import Run
 

@@ -265,6 +265,11 @@ def test_it_is_a_gymnasium_environment() -> None:
         ({"split": "exam"}, "no split 'exam'"),
         ({"execution": "noon"}, "open or close"),
         ({"synthetic": {"bars": 210}}, "leaves .* bars for"),
+        ({"synthetic": {"bars": "many"}}, r"synthetic\.bars of REGIMES is 'many'; it must be a whole number"),
+        ({"synthetic": {"barz": 900}}, r"REGIMES takes no synthetic\.barz: did you mean bars"),
+        ({"synthetic": {"bars": 0}}, r"synthetic\.bars of REGIMES is 0; choose at least 1"),
+        ({"synthetic": {"stay": 1.5}}, r"synthetic\.stay of REGIMES is 1\.5; choose from 0 to 1"),
+        ({"synthetic": {"volatility": [0.1, -1]}}, r"synthetic\.volatility of REGIMES is .*; choose at least 0"),
         ({"fold": 7}, "fold is 7"),
     ],
 )

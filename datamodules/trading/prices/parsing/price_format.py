@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from datamodules.core.arguments import check_arguments
 from datamodules.core.errors import ConfigurationError
 
 ROLES = ("time", "clock", "open", "high", "low", "close", "adjusted", "volume", "symbol")
@@ -47,7 +48,7 @@ class PriceFormat:
 def make_price_format(settings: Mapping[str, Any] | None) -> PriceFormat:
     """Return the format with these settings.
 
-    Raises: ConfigurationError for an unknown setting or value.
+    Raises: ConfigurationError for an unknown setting, or a value that it does not take.
     """
     given, known = dict(settings or {}), [each.name for each in fields(PriceFormat)]
     for name, value in given.items():
@@ -56,6 +57,7 @@ def make_price_format(settings: Mapping[str, Any] | None) -> PriceFormat:
         if name in CHOICES and value not in CHOICES[name]:
             choices = ", ".join("null" if choice is None else str(choice) for choice in CHOICES[name])
             raise ConfigurationError(f"price_format.{name} is {value!r}: choose from {choices}.")
+    check_arguments(PriceFormat, given, "the price file", "price_format.")
     for role in given.get("columns") or {}:
         if role not in ROLES:
             raise ConfigurationError(f"price_format.columns names {role!r}: choose from {', '.join(ROLES)}.")

@@ -160,6 +160,8 @@ def test_rows_without_prices_are_dropped_with_their_count(tmp_path: Path) -> Non
     ("settings", "why"),
     [
         ({"day_first": True}, "no setting 'day_first': choose from sep, decimal"),
+        ({"sep": 3}, "price_format.sep of the price file is 3; it must be a text or null"),
+        ({"columns": 3}, "price_format.columns of the price file is 3; it must be a mapping of a text to a text or"),
         ({"dayfirst": "yes"}, "price_format.dayfirst is 'yes': choose from null, True, False"),
         ({"unit": "min"}, "price_format.unit is 'min'"),
         ({"columns": {"price": "Close"}}, "price_format.columns names 'price'"),

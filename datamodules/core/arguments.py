@@ -1,0 +1,207 @@
+"""Check arguments by the type hints of the class or function that takes them."""
+
+import inspect
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from numbers import Integral, Real
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints, is_typeddict
+
+from datamodules.core.errors import ConfigurationError, suggest_names
+
+WORDS: dict[Any, str] = {
+    **{int: "a whole number", float: "a number", bool: "true or false", str: "a text", NoneType: "null"},
+    **{list: "a list", tuple: "a list", Sequence: "a list", dict: "a mapping", Mapping: "a mapping"},
+}
+"""Types in messages; those without an entry by the name of their class."""
+
+
+class Signature(NamedTuple):
+    """Arguments of a class or function.
+
+    hints: their types by name, Any without one.   defaults: by name.   required: names of those that must be given.
+    is_open: whether it takes others too, which its signature does not name.
+    """
+
+    hints: dict[str, Any]
+    defaults: dict[str, Any]
+    required: list[str]
+    is_open: bool
+
+
+def signature(made: Callable[..., Any]) -> Signature:
+    """Return the arguments of a class or function.
+
+    A class with `**kwargs` has the arguments of its bases too, and is open; so is what has no signature, such as a
+    class in C. A `functools.partial` gives defaults.
+    """
+    made, first, given = (made.func, len(made.args), made.keywords) if isinstance(made, partial) else (made, 0, {})
+    classes = made.__mro__[:-1] if isinstance(made, type) else ()
+    hints: dict[str, Any] = {}
+    defaults: dict[str, Any] = dict(given)
+    required: list[str] | None = None
+    for function in [vars(each)["__init__"] for each in classes if "__init__" in vars(each)] or [made]:
+        try:
+            parameters = list(inspect.signature(function).parameters.values())[first + (function is not made) :]
+        except (TypeError, ValueError):
+            return Signature(hints, defaults, required or [], is_open=True)
+        known = _hints(function)
+        named = [each for each in parameters if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)]
+        hints = {each.name: known.get(each.name, Any) for each in named} | hints
+        defaults = {each.name: each.default for each in named if each.default is not each.empty} | defaults
+        more = any(each.kind is each.VAR_KEYWORD for each in parameters)
+        is_open, required = (more, [*hints]) if required is None else (True, required)
+        if not more:
+            break
+    return Signature(hints, defaults, [name for name in required or [] if name not in defaults], is_open)
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return get_type_hints(function, include_extras=True)
+    except (TypeError, ValueError, NameError, AttributeError):
+        return {}  # they name something that cannot be found
+
+
+def null_arguments(made: Callable[..., Any], given: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield name and type of every argument that is None although neither its type nor its default allows it.
+
+    Args:
+        made: a class or a function.
+        given: arguments by name; names that are not in the signature are ignored.
+    """
+    hints, defaults, *_ = signature(made)
+    for name, hint in hints.items():
+        if name in given and given[name] is None and defaults.get(name, hint) is not None and not allows_none(hint):
+            yield name, hint
+
+
+def allows_none(hint: Any) -> bool:
+    """Return whether a value of this type may be None."""
+    return fits(None, hint)
+
+
+def require_values(part: str, made: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    """Check that no required argument is None.
+
+    Raises:
+        ConfigurationError: naming the argument as `part.name`.
+    """
+    for name, hint in null_arguments(made, given):
+        raise ConfigurationError(f"{part}.{name} is null, but it must be {WORDS.get(hint, 'given')}.")
+
+
+def check_names(made: Callable[..., Any], given: Iterable[str], owner: str, where: str = "") -> None:
+    """Check that a class or function takes arguments of these names.
+
+    Args:
+        made: the class or function.   given: the names.   owner: its name in messages.
+        where: prefix of arguments in messages, such as `env_kwargs.`.
+
+    Raises: ConfigurationError for another name, with the names that are similar, or else all.
+    """
+    hints, defaults, _, is_open = signature(made)
+    known = hints | defaults
+    for name in given:
+        if name not in known and not is_open:
+            like = suggest_names(name, known)
+            advice = f"did you mean {like}?" if like else f"it takes {', '.join(known) or 'no arguments'}."
+            raise ConfigurationError(f"{owner} takes no {where}{name}: {advice}")
+
+
+def check_arguments(
+    made: Callable[..., Any], given: Mapping[str, Any], owner: str, where: str = "", finite: bool = True
+) -> None:
+    """Check names and types of the arguments of a class or function, and that none is missing.
+
+    Type hints are those of `fits`. An argument may also be None if that is its default.
+
+    Args:
+        made: the class or function.   given: arguments by name.   owner, where: as for `check_names`.
+        finite: refuse infinities and NaN.
+
+    Raises: ConfigurationError for the first argument that is wrong, with its name, its value and its type.
+    """
+    check_names(made, given, owner, where)
+    hints, defaults, required, _ = signature(made)
+    for name, value in given.items():
+        hint = hints.get(name, Any)
+        allowed = fits(value, hint) or (value is None and defaults.get(name, hint) is None)
+        if not allowed or (finite and not is_finite(value)):
+            shown = "null" if value is None else f"{value!r:.80}"
+            raise ConfigurationError(f"{where}{name} of {owner} is {shown}; it must be {describe_type(hint)}.")
+    for name in required:
+        if name not in given:
+            raise ConfigurationError(f"{owner} needs {where}{name}, {describe_type(hints[name])}: set it.")
+
+
+def fits(value: Any, hint: Any) -> bool:
+    """Return whether a value, as a configuration file or Python gives it, fits a type hint.
+
+    A bool is not a number, a whole number is also a float, and a list is also a tuple or a Sequence.
+    Of other generic types only the class is compared; a hint that is no type, such as a TypeVar, fits everything.
+    """
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return fits(value, parts[0])
+    if origin in (Union, UnionType):
+        return any(fits(value, part) for part in parts)
+    if origin is Literal:
+        return any(type(value) is type(part) and value == part for part in parts)
+    kind = origin or hint
+    if kind is float:
+        return isinstance(value, Real) and not isinstance(value, bool)
+    if kind is int:
+        return isinstance(value, Integral) and not isinstance(value, bool)
+    if kind in (list, tuple, Sequence):
+        return isinstance(value, list | tuple) and _elements_fit(value, kind, parts)
+    if kind in (dict, Mapping):
+        of_key, of_value = parts or (Any, Any)
+        return isinstance(value, Mapping) and all(
+            fits(key, of_key) and fits(each, of_value) for key, each in value.items()
+        )
+    if kind in (Any, object) or not isinstance(kind, type):
+        return True
+    if is_typeddict(kind):
+        return isinstance(value, Mapping)
+    if getattr(kind, "_is_protocol", False):
+        return value is not None
+    return isinstance(value, kind)
+
+
+def _elements_fit(value: Sequence[Any], kind: Any, parts: tuple[Any, ...]) -> bool:
+    if kind is tuple and parts and Ellipsis not in parts:
+        return len(value) == len(parts) and all(map(fits, value, parts))
+    return all(fits(each, parts[0]) for each in value) if parts else True
+
+
+def is_finite(value: Any) -> bool:
+    """Return whether a number can be a finite float, and all numbers in lists and mappings can."""
+    if isinstance(value, list | tuple):
+        return all(map(is_finite, value))
+    if isinstance(value, Mapping):
+        return all(map(is_finite, value.values()))
+    try:
+        return not isinstance(value, Real) or math.isfinite(value)
+    except OverflowError:
+        return False
+
+
+def describe_type(hint: Any) -> str:
+    """Return a type hint in words: `a whole number or null`."""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return describe_type(parts[0])
+    if origin in (Union, UnionType):
+        return " or ".join(map(describe_type, parts))
+    if origin is Literal:
+        return " or ".join("null" if part is None else str(part) for part in parts)
+    kind = origin or hint
+    word = "a finite number" if kind is float else WORDS.get(kind) or str(getattr(kind, "__name__", kind))
+    inner = [describe_type(part) for part in parts if part is not Ellipsis]
+    if kind in (dict, Mapping):
+        return f"{word} of {' to '.join(inner)}" if inner else word
+    if kind is tuple and Ellipsis not in parts and len(inner) > 1:
+        return f"{word} of {len(inner)}: {', '.join(inner)}"
+    return f"{word}, each {inner[0]}" if kind in (list, tuple, Sequence) and inner else word
