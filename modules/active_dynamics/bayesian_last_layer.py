@@ -13,10 +13,13 @@ from modules.functional.dynamics.information_gain import (
     posterior_update,
 )
 from modules.functional.dynamics.linear_gaussian import whiten_differences
+from modules.optim.distributed import all_gather_rows, all_reduce_sum
 
 
 class BayesianLastLayer(nn.Module):
     """Bayesian linear regression of D outputs on P shared features, in float64; part of the checkpoint.
+
+    In a run of several ranks it is fitted to the observations of all of them, so that it is the same on each.
 
     Args:
         features: P, number of features.
@@ -46,6 +49,7 @@ class BayesianLastLayer(nn.Module):
             target: `[M, D]`.
             variance: of the targets' noise.
         """
+        features, target = all_gather_rows(features), all_gather_rows(target)
         gain = information_gain(features, self.covariance, variance=variance, outputs=target.shape[1]).sum()
         weights = posterior_update(Weights(self.mean, self.covariance), features, target, variance=variance)
         self.precision += features.T @ features / variance
@@ -58,10 +62,13 @@ class BayesianLastLayer(nn.Module):
         self._set_(posterior_from_sums(self.precision, self.moment))
 
     def refit_(self, features: Tensor, target: Tensor, variance: Tensor) -> None:
-        """Reset the posterior and fit it to the given observations, after the features themselves have changed."""
+        """Reset the posterior and fit it to the given observations, after the features themselves have changed.
+
+        The numbers of observations of the ranks may differ.
+        """
         self.precision.copy_(torch.eye(len(self.mean), dtype=torch.float64, device=self.mean.device) / self.prior)
-        self.precision += features.T @ features / variance
-        self.moment.copy_(features.T @ target / variance)
+        self.precision += all_reduce_sum(features.T @ features) / variance
+        self.moment.copy_(all_reduce_sum(features.T @ target) / variance)
         self.recompute_()
 
     def _set_(self, weights: Weights) -> None:

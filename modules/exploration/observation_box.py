@@ -6,6 +6,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from modules.optim.distributed import all_reduce_max
+
 
 class ObservationBox(nn.Module):
     """Box of observations in which an agent explores, in the units of the observations.
@@ -56,10 +58,15 @@ class ObservationBox(nn.Module):
         return low, torch.where(visited, self.highest + margin, math.inf)
 
     def visit_(self, obs: Tensor) -> None:
-        """Extend a growing box to observations `[M, Dy]`; a box with given bounds stays as it is."""
-        if self.grows and len(obs):
-            torch.minimum(self.lowest, obs.amin(0), out=self.lowest)
-            torch.maximum(self.highest, obs.amax(0), out=self.highest)
+        """Extend a growing box to observations `[M, Dy]` of all ranks; a box with given bounds stays as it is."""
+        if not self.grows:
+            return
+        bounds = torch.stack([-self.lowest, self.highest])
+        if len(obs):
+            bounds = torch.maximum(bounds, torch.stack([-obs.amin(0), obs.amax(0)]))
+        lowest, highest = all_reduce_max(bounds)
+        self.lowest.copy_(-lowest)
+        self.highest.copy_(highest)
 
     def excess(self, obs: Tensor) -> Tensor:
         """Return by how much observations `[..., Dy]` exceed the bounds: positive above, negative below, 0 inside."""

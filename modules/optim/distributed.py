@@ -25,6 +25,24 @@ def all_reduce_mean(x: Tensor) -> Tensor:
     return all_reduce_sum(x) / world_size()
 
 
+def all_reduce_max(x: Tensor) -> Tensor:
+    """Return the largest x of the ranks, element by element; x itself does not change."""
+    if world_size() == 1:
+        return x
+    largest = x.clone()
+    distributed.all_reduce(largest, distributed.ReduceOp.MAX)
+    return largest
+
+
+def all_gather_rows(x: Tensor) -> Tensor:
+    """Return the rows `[M, ...]` of all ranks, in their order, `[ranks M, ...]`; M is the same on every rank."""
+    if world_size() == 1:
+        return x
+    rows = [torch.empty_like(x) for _ in range(world_size())]
+    distributed.all_gather(rows, x.contiguous())
+    return torch.cat(rows)
+
+
 def all_gather_object(own: object) -> list[object]:
     """Return every rank's object (tensors and plain types), in the order of the ranks."""
     if world_size() == 1:
