@@ -48,7 +48,7 @@ class SnakeEnv(gymnasium.Env[np.ndarray, np.int64]):
         use_features: bool = False,
         render_mode: str | None = None,
     ) -> None:
-        check_arguments(dim, startingBlocks, distToBorder, "grid", "board")
+        check_arguments(dim, startingBlocks, None, distToBorder, "grid", "board")
         self.start_length, self.dim, self.near = startingBlocks, dim, distToBorder
         self.use_features, self.render_mode = use_features, render_mode
         self.pays = REWARDS["shaped" if use_features else "classic"]
