@@ -61,6 +61,24 @@ def test_a_single_evaluation_is_a_dot_with_its_interval() -> None:
     assert figure.axes[0].containers[0].lines[0].get_marker() == "o" and pixels(figure).std() > 0
 
 
+def test_single_evaluations_keep_their_whole_intervals_and_stand_apart() -> None:
+    estimates = {"a": Estimate(100, 40, 180), "b": Estimate(110, 90, 120), "c": Estimate(120, 60, 400)}
+
+    (axes,) = drawn({name: ConfidenceBand([1000], [each]) for name, each in estimates.items()}).figure.axes
+
+    low, high = axes.get_ylim()
+    assert low < 40 and high > 400
+    places = [container.lines[0].get_xdata()[0] for container in axes.containers]
+    assert places == pytest.approx([980, 1000, 1020]) and axes.get_xlim()[1] > 1020
+
+
+@pytest.mark.parametrize("spread", [1.0, 0.0])
+def test_flat_curves_keep_intervals_of_usual_width(spread: float) -> None:
+    low, high = limits([ConfidenceBand([1, 2, 3], [Estimate(20 + spread * i, 10, 35) for i in range(3)])], [])
+
+    assert low < 10 and high > 35
+
+
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_a_few_extreme_values_do_not_flatten_the_others(sign: float) -> None:
     values = [sign * value for value in (-1e6, *range(100))]
