@@ -13,7 +13,7 @@ from app.class_paths import PACKAGES, canonical_path, exported_classes, short_na
 from app.cli.config_files import configs_folder, shipped_configs
 from datamodules.core.exports import class_path
 from tests.architecture.source import PACKAGES as ROOTS
-from tests.architecture.source import ROOT, python_files, tree
+from tests.architecture.source import ROOT, python_files
 
 WITHOUT_TORCH = """
 import sys
@@ -26,7 +26,7 @@ print(sorted({"torch", "lightning", "jsonargparse"} & sys.modules.keys()))
 
 def parsed(package: str) -> ast.Module:
     """The parsed `__init__` of a package."""
-    return tree(ROOT.joinpath(*package.split("."), "__init__.py"))
+    return ast.parse(ROOT.joinpath(*package.split("."), "__init__.py").read_text(encoding="utf-8"))
 
 
 def class_paths(config: Any) -> set[str]:

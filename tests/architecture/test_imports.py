@@ -1,6 +1,5 @@
 """Who may import whom: the contracts of pyproject.toml, and what each package may take from outside."""
 
-import ast
 import re
 import subprocess
 import sys
@@ -9,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.source import FOLDERS, PACKAGES, ROOT, imported, nodes, python_files, where
+from tests.architecture.source import FOLDERS, PACKAGES, ROOT, facts, python_files, where
 
 OUTSIDE = {
     "modules/functional": {"jaxtyping", "torch"},
@@ -58,7 +57,7 @@ def test_packages_take_only_what_the_design_allows_from_outside(folder: str) -> 
     strangers = {
         f"{where(path)} imports {name}"
         for path in python_files(folder)
-        for name in imported(path)
+        for name in facts(path).imported
         if name.split(".")[0] not in allowed
     }
 
@@ -66,18 +65,15 @@ def test_packages_take_only_what_the_design_allows_from_outside(folder: str) -> 
 
 
 def test_imports_are_absolute() -> None:
-    relative = [
-        where(path, node.lineno)
-        for path in python_files(*FOLDERS)
-        for node in nodes(path)
-        if isinstance(node, ast.ImportFrom) and node.level
-    ]
+    relative = [where(path, line) for path in python_files(*FOLDERS) for line in facts(path).relative_imports]
 
     assert not relative, f"name the package: {relative}"
 
 
 def test_the_program_and_the_data_never_import_tests() -> None:
-    importing = [where(path) for path in python_files(*PACKAGES) if any(n.startswith("tests.") for n in imported(path))]
+    importing = [
+        where(path) for path in python_files(*PACKAGES) if any(n.startswith("tests.") for n in facts(path).imported)
+    ]
 
     assert not importing
 
@@ -91,7 +87,7 @@ def test_every_algorithm_stands_in_the_contract_that_keeps_algorithms_apart() ->
     algorithms = {
         path.relative_to(ROOT / "modules").parts[0]
         for path in (ROOT / "modules").rglob("*.py")
-        if "modules.base.algorithm.Algorithm" in imported(path)
+        if "modules.base.algorithm.Algorithm" in facts(path).imported
     }
 
     assert {"ppo", "dqn", "sac"} <= algorithms <= {*re.findall(r"\w+", " ".join(layers))}, "add it to pyproject.toml"

@@ -4,7 +4,7 @@ import ast
 import re
 import tomllib
 
-from tests.architecture.source import FOLDERS, PACKAGES, ROOT, nodes, python_files, text_files, tree, where
+from tests.architecture.source import FOLDERS, PACKAGES, ROOT, facts, python_files, text_files, where
 
 EMPTY_WORDS = {"common", "handler", "handlers", "helper", "helpers", "manager", "managers", "misc", "util", "utils"}
 LOCAL_PATH = re.compile(r"(?<![\w.~-])/(?:work|root|tmp|home|opt|Users)/")
@@ -22,7 +22,7 @@ def test_every_folder_says_what_lives_there() -> None:
     silent = [
         str(folder.relative_to(ROOT))
         for folder in sorted(folders)
-        if not (folder / "__init__.py").exists() or not ast.get_docstring(tree(folder / "__init__.py"))
+        if not (folder / "__init__.py").exists() or not facts(folder / "__init__.py").docstring
     ]
 
     assert not silent, f"write what lives there, and how to add one more, in the __init__.py docstring of {silent}"
@@ -37,10 +37,12 @@ def test_every_package_is_installed() -> None:
 
 
 def test_only_the_program_prints() -> None:
+    texts = {path: path.read_text(encoding="utf-8") for path in python_files(*{*PACKAGES} - {"app"})}
     printing = [
         where(path, node.lineno)
-        for path in python_files(*(package for package in PACKAGES if package != "app"))
-        for node in nodes(path)
+        for path, text in texts.items()
+        if "print" in text
+        for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     ]
 

@@ -3,24 +3,12 @@
 import ast
 from collections import Counter
 
-from tests.architecture.source import FOLDERS, PACKAGES, ROOT, nodes, python_files, where
+from tests.architecture.source import FOLDERS, PACKAGES, ROOT, facts, facts_of, python_files, where
 
 FILE_LINES = 400
 FUNCTION_LINES = 50
 FOLDER_FILES = 10
 """Python files of a folder, beside its `__init__.py`."""
-
-Function = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-def code_lines(function: Function) -> int:
-    """Lines from `def` to the end of the body, without the docstring."""
-    end = function.end_lineno or function.lineno
-    docstring = 0
-    if ast.get_docstring(function) is not None:
-        first = function.body[0]
-        docstring = (first.end_lineno or first.lineno) - first.lineno + 1
-    return end - function.lineno + 1 - docstring
 
 
 def test_files_have_at_most_400_lines() -> None:
@@ -33,10 +21,9 @@ def test_files_have_at_most_400_lines() -> None:
 
 def test_functions_have_at_most_50_lines() -> None:
     lengths = {
-        f"{where(path, node.lineno)} {node.name}": code_lines(node)
+        f"{where(path, function.line)} {function.name}": function.code_lines
         for path in python_files(*FOLDERS)
-        for node in nodes(path)
-        if isinstance(node, Function)
+        for function in facts(path).functions
     }
 
     too_long = {place: lines for place, lines in lengths.items() if lines > FUNCTION_LINES}
@@ -56,7 +43,6 @@ def test_folders_of_the_packages_have_at_most_10_files() -> None:
 def test_a_docstring_does_not_count_toward_its_function() -> None:
     body = '\n    """One.\n\n    Two.\n    """\n    return 1\n'
 
-    function = ast.parse(f"def f():{body}").body[0]
+    (function,) = facts_of(ast.parse(f"def f():{body}")).functions
 
-    assert isinstance(function, ast.FunctionDef)
-    assert code_lines(function) == 2
+    assert function.code_lines == 2
