@@ -173,7 +173,7 @@ def dropped_settings(settings: Any, argv: Sequence[str]) -> Iterator[str]:
 
 
 def _settings(options: dict[str, Any]) -> list[str]:
-    return [name for name in options if not name.endswith("help") and name != "print_config"]
+    return [name for name in options if not name.endswith("help") and not name.startswith("print_")]
 
 
 def _configured(argv: Sequence[str]) -> dict[str, str]:

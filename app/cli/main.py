@@ -12,6 +12,7 @@ from traceback import walk_tb
 from typing import Any
 
 import yaml
+from jsonargparse import Namespace
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI
@@ -119,12 +120,12 @@ class LeydenCLI(LightningCLI):
 
     @staticmethod
     def subcommands() -> dict[str, set[str]]:
-        """Return the verb of the command line, whose parser alone is made; all of Lightning's where there is none.
+        """Return the verb of the command line, whose parser alone is made.
 
         `weights_only` is not an option, because checkpoints are always loaded with it.
         """
-        known = {verb: {*skip, "weights_only"} for verb, skip in LightningCLI.subcommands().items()}
-        return {verb: skip for verb, skip in known.items() if verb == sys.argv[1]} or known
+        verb = sys.argv[1]
+        return {verb: {*LightningCLI.subcommands()[verb], "weights_only"}}
 
     def _prepare_subcommand_parser(self, klass: type, subcommand: str, **kwargs: Any) -> LightningArgumentParser:
         parser = super()._prepare_subcommand_parser(klass, subcommand, **kwargs)
@@ -148,13 +149,14 @@ class LeydenCLI(LightningCLI):
             ConfigurationError: for an environment of an untrusted module, null where a value is required, or a Trainer
                 setting that has no effect.
         """
+        verb = sys.argv[1]
         try:
-            super().parse_arguments(parser, args)
+            self.config = Namespace({"subcommand": verb, verb: parse_alone(self._parser(verb), sys.argv[2:])})
         except UnicodeDecodeError:  # of a file that a setting names; those after --config were looked at before
             values = [token.rpartition("=")[2] for token in sys.argv[1:]]
             said = [problem(Path(value)) for value in values if Path(value).is_file()]
             raise ConfigurationError(next(filter(None, said), "A file is not UTF-8 text: save it as UTF-8.")) from None
-        settings = self.config[self.config.subcommand]
+        settings = self.config[verb]
         merge_callbacks_(settings.trainer)
         for env in untrusted_environments(settings.as_dict(), trusted()):
             raise ConfigurationError(trust_advice(env))
@@ -166,7 +168,7 @@ class LeydenCLI(LightningCLI):
         check_settings(settings)
         expand_settings(settings)
         self.experiment = experiment_from_config(settings.trainer.as_dict())
-        if self.config.subcommand == "fit":
+        if verb == "fit":
             require_writable_settings(settings)
             require_writable(self.experiment.folder, "save_dir" if settings.trainer.logger else "default_root_dir")
             if settings.trainer.logger is False and not settings.trainer.default_root_dir:
@@ -292,6 +294,19 @@ class LeydenCLI(LightningCLI):
         if subcommand == "test":
             kwargs["verbose"] = False  # RunSummary prints the table
         return kwargs
+
+
+def parse_alone(parser: LightningArgumentParser, words: Sequence[str]) -> Namespace:
+    """Parse the words that follow a verb without the parent of its parser, which would parse and validate them again.
+
+    For the time of it the parser has no parent, which would otherwise have to print the config.
+    """
+    parent = vars(parser).pop("parent_parser")
+    try:
+        settings: Namespace = parser.parse_args(words)
+        return settings
+    finally:
+        vars(parser)["parent_parser"] = parent
 
 
 def cause(error: BaseException) -> BaseException:

@@ -43,6 +43,9 @@ class ConciseParser(LightningArgumentParser):
     home: ClassVar[Path] = Path()
     """Working directory of the command line: while a config is read, its folder is the working directory."""
 
+    class_defaults: Namespace | None = None
+    """Defaults of the parser of a nested class, from its first use on."""
+
     verb: str | None = None
     """Verb of Lightning whose settings are parsed; None for the main parser and those of nested classes."""
 
@@ -67,6 +70,14 @@ class ConciseParser(LightningArgumentParser):
                 action._check_type = taking_names(action._check_type)  # type: ignore[attr-defined]
                 action.extra_help = lambda: ""  # type: ignore[attr-defined]  # not every class of torch
         return added
+
+    def get_defaults(self, *args: Any, **kwargs: Any) -> Namespace:
+        """Return the defaults; those of a nested class, which every parse asks for several times, are kept."""
+        if self.exit_on_error:  # not of a nested class: it has default config files
+            return super().get_defaults(*args, **kwargs)
+        if self.class_defaults is None:
+            self.class_defaults = super().get_defaults(*args, **kwargs)
+        return self.class_defaults.clone()
 
     def format_help(self, formatter: argparse.HelpFormatter | None = None) -> str:
         """Return the help; of a verb, that of the Trainer's settings, which follows `app.cli.help_text`."""
