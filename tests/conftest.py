@@ -7,7 +7,7 @@ import os
 import random
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -57,6 +57,17 @@ def tier_of(path: Path) -> str:
         if folder.startswith(tuple(f"{each}/" for each in folders)):
             return tier
     return "integration"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Import all tests without collecting garbage, and leave what they define out of every later collection."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
