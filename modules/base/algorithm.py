@@ -33,7 +33,7 @@ from modules.base.checks import (
     check_precision,
 )
 from modules.base.episode_metrics import EvaluationStats
-from modules.base.hparams import check_checkpoint, to_plain
+from modules.base.hparams import checked_loading, objects_left_out, to_plain
 from modules.base.lightning_progress import CountingOptimizer, iterate_counted, mark_epoch_unfinished, set_length
 from modules.base.metric_logger import MetricLogger
 from modules.base.modes import Modes
@@ -280,8 +280,8 @@ class Algorithm(LightningModule):
         Args: those of Lightning; `trusted` names further packages that may be imported, others are refused.
         """
         own = {cls.__module__.partition(".")[0]}.difference(MODEL_ALLOWED)
-        check_checkpoint(checkpoint_path, (*own, *trusted))
-        model = super().load_from_checkpoint(checkpoint_path, *args, **{**kwargs, "weights_only": True})
+        with checked_loading(checkpoint_path, (*own, *trusted), kwargs, cls):
+            model = super().load_from_checkpoint(checkpoint_path, *args, **{**kwargs, "weights_only": True})
         model.modes.eval_()
         return model.eval()
 
@@ -374,9 +374,9 @@ class Algorithm(LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Add spaces, counters and the state of every rank; called on all ranks."""
+        checkpoint |= {"spaces": self.spaces, "objects": objects_left_out(self.hparams, type(self))}
         for name, kind in (("hyper_parameters", type(self)), ("datamodule_hyper_parameters", type(self.data))):
             checkpoint[name] = to_plain(checkpoint.get(name, {}), kind)
-        checkpoint["spaces"] = self.spaces
         names = ("env_steps", "earlier_env_steps", "agent_steps", "updates")
         checkpoint["counters"] = {name: int(getattr(self, name)) for name in names}
         if self.phases:

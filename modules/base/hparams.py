@@ -3,14 +3,15 @@
 import functools
 import inspect
 import warnings
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from types import FrameType, FunctionType, ModuleType
 from typing import Any, cast, get_args, get_origin
 
 from lightning.pytorch import LightningModule
+from lightning.pytorch.utilities import rank_zero_warn
 
 from datamodules.core.arguments import require_values
 from datamodules.core.errors import ConfigurationError
@@ -56,6 +57,51 @@ def to_plain(hparams: Mapping[str, Any], module: type) -> dict[str, Any]:
     plain = {key: _plain(value, parameters.get(key)) for key, value in hparams.items()}
     kept = {key: value for key, value in plain.items() if value is not NotImplemented}
     return {"_class_path": class_path(module), **kept, "_instantiator": INSTANTIATOR}
+
+
+def objects_left_out(hparams: Mapping[str, Any], module: type) -> list[str]:
+    """Return the names of the hyperparameters that `to_plain` leaves out, with a warning; functions are not counted.
+
+    They are objects that were made in Python, such as a dynamics model: their arguments are not known.
+    """
+    plain = {} if "_instantiator" in hparams else to_plain(hparams, module)
+    names = [key for key in hparams if plain and key not in plain]
+    if names:
+        rank_zero_warn(
+            f"The checkpoints of this {module.__name__} hold the weights but not {_named(names)}, made in Python:"
+            f" {_cure(names, module.__name__)}"
+        )
+    return names
+
+
+@contextmanager
+def checked_loading(path: Any, trusted: tuple[str, ...], given: Mapping[str, Any], module: type) -> Iterator[None]:
+    """Check a checkpoint before it is loaded; if that fails, name the objects that it does not hold.
+
+    Args:
+        path, trusted: as for `check_checkpoint`.   given: arguments of `module` that are given to the loading.
+
+    Raises: ConfigurationError, also instead of the error of a loading that lacks objects.
+    """
+    check_checkpoint(path, trusted)
+    try:
+        yield
+    except (RuntimeError, TypeError) as error:
+        content = load_tensors(path, cure="load another checkpoint")
+        if not (names := [name for name in content.get("objects", ()) if name not in given]):
+            raise
+        raise ConfigurationError(
+            f"{path} does not hold {_named(names)}, which were made in Python: {_cure(names, module.__name__)}"
+        ) from error
+
+
+def _named(names: list[str]) -> str:
+    return " and ".join(f"model.{name}" for name in names)
+
+
+def _cure(names: list[str], module: str) -> str:
+    again = ", ".join(f"{name}=..." for name in names)
+    return f"load them with {module}.load_from_checkpoint(path, {again}), or train from a config, which names classes."
 
 
 def check_checkpoint(path: Any, trusted: tuple[str, ...]) -> None:

@@ -11,19 +11,21 @@ from torch import nn
 
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.types import SpaceSpec
+from datamodules.envs.four_rooms import Eigenpurpose, PrimitiveAction
+from datamodules.replay import ReplayDataModule
 from modules.base.algorithm import Algorithm
 from modules.base.hparams import check_importable, to_plain
 from modules.dqn.dqn import DQN
 from modules.dqn.pqn import PQN
 from modules.networks import CNN, MLP, NatureCNN
-from modules.networks.heads.twin_critic import TwinTorsoCritic
+from modules.networks.heads.twin_critic import TwinMLP, TwinTorsoCritic
 from modules.networks.preprocessing import Preprocessing
 from modules.ppo.ppo import PPO
 from modules.sac.curiosity import Curiosity
 from modules.sac.sac import SAC
 from modules.sac_options.controller import OptionController
 from modules.sac_options.sac_options import SACOptions
-from tests.support.small_runs import fitted, small_ppo, snake_data, trainer
+from tests.support.small_runs import fitted, small_ppo, snake_data, trainer, weights_hash
 
 
 def checkpoint_naming(root: Path, **hparams: Any) -> Path:
@@ -153,3 +155,23 @@ def test_networks_that_are_not_the_default_are_made_again_as_they_were(
     )
 
     assert layers(again) == layers(model)
+
+
+@pytest.mark.parametrize("made", ["option_rewards", "scripted_options"])
+def test_objects_made_in_python_are_named_when_saved_and_when_a_loading_lacks_them(made: str, tmp_path: Path) -> None:
+    nets = {"network": functools.partial(MLP, hidden=(8,)), "critic": functools.partial(TwinMLP, hidden=(8,))}
+    objects: list[Any] = [Eigenpurpose(1), "task"] if made == "option_rewards" else [PrimitiveAction("up")] * 2
+    sizes: dict[str, Any] = {"num_envs": 4, "train_freq": 2, "batch_size": 16, "replay_ratio": 2, "capacity": 1000}
+    data = ReplayDataModule("FourRooms-v0", learning_starts=8, total_env_steps=80, eval_episodes=1, **sizes)
+    controller = functools.partial(OptionController, network=nets["network"])
+    model = SACOptions(data.spaces, num_options=2, controller=controller, **{made: objects}, **nets)
+    run = trainer(tmp_path)
+    run.fit(model, datamodule=data)
+
+    with pytest.warns(UserWarning, match=rf"not model\.{made}, made in Python: load them with SACOptions\.load_from_"):
+        run.save_checkpoint(tmp_path / "a.ckpt")
+
+    with pytest.raises(ConfigurationError, match=rf"a\.ckpt does not hold model\.{made}, .*\(path, {made}=\.\.\.\)"):
+        SACOptions.load_from_checkpoint(tmp_path / "a.ckpt")
+    loaded = SACOptions.load_from_checkpoint(tmp_path / "a.ckpt", **{made: objects})
+    assert weights_hash(loaded) == weights_hash(model)
