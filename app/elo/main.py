@@ -17,6 +17,7 @@ from app.agent.load import load
 from app.cli.error_messages import PlainParser, exit_with_error
 from app.cli.import_policy import restrict_imports, trusted
 from app.elo.ratings import Game, Rating, Record, elo_ratings, record
+from app.runs.find_checkpoint import checkpoint_in
 from callbacks.figures.plotting import COLOURS, INK, encode, legend_below, new_figure, style
 from callbacks.performance.execution_summary import table
 from callbacks.run_control.checkpoint_index import read_index
@@ -56,7 +57,9 @@ def make_parser() -> argparse.ArgumentParser:
     """Return the parser of the verb's options."""
     parser = PlainParser("python -m app elo", description=__doc__, allow_abbrev=False)
     parser.add_argument(
-        "run", type=Path, help="folder of a run: its best and last checkpoints play, with those of callbacks.SelfPlay"
+        "run",
+        type=Path,
+        help=("folder of a run, or one above it: its best and last checkpoints play, with those of callbacks.SelfPlay"),
     )
     parser.add_argument("--checkpoints", type=int, default=8, help="most checkpoints, spread evenly over the run (8)")
     parser.add_argument("--games", type=int, default=32, help="games of each pair with each side (32)")
@@ -72,26 +75,35 @@ def rate(options: argparse.Namespace) -> None:
     """Play every pair of players, and report their ratings.
 
     Raises:
-        ConfigurationError: if there are fewer than two players, and as `play`.
+        ConfigurationError: if there are fewer than two players, and as `make_games` and `play`.
     """
-    paths = spread(checkpoints_of(options.run), options.checkpoints)
+    run = run_folder(options.run)
+    found = checkpoints_of(run)
+    paths = spread(found, options.checkpoints)
     data = load_data(paths[-1], trusted())
+    require_opponents(data)
     players = [*checkpoint_players(paths), *opponents_of(data)]
+    if len(players) < 2 and len(paths) < len(found):
+        raise ConfigurationError(
+            f"--checkpoints is {options.checkpoints}, and the run has no other opponent: rate at least 2 of its"
+            f" {len(found)} checkpoints."
+        )
     if len(players) < 2:
         raise ConfigurationError(
-            f"{options.run} has one checkpoint and no other opponent: train with callbacks.SelfPlay, or with a higher"
+            f"{run} has one checkpoint and no other opponent: train with callbacks.SelfPlay, or with a higher"
             " save_top_k of callbacks.RunCheckpoint, which keep more."
         )
     games: list[Game] = []
     pairs = list(itertools.permutations(players, 2))
-    for number, (first, second) in enumerate(pairs, start=1):
-        played = play(data, first, second, options)
-        mean = sum(game.score for game in played) / len(played)
-        print(f"{number} of {len(pairs)}: {first.name} scores {mean:.2f} against {second.name}", flush=True)
-        games += played
+    with closing(make_games(data, options.games)) as envs:
+        for number, (first, second) in enumerate(pairs, start=1):
+            played = play(envs, data, first, second, options)
+            mean = sum(game.score for game in played) / len(played)
+            print(f"{number} of {len(pairs)}: {first.name} scores {mean:.2f} against {second.name}", flush=True)
+            games += played
     names = [player.name for player in players]
     ratings = elo_ratings(names, games)
-    folder = options.folder or options.run
+    folder = options.folder or run
     write(folder, players, ratings, games)
     ranked = sorted(names, key=lambda name: -ratings[name].rating)
     print(table("Elo, with 95 % intervals:", {name: line(ratings[name], record(name, games)) for name in ranked}))
@@ -103,6 +115,15 @@ def line(rating: Rating, games: Record) -> str:
     return f"{rating.rating:6.0f} ± {rating.interval:.0f}   {games.won} won, {games.drawn} drawn, {games.lost} lost"
 
 
+def run_folder(path: Path) -> Path:
+    """Return the folder of a run: the path itself, or the newest run of an experiment's folder.
+
+    Raises:
+        ConfigurationError: if there is no checkpoint in a folder.
+    """
+    return path if (path / "checkpoints").is_dir() or not path.is_dir() else checkpoint_in(path).parents[1]
+
+
 def checkpoints_of(run: Path) -> list[Path]:
     """Return the checkpoints of a run in the order of their env steps: those of `SelfPlay`, the best and the last.
 
@@ -112,9 +133,7 @@ def checkpoints_of(run: Path) -> list[Path]:
     folder = run / "checkpoints"
     found = [*folder.glob("pool/iteration=*.ckpt"), *folder.glob("best-*.ckpt"), *folder.glob("last.ckpt")]
     if not found:
-        raise ConfigurationError(
-            f"There are no checkpoints in {folder}: give the folder of a run, runs/NAME/version_N."
-        )
+        raise ConfigurationError(f"There are no checkpoints in {folder}: give the folder of a run, such as runs/NAME.")
     by_steps = {env_steps_of(path) or path: path for path in sorted(found)}
     return sorted(by_steps.values(), key=env_steps_of)
 
@@ -154,24 +173,53 @@ def opponents_of(data: EnvDataModule) -> Iterator[Player]:
         yield Player(f"{name} (group {group})" if classes[name] > 1 else name, policy, None)
 
 
-def play(data: EnvDataModule, first: Player, second: Player, options: argparse.Namespace) -> list[Game]:
-    """Play games of two players: the first plays the agents of group 0, the second those of all other groups.
+def require_opponents(data: EnvDataModule) -> list[int]:
+    """Return the group of every agent, after a check that there are opponents.
 
     Raises:
-        ConfigurationError: if the run has no `data.policy_group`, if it splits the learner's team, or if the run's
-            episodes lack the statistics of the score.
+        ConfigurationError: if no agent is of another group than the learner's.
     """
     groups = data.agents.policy_group
     if groups is None or len({*groups}) < 2:
-        raise ConfigurationError("The run has no opponents: only runs with data.policy_group can be rated.")
+        raise ConfigurationError(
+            f"The run in {data.env} has no opponents to play games against: only runs in which data.policy_group gives"
+            " some agents to opponents, such as ppo_carball.yaml, can be rated."
+        )
+    return [*groups]
+
+
+def make_games(data: EnvDataModule, games: int) -> VectorEnv:
+    """Make the environments of a run, one for each game.
+
+    Raises:
+        ConfigurationError: if the run has no opponents, or if its `data.policy_group` splits the learner's team.
+    """
     where: dict[str, Any] = {"backend": data.backend, "timeout": data.env_timeout}
     where |= {"env_kwargs": data.eval_env_kwargs, "wrappers": data.wrappers}
-    with closing(make_vector_env(data.env, options.games, **where)) as envs:
-        require_whole_team(envs, groups)
-        rows = data.agents.wrap(envs, [second.policy] * max(groups))
-        limits: dict[str, Any] = {"max_steps": options.max_steps, "cut": True, "name": data.env}
-        dataset = EvaluationDataset(rows, first.policy, options.games, seed=options.seed, greedy=False, **limits)
-        info = dataset.run().info
+    envs = make_vector_env(data.env, games, **where)
+    try:
+        require_whole_team(envs, require_opponents(data))
+    except ConfigurationError:
+        envs.close()
+        raise
+    return envs
+
+
+def play(
+    envs: VectorEnv, data: EnvDataModule, first: Player, second: Player, options: argparse.Namespace
+) -> list[Game]:
+    """Play games of two players: the first plays the agents of group 0, the second those of all other groups.
+
+    Args:
+        envs: environments of the games, which are reset.   data: data module of the run.
+
+    Raises:
+        ConfigurationError: if the episodes lack the statistics of the score.
+    """
+    rows = data.agents.wrap(envs, [second.policy] * max(require_opponents(data)))
+    limits: dict[str, Any] = {"max_steps": options.max_steps, "cut": True, "name": data.env}
+    dataset = EvaluationDataset(rows, first.policy, options.games, seed=options.seed, greedy=False, **limits)
+    info = dataset.run().info
     if missing := [name for name in (options.won, options.lost) if name not in info]:
         raise ConfigurationError(
             f"The episodes of {data.env} have no {missing[0]}: choose --won and --lost from {', '.join(info)}."

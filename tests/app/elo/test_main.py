@@ -3,6 +3,7 @@
 import csv
 import json
 from argparse import Namespace
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +11,20 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from app.elo.main import Player, checkpoints_of, opponents_of, play
+from app.elo.main import Player, checkpoints_of, make_games, opponents_of, play
+from app.elo.ratings import Game
 from datamodules import RolloutDataModule
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.types import PolicyInput, PolicyOutput, State
 from datamodules.envs.carball.chaser import Chaser
-from modules import PPO, CheckpointPool
+from modules import PPO, CheckpointPool, UniformPolicy
 from tests.app.conftest import Run
 
 OPTIONS = Namespace(games=2, max_steps=4, seed=0, won="goals", lost="conceded")
+
+LONG = Namespace(**{**vars(OPTIONS), "max_steps": 300})
+POLICIES = (("chaser", Chaser), ("random", UniformPolicy))
+CHASER = "      - class_path: datamodules.envs.carball.chaser.Chaser\n"
 
 CONFIG = """
 model:
@@ -69,6 +75,9 @@ def test_a_run_is_rated(run: Run, folder: Path) -> None:
     picture = np.asarray(Image.open(place / "elo.png"))
     assert picture.ndim == 3 and picture.min() < picture.max()
     assert "12 of 12" in rated.out and "elo.csv" in rated.out
+    (place / "elo.csv").unlink()
+    above = run("elo", "runs/small", "--games", "1", "--checkpoints", "1", "--max_steps", "2")
+    assert above.code == 0 and (place / "elo.csv").is_file(), above.err
 
 
 def test_the_best_checkpoints_play_too_in_the_order_of_their_steps(tmp_path: Path) -> None:
@@ -93,6 +102,7 @@ def test_the_best_checkpoints_play_too_in_the_order_of_their_steps(tmp_path: Pat
 def test_bad_options_get_one_sentence(run: Run, folder: Path) -> None:
     for words, said in (
         (("nowhere",), "There are no checkpoints in nowhere/checkpoints"),
+        ((".",), "There is no checkpoint in .: give a file, or the folder of a run"),
         (("nowhere", "--games", "0"), "--games is 0"),
         (("nowhere", "--max_steps", "0"), "--max_steps is 0"),
     ):
@@ -105,6 +115,11 @@ def carball(mode: str, *policy_group: int, **settings: Any) -> RolloutDataModule
     return RolloutDataModule("Carball-v0", env_kwargs={"mode": mode}, policy_group=[*policy_group], **settings)
 
 
+def played(data: RolloutDataModule, first: Player, second: Player) -> list[Game]:
+    with closing(make_games(data, OPTIONS.games)) as envs:
+        return play(envs, data, first, second, OPTIONS)
+
+
 class Counting(Chaser):
     """Chaser that notes the rows that it plays."""
 
@@ -113,22 +128,49 @@ class Counting(Chaser):
         return super().act(inputs, *arguments, **settings)
 
 
+def test_one_of_several_checkpoints_alone_is_refused(run: Run, folder: Path) -> None:
+    (folder / "a.yaml").write_text(CONFIG.replace("[0, 1, 2]", "[0, 1, 1]").replace(CHASER, ""))
+    assert run("fit", "--config", "a.yaml", "--data.total_env_steps", "128").code == 0
+
+    refused = run("elo", "runs/small", "--checkpoints", "1")
+
+    assert refused.code == 2 and refused.err.count("\n") == 1
+    assert "--checkpoints is 1, and the run has no other opponent: rate at least 2 of its" in refused.err
+
+
+def test_a_run_without_opponents_is_refused(run: Run, trained: Path) -> None:
+    for path in (trained, trained.parent):
+        refused = run("elo", str(path))
+        assert refused.code == 2 and refused.err.count("\n") == 1
+        assert refused.err.startswith("The run in CartPole-v1 has no opponents to play games against: only runs in")
+
+
+def test_environments_serve_several_pairs() -> None:
+    data = carball("1v1", 0, 1)
+    chaser, other = (Player(name, policy(data.agents.agent_spaces), None) for name, policy in POLICIES)
+
+    with closing(make_games(data, 2)) as envs:
+        again = [play(envs, data, *pair, LONG) for pair in ((other, chaser), (chaser, other), (other, chaser))]
+
+    assert again[0] == again[2]
+
+
 def test_players_see_the_appended_observations() -> None:
     data = carball("1v1", 0, 1, opponents=[CheckpointPool], append_obs=["last_action", "agent_id"])
     one, other = (Player(name, PPO(data.spaces), 0) for name in "ab")
 
-    assert [game[:2] for game in play(data, one, other, OPTIONS)] == [("a", "b")] * 2
+    assert [game[:2] for game in played(data, one, other)] == [("a", "b")] * 2
 
 
 def test_the_players_play_the_learners_team_and_all_other_agents() -> None:
     data = carball("1v2", 0, 1, 2)
     one, other = (Counting(data.agents.agent_spaces) for _ in range(2))
 
-    play(data, Player("a", one, None), Player("b", other, None), OPTIONS)
+    played(data, Player("a", one, None), Player("b", other, None))
     assert (one.rows, other.rows) == (2, 2)  # every group of the second player is played on its own
 
     data = carball("2v2", 0, 0, 1, 1)
-    play(data, Player("a", one, None), Player("b", other, None), OPTIONS)
+    played(data, Player("a", one, None), Player("b", other, None))
     assert (one.rows, other.rows) == (4, 4)
 
 
@@ -137,7 +179,7 @@ def test_a_team_of_several_groups_is_refused() -> None:
     player = Player("a", Chaser(data.agents.agent_spaces), None)
 
     with pytest.raises(ConfigurationError, match=r"\[0, 1, 2, 2\], but agent 1 of group 1 is in the learner's team"):
-        play(data, player, player, OPTIONS)
+        played(data, player, player)
 
 
 def test_opponents_of_one_class_are_different_players() -> None:
