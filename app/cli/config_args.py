@@ -31,8 +31,13 @@ def find_config(name: str) -> str:
         return str(shipped)
     exit_with_error(
         f"There is no config `{name}`, neither in the working directory nor in"
-        f" {configs_folder()}: {nearest(name, shipped_configs())}"
+        f" {configs_folder()}: {nearest(name, [*own_configs(name), *shipped_configs()])}"
     )
+
+
+def own_configs(name: str) -> list[str]:
+    """Return the YAML files of the folder that a config's name means: the working directory for a bare name."""
+    return [str(path) for path in Path(name).parent.glob("*.y*ml") if path.is_file()]
 
 
 def require_config(path: str | Path) -> str:

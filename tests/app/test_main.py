@@ -41,6 +41,16 @@ def test_a_missing_config_names_the_nearest_or_lists_the_shipped_ones(run: Run) 
     assert outcome.code == 2
     assert outcome.err.count("\n") == 1
     assert outcome.err.startswith("There is no config `smalll.yaml`")
+    assert "did you mean `small.yaml`?" in outcome.err
+
+
+def test_a_missing_config_names_the_nearest_in_its_own_folder(run: Run, folder: Path) -> None:
+    (folder / "mine").mkdir()
+    (folder / "mine" / "snake_large.yml").touch()
+
+    outcome = run("fit", "--config", "mine/snake_lage.yml")
+
+    assert (outcome.code, "did you mean `mine/snake_large.yml`?" in outcome.err) == (2, True)
 
 
 def test_a_bare_config_name_means_the_working_directory_first_then_the_shipped_configs(
