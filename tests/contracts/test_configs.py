@@ -61,7 +61,7 @@ GAMMAS = {
             "pqn_minatar_breakout sac_cartpole sac_mujoco sac_options_spy sac_pendulum",
         )
     ),
-    0.995: "ppo_snake",
+    0.995: "ppo_snake ppo_snake_6x6",
     0.999: "ppo_lunarlander",
     0.9999: "sac_mountaincar",
 }
