@@ -103,6 +103,7 @@ def test_settings_multiply_and_brackets_keep_their_commas() -> None:
     assert not any(word.startswith("--data.env_kwargs") for word in found[2].words)
 
 
+@pytest.mark.usefixtures("forked_programs")
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [

@@ -10,7 +10,6 @@ from gymnasium.wrappers import TimeLimit
 from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import EarlyStopping
 
-from callbacks.performance.compile import Compile
 from callbacks.run_control.checkpoint import RunCheckpoint
 from datamodules.core.errors import ConfigurationError
 from datamodules.rollout import RolloutDataModule
@@ -59,13 +58,6 @@ def test_the_type_of_mixed_precision_is_that_of_the_run(tmp_path: Path) -> None:
         types = Types()
         forms = summary(tmp_path, carball(), types, precision=precision)
         assert forms["precision"].startswith(precision) and types.dtype is dtype
-
-
-def test_the_mode_of_compilation_is_that_of_the_run(tmp_path: Path) -> None:
-    eager = summary(tmp_path, carball(), Compile("off"), manual_backward=False)
-    compiled = summary(tmp_path, carball(), Compile("default", backend="eager"), manual_backward=False)
-
-    assert "update eager" in eager["phases"] and "update compiled" in compiled["phases"]
 
 
 def test_pinned_memory_can_be_left_out() -> None:

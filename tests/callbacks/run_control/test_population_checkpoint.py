@@ -21,8 +21,8 @@ SEEDS = [4, 2]
 
 def fitted(root: Path, **settings: Any) -> PPOPopulation:
     lightning.seed_everything(1, verbose=False)
-    data = snake_data()
-    model = PPOPopulation(data.spaces, SEEDS, update_epochs=2, num_minibatches=4, learning_rate=1e-2)
+    data = snake_data(total_env_steps=768)
+    model = PPOPopulation(data.spaces, SEEDS, update_epochs=1, num_minibatches=4, learning_rate=1e-2)
     callback = PopulationCheckpoint(RunCheckpoint(**settings))
     logger = TensorBoardLogger(root, "", "")
     trainer(root, callback, logger=logger, val_check_interval=2).fit(model, datamodule=data)
@@ -43,7 +43,7 @@ def test_the_last_checkpoint_has_the_weights_of_its_member_and_loads_as_ppo(tmp_
         member = PPO.load_from_checkpoint(path)
         for own, members in zip(member.parameters(), population.parameters(), strict=True):
             assert torch.equal(own, members[index].cpu())
-        assert type(leyden.load(path).module) is PPO and member.env_steps == 1280 and "seeds" not in member.hparams
+        assert type(leyden.load(path).module) is PPO and member.env_steps == 768 and "seeds" not in member.hparams
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,3 @@
-from collections.abc import Iterator
-
 import gymnasium
 import numpy as np
 import pytest
@@ -24,40 +22,35 @@ TOLERANCE = {"rtol": 1e-5, "atol": 1e-5}
 every_env = pytest.mark.parametrize("name", TWINS)
 
 
-def as_state(env, motion, steps: int) -> dict:
-    """Our state of one row with the variables of Gymnasium's."""
-    variables = torch.tensor(np.array(motion), dtype=torch.float32)[:, None]
-    return dict(zip(env.variables, variables, strict=True)) | {"steps": torch.tensor([steps])}
-
-
-def step_both(name: str, steps: int, seed: int = 0) -> Iterator[tuple[tuple, tuple]]:
-    """Step ours and Gymnasium's from the same state with the same action: observation, reward and flags of both."""
-    ours, theirs = resolve_env(name).tensor_env(), gymnasium.make(TWINS[name])
-    theirs.action_space.seed(seed)
-    theirs.reset(seed=seed)
-    count = 0
-    for _ in range(steps):
-        motion = as_state(ours, theirs.unwrapped.state, count)
-        action = theirs.action_space.sample()
-        tensor = torch.as_tensor(action)[None]
-        after, *outcome = ours.transition(motion, tensor, torch.empty(1, 0))
-        obs, reward, terminated, truncated, _ = theirs.step(action)
-        yield (ours.observation(after)[0], *(part[0] for part in outcome)), (obs, reward, terminated, truncated)
-        count += 1
-        if terminated or truncated:
-            theirs.reset()
-            count = 0
+def as_state(env, motions, steps: list[int]) -> dict:
+    """Our state, a row for each of the variables of Gymnasium's."""
+    variables = torch.tensor(np.array(motions), dtype=torch.float32).T
+    return dict(zip(env.variables, variables, strict=True)) | {"steps": torch.tensor(steps)}
 
 
 @every_env
 def test_every_step_equals_gymnasiums(name):
-    ends = 0
-    for ours, theirs in step_both(name, 1500):
-        for mine, other in zip(ours[:2], theirs[:2], strict=True):
-            torch.testing.assert_close(mine, torch.as_tensor(other, dtype=torch.float32), **TOLERANCE)
-        assert [bool(flag) for flag in ours[2:]] == list(theirs[2:])
-        ends += any(theirs[2:])
-    assert ends
+    ours, theirs, steps = resolve_env(name).tensor_env(), gymnasium.make(TWINS[name]), 1500
+    theirs.action_space.seed(0)
+    theirs.reset(seed=0)
+    motions, actions, counts, outcomes = [], [], [0], []
+    for _ in range(steps):
+        motions.append(theirs.unwrapped.state)
+        actions.append(theirs.action_space.sample())
+        outcomes.append(theirs.step(actions[-1])[:4])
+        ends = any(outcomes[-1][2:])
+        counts.append(0 if ends else counts[-1] + 1)
+        if ends:
+            theirs.reset()
+
+    state = as_state(ours, motions, counts[:steps])
+    after, reward, *flags = ours.transition(state, torch.as_tensor(np.array(actions)), torch.empty(steps, 0))
+
+    obs, paid, *ended = (torch.as_tensor(np.array(part)) for part in zip(*outcomes, strict=True))
+    torch.testing.assert_close(ours.observation(after), obs.float(), **TOLERANCE)
+    torch.testing.assert_close(reward, paid.float(), **TOLERANCE)
+    assert [each.tolist() for each in flags] == [each.tolist() for each in ended]
+    assert torch.stack(ended).any()
 
 
 @every_env
@@ -110,7 +103,7 @@ def test_the_time_limit_is_a_setting(name):
 def test_reaching_the_goal_terminates(name, motion, goal_reward):
     env = resolve_env(name).tensor_env()
     action = torch.ones(1, 1) if env.spaces["action_type"] == "continuous" else torch.tensor([1])
-    state = as_state(env, motion, 0)
+    state = as_state(env, [motion], [0])
 
     _, reward, terminated, truncated = env.transition(state, action, torch.empty(1, 0))
 
