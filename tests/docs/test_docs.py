@@ -1,11 +1,13 @@
 """The documentation is true: its listings run, its commands parse, its links resolve, its names exist."""
 
 import importlib
+import inspect
 import re
 import runpy
 import shlex
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,11 +15,13 @@ from gymnasium.utils.env_checker import check_env
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 import app.cli.main  # noqa: F401  (first, so that Lightning's log handler keeps a stream that outlives one test)
+import callbacks
 from app import docs
 from app.__main__ import main
 from app.cli.config_files import shipped_configs
 from app.metrics import PPO, SECTIONS
 from app.verbs import VERBS
+from datamodules.envs.horde import Horde
 from tests.docs.pages import (
     PAGES,
     REFERENCE,
@@ -209,6 +213,29 @@ def test_every_setting_has_a_help_text_of_its_own() -> None:
 def equal(path: Path, page: str) -> bool:
     """Return whether a file holds a page."""
     return path.is_file() and text(path) == page
+
+
+def test_every_exported_callback_is_in_the_guide() -> None:
+    guide = (DOCS / "guides" / "callbacks.md").read_text(encoding="utf-8")
+
+    missing = [each for each in callbacks.EXPORTS if f"`callbacks.{each}`" not in guide]
+
+    assert not missing, f"name {missing} in docs/guides/callbacks.md"
+
+
+def test_the_table_of_horde_has_every_argument_and_its_default() -> None:
+    section = (DOCS / "guides" / "device_environments.md").read_text(encoding="utf-8").split("## ")[4]
+    assert section.startswith("Horde")
+    rows = [row.split(" | ")[:2] for row in section.splitlines() if row.startswith("| `")]
+
+    listed = {name.strip("`| "): float(value) for names, values in rows for name, value in pairs(names, values)}
+
+    assert listed == {each.name: each.default for each in inspect.signature(Horde).parameters.values()}
+
+
+def pairs(names: str, values: str) -> Iterator[tuple[str, str]]:
+    """Names and defaults of a row that may hold several, with commas between."""
+    return zip(names.split(", "), values.split(", "), strict=True)
 
 
 def test_every_page_is_in_the_navigation_of_the_site() -> None:
