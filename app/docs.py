@@ -47,6 +47,7 @@ KINDS = {
     "latent_models": ("Latent models", "`--model.model CLASS`, then `--model.model.NAME VALUE`"),
     "exploration": ("Exploration", "`--model.exploration CLASS`, then `--model.exploration.NAME VALUE`"),
     "acquisitions": ("Acquisitions", "an entry of `model.exploration.init_args.acquisitions` in a config"),
+    "opponents": ("Opponents", "an entry of `data.opponents` in a config"),
     "data": ("Data", "`--data CLASS`, then `--data.NAME VALUE`"),
     "stored_data": ("Stored data", "`--data CLASS`, then `--data.NAME VALUE`"),
     "wrappers": ("Wrappers", "an entry of `data.wrappers` or `data.train_wrappers` in a config"),
@@ -180,6 +181,9 @@ def kind_of(cls: type) -> str:
         "latent": "latent_models",
         "observed": "latent_models",
         "networks": "networks",
+        "opponents": "opponents",
+        "chaser": "opponents",
+        "forager": "opponents",
     }
     return next((kind for word, kind in words.items() if word in cls.__module__), "options")
 

@@ -20,7 +20,8 @@ class Forager(nn.Module):
 
     Args:
         spaces: spaces of an agent.
-        capacity, altar_cost: those of the environment.
+        capacity: most ore, and most batteries, that an agent carries; that of the environment.
+        altar_cost: batteries for a heart; that of the environment.
     """
 
     no_direction: Tensor

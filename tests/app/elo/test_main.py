@@ -37,7 +37,7 @@ data:
     env_kwargs: {mode: 1v2, time_limit: 30}
     policy_group: [0, 1, 2]
     opponents:
-      - class_path: datamodules.envs.carball.chaser.Chaser
+      - class_path: datamodules.envs.carball.Chaser
       - class_path: modules.CheckpointPool
         init_args: {size: 2}
     num_envs: 4
