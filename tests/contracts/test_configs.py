@@ -33,7 +33,7 @@ EPISODES = {"eval_max_steps": 64}
 SEQUENCES = {"num_envs": 2, "train_freq": 4, "total_env_steps": 16, "sequence_length": 4}
 SEQUENCES |= {"num_val_sequences": 2, "val_sequence_length": 25}
 """Two iterations of four steps, each of which is planned."""
-VALIDATION = {"SPY": "2014-06-01", "REGIMES": "2030-01-01"}
+VALIDATION = {"SPY": "2014-06-01", "REGIMES": "2122-01-01"}
 """First day of a validation of half a year, which the trading report plays from end to end."""
 NEEDED = {
     "LunarLander": ("Box2D", "box2d"),
