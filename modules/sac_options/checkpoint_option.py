@@ -2,13 +2,18 @@
 
 from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from datamodules.core.errors import ConfigurationError
+from datamodules.core.types import SpaceSpec
 from modules.base.hparams import load_algorithm
 from modules.sac_options.sac_options import SACOptions
+
+SPACES = ("obs_shape", "action_type", "action_sizes", "action_low", "action_high")
+"""Parts of the spaces in which checkpoint and environment agree."""
 
 
 class CheckpointOption:
@@ -38,20 +43,28 @@ class CheckpointOption:
                 f"CheckpointOption has option {option} and duration {duration}; {checkpoint} has the options 0 to"
                 f" {model.num_options - 1}, and the duration is at least 1 step."
             )
-        self.option, self.duration = option, duration
+        self.checkpoint, self.option, self.duration = checkpoint, option, duration
         self.models = {torch.device("cpu"): model}
 
-    def initiation(self, obs: Tensor) -> Tensor:
-        """Return True, bool `[B]`.
+    def check_spaces(self, spaces: SpaceSpec) -> None:
+        """Check that the checkpoint was trained with the observations and actions of an environment.
 
-        Raises: ConfigurationError if the checkpoint was trained on observations of another shape.
+        Raises: ConfigurationError for another shape, number or bounds of them.
         """
-        trained = tuple(self.models[torch.device("cpu")].spaces["obs_shape"])
-        if tuple(obs.shape[1:]) != trained:
+        trained, given = (dict[str, Any](each) for each in (self.models[torch.device("cpu")].spaces, spaces))
+        different = [
+            f"{key} {trained[key]} in the checkpoint, {given[key]} in the environment"
+            for key in SPACES
+            if listed(trained[key]) != listed(given[key])
+        ]
+        if different:
             raise ConfigurationError(
-                f"CheckpointOption gets observations of shape {list(obs.shape[1:])}, but its checkpoint was trained on"
-                f" {list(trained)}: train the options in an environment with the same observations."
+                f"CheckpointOption: {self.checkpoint} was trained in an environment with other spaces"
+                f" ({'; '.join(different)}): train its options in an environment with the same ones."
             )
+
+    def initiation(self, obs: Tensor) -> Tensor:
+        """Return True, bool `[B]`."""
         return torch.ones(len(obs), dtype=torch.bool, device=obs.device)
 
     @torch.no_grad()
@@ -71,3 +84,8 @@ class CheckpointOption:
         if device not in self.models:
             self.models[device] = deepcopy(self.models[torch.device("cpu")]).to(device)
         return self.models[device]
+
+
+def listed(value: Any) -> Any:
+    """Return a sequence as a list, other values unchanged: a checkpoint may hold tuples."""
+    return value if isinstance(value, str) else list(value)

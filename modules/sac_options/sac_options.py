@@ -96,7 +96,7 @@ class SACOptions(SAC):
         self.num_options = num_options if scripted_options is None else len(scripted_options)
         learned = scripted_options is None and spaces["action_type"] == "discrete"
         check_option_rewards(option_rewards, self.num_options, learned)
-        check_scripts(scripted_options, sac.get("normalize_obs", False), spaces["action_type"])
+        check_scripts(scripted_options, sac.get("normalize_obs", False), spaces)
         super().__init__(spaces, **sac)
         self.controller = self.with_obs_scale(controller(obs_shape_of(spaces), self.num_options, scripted_options))
         self.metrics = metric_names(self.num_options)

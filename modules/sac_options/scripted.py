@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from datamodules.core.errors import ConfigurationError
-from datamodules.core.types import Obs, require_tensor
+from datamodules.core.types import Obs, SpaceSpec, require_tensor
 
 
 class OptionPolicy(Protocol):
@@ -21,6 +21,8 @@ class OptionPolicy(Protocol):
         option gets no entropy bonus.
     min_duration: minimum number of steps.
     max_duration: maximum number of steps; 0 for no limit.
+
+    An optional method `check_spaces(spaces)` raises ConfigurationError for an environment that the option does not fit.
     """
 
     uses_actor: bool
@@ -90,17 +92,21 @@ def check_durations(min_duration: int, max_duration: int, what: str) -> None:
         )
 
 
-def check_scripts(policies: Sequence[OptionPolicy] | None, normalized: bool, action_type: str) -> None:
+def check_scripts(policies: Sequence[OptionPolicy] | None, normalized: bool, spaces: SpaceSpec) -> None:
     """Check the list of hand-written options and the settings that they require.
 
-    Raises: ConfigurationError for an empty list, normalised observations, or the use of a discrete actor action.
+    Raises: ConfigurationError for an empty list, normalised observations, the use of a discrete actor action, or an
+        option of other spaces.
     """
     if policies is None:
         return
     ScriptedOptions(policies)
     if normalized:
         raise ConfigurationError("Scripted options need unnormalised observations: set model.normalize_obs to false.")
-    if action_type == "discrete" and any(policy.uses_actor for policy in policies):
+    for policy in policies:
+        if hasattr(policy, "check_spaces"):
+            policy.check_spaces(spaces)
+    if spaces["action_type"] == "discrete" and any(policy.uses_actor for policy in policies):
         raise ConfigurationError(
             "A scripted option cannot use the actor's choice of a discrete action: set uses_actor False."
         )

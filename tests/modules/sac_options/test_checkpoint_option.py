@@ -82,9 +82,19 @@ def test_options_that_the_checkpoint_does_not_have_are_refused(checkpoint: Path,
         CheckpointOption(str(checkpoint), **settings)
 
 
-def test_observations_of_another_shape_are_refused(checkpoint: Path):
-    with pytest.raises(ConfigurationError, match=r"of shape \[424\], but its checkpoint was trained on \[104\]"):
-        CheckpointOption(str(checkpoint), 0).initiation(torch.zeros(2, 424))
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"obs_shape": (424,)}, r"obs_shape \(104,\) in the checkpoint, \(424,\) in the environment"),
+        ({"action_sizes": [6]}, r"action_sizes \[4\] in the checkpoint, \[6\] in the environment"),
+        ({"action_type": "multidiscrete"}, "action_type discrete in the checkpoint, multidiscrete in the environment"),
+    ],
+)
+def test_an_environment_of_other_spaces_is_refused(checkpoint: Path, changes: dict[str, Any], said: str):
+    spaces: Any = data_of(40).spaces | changes
+
+    with pytest.raises(ConfigurationError, match=said):
+        SACOptions(spaces, scripted_options=[CheckpointOption(str(checkpoint), 0)], controller=CONTROLLER, **NETS)
 
 
 def test_a_checkpoint_of_another_algorithm_is_refused(tmp_path: Path):
