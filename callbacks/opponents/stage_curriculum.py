@@ -19,7 +19,8 @@ class StageCurriculum(Callback):
     which `monitor` is at least `threshold`, or, with `patience`, has not risen for so many logs, once a stage has
     lasted for `min_env_steps`. Episodes that are being played end in the old stage. Evaluations play the whole
     environment: set `data.eval_env_kwargs` to `{stages: null}`. The stage, from 1, is logged as `curriculum/stage`; a
-    resumed run goes on in it. A run whose training logs never have `monitor` ends with a warning.
+    resumed run goes on in it. If no training log has `monitor`, there is a warning after an evaluation, once episodes
+    have ended, or at the end of the run.
 
     Args:
         monitor: tag of a training log; that of Car-ball is the share of games that the agent's team has won.
@@ -49,7 +50,7 @@ class StageCurriculum(Callback):
         self.monitor, self.threshold, self.patience = monitor, threshold, patience
         self.min_env_steps = min_env_steps
         self.stage, self.began_at, self.best, self.logs_without_rise = 0, 0, -math.inf, 0
-        self._is_logged = False
+        self._is_logged = self._has_warned = False
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Set the stage, which a resumed run restores."""
@@ -87,12 +88,18 @@ class StageCurriculum(Callback):
             )
         pl_module.log_values({"curriculum/stage": float(self.stage + 1)})
 
+    def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
+        """Warn if the logs lack the value that promotes; a value of episodes comes when the first have ended."""
+        if not self.monitor.startswith("rollout/") or "rollout/return_mean" in pl_module.last_log:
+            self.on_train_end(trainer, pl_module)
+
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Warn if no log of the run had the value that promotes."""
-        if pl_module.last_log and not self._is_logged:
+        """Warn once if no log of the run had the value that promotes."""
+        if pl_module.last_log and not self._is_logged and not self._has_warned:
+            self._has_warned = True
             known = ", ".join(sorted(tag for tag in pl_module.last_log if tag.startswith("rollout/")))
             rank_zero_warn(
-                f"callbacks.StageCurriculum could promote nothing: no training log has its monitor {self.monitor}; set"
+                f"callbacks.StageCurriculum promotes nothing: no training log has its monitor {self.monitor}; set"
                 f" monitor to a tag of the last log: {known or ', '.join(sorted(pl_module.last_log))}."
             )
 

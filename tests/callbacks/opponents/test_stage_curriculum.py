@@ -1,5 +1,6 @@
 """Stages of a curriculum: promotion by success and by patience, resume, and what is refused."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,32 @@ def test_patience_promotes_where_nothing_rises(tmp_path: Path) -> None:
 def test_a_monitor_that_is_never_logged_is_named_with_those_that_are(tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match=r"no training log has its monitor rollout/goal; set .*rollout/length_mean"):
         fit(tmp_path, 2, StageCurriculum("rollout/goal", min_env_steps=0))
+
+
+def test_a_monitor_that_is_never_logged_is_named_once_after_the_first_evaluation(tmp_path: Path) -> None:
+    class Ends(Callback):
+        def on_validation_end(self, trainer: Any, *_: Any) -> None:
+            told.append(len(warned))
+
+    told: list[int] = []
+    curriculum, data = StageCurriculum("rollout/goal", min_env_steps=0), carball(6)
+    run = trainer(tmp_path, RunCheckpoint(), curriculum, Ends(), log_every_n_steps=1, val_check_interval=2)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        warned = NamedWarnings(found)
+        run.fit(small_ppo(data), datamodule=data)
+
+    assert told == [1, 1, 1] and len(warned) == 1
+
+
+class NamedWarnings:
+    """The recorded warnings of a curriculum."""
+
+    def __init__(self, found: list[warnings.WarningMessage]) -> None:
+        self.found = found
+
+    def __len__(self) -> int:
+        return sum("has its monitor rollout/goal;" in str(each.message) for each in self.found)
 
 
 def test_a_stage_lasts_for_the_fewest_steps(tmp_path: Path) -> None:
