@@ -1,6 +1,8 @@
 """DivergenceGuard: stop a run with non-finite values or a policy that can no longer learn."""
 
 import math
+from collections import defaultdict
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import torch
@@ -21,6 +23,49 @@ class TrainingDiverged(RuntimeError):
     """Error for non-finite training values or a policy that cannot learn; its message says where, and what to try."""
 
 
+def not_finite(values: Mapping[str, float]) -> str:
+    """Return which value of training is not finite; empty if none."""
+    wrong = (f"{tag} is {value}" for tag, value in values.items() if tag[:6] == "train/" and not math.isfinite(value))
+    return next(wrong, "")
+
+
+class JudgedLogs:
+    """Training logs of one agent, judged one after the other.
+
+    Attributes:
+        lowest, highest: range of the returns logged while the policy had entropy.
+    """
+
+    def __init__(self) -> None:
+        self._return, self._stuck = math.nan, 0
+        self.lowest, self.highest = math.inf, -math.inf
+
+    def judge(self, log: Mapping[str, float]) -> str:
+        """Return why learning is impossible after one more log; empty if it is not."""
+        if abs(log.get("train/approx_kl", 0.0)) > MAX_KL:
+            moved = f"{log['train/approx_kl']:.3g} nats in an iteration, more than {MAX_KL:g}"
+            return f"train/approx_kl says that the policy moved by {moved}"
+        entropy, return_ = log.get("train/entropy"), log.get("rollout/return_mean")
+        if entropy is None or return_ is None:
+            return ""
+        before, self._return = self._return, return_
+        if abs(entropy) > NO_ENTROPY:
+            self._stuck = 0
+            self.lowest, self.highest = min(self.lowest, return_), max(self.highest, return_)
+            return ""
+        self._stuck = self._stuck + 1 if return_ == before else 1
+        if self._stuck < STUCK_LOGS or not self._lost_its_gain(return_):
+            return ""
+        return (
+            f"train/entropy was 0 and rollout/return_mean {return_:g} in {STUCK_LOGS} logs in a row, after returns"
+            f" from {self.lowest:g} to {self.highest:g}, so nothing is learned any more"
+        )
+
+    def _lost_its_gain(self, return_: float) -> bool:
+        """Return whether a return is too low for a task that was solved; False if there never was entropy."""
+        return return_ <= self.lowest + KEPT_GAIN * (self.highest - self.lowest)
+
+
 class DivergenceGuard(Callback):
     """Stop the run when a logged `train/` value is not finite or learning is impossible; never save NaN weights.
 
@@ -30,6 +75,8 @@ class DivergenceGuard(Callback):
     weights. A policy that is deterministic because it solved its task goes on: its return is higher than the lowest
     that was logged while there was entropy, by more than `KEPT_GAIN` of the range of these returns. So does one that
     had no entropy from the start. A resumed run knows the returns logged before.
+
+    Every agent of a population is judged by its own log, and one that diverged ends the run.
 
     Only values on the host are read, without synchronization, and the weights only before a checkpoint is written. The
     last valid checkpoint is kept.
@@ -41,53 +88,25 @@ class DivergenceGuard(Callback):
 
     def __init__(self) -> None:
         self._judged: dict[str, float] = {}
-        self._return, self._stuck = math.nan, 0
-        self._lowest, self._highest = math.inf, -math.inf
+        self._agents: defaultdict[str, JudgedLogs] = defaultdict(JudgedLogs)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Check the values logged last."""
-        for tag, value in pl_module.last_logged.items():
-            if tag.startswith("train/") and not math.isfinite(value):
-                raise_diverged(trainer, f"{tag} is {value}")
         if pl_module.last_log is not self._judged:
             self._judged = pl_module.last_log
-            self._judge(trainer, self._judged)
-
-    def _judge(self, trainer: Trainer, log: dict[str, float]) -> None:
-        """Check one training log.
-
-        Raises: TrainingDiverged.
-        """
-        if abs(log.get("train/approx_kl", 0.0)) > MAX_KL:
-            moved = f"{log['train/approx_kl']:.3g} nats in an iteration, more than {MAX_KL:g}"
-            raise_diverged(trainer, f"train/approx_kl says that the policy moved by {moved}")
-        entropy, return_ = log.get("train/entropy"), log.get("rollout/return_mean")
-        if entropy is None or return_ is None:
-            return
-        before, self._return = self._return, return_
-        if abs(entropy) > NO_ENTROPY:
-            self._stuck = 0
-            self._lowest, self._highest = min(self._lowest, return_), max(self._highest, return_)
-            return
-        self._stuck = self._stuck + 1 if return_ == before else 1
-        if self._stuck >= STUCK_LOGS and self._lost_its_gain(return_):
-            raise_diverged(
-                trainer,
-                f"train/entropy was 0 and rollout/return_mean {return_:g} in {STUCK_LOGS} logs in a row, after returns"
-                f" from {self._lowest:g} to {self._highest:g}, so nothing is learned any more",
-            )
-
-    def _lost_its_gain(self, return_: float) -> bool:
-        """Return whether a return is too low for a task that was solved; False if there never was entropy."""
-        return return_ <= self._lowest + KEPT_GAIN * (self._highest - self._lowest)
+            for name, log in pl_module.training_log.by_agent(self._judged).items():
+                if said := not_finite(log) or self._agents[name].judge(log):
+                    raise_diverged(trainer, f"{said} (the agent of {name})" if name else said)
+        if said := not_finite(pl_module.last_logged):
+            raise_diverged(trainer, said)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the range of the returns logged while the policy had entropy."""
-        return {"lowest": self._lowest, "highest": self._highest}
+        """Return the range of the returns logged while the policy had entropy, of a single agent."""
+        return {"lowest": self._agents[""].lowest, "highest": self._agents[""].highest}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the range of returns."""
-        self._lowest, self._highest = state_dict["lowest"], state_dict["highest"]
+        self._agents[""].lowest, self._agents[""].highest = state_dict["lowest"], state_dict["highest"]
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         """Check the weights before they replace valid ones on the disk."""

@@ -80,6 +80,10 @@ class MetricLogger:
         """Return means by tag; `totals` are those of the episodes since the last log."""
         return self.tagged(names, means, self.episodes.means(totals))
 
+    def by_agent(self, log: Mapping[str, float]) -> dict[str, Mapping[str, float]]:
+        """Return the values of a log for every agent that is trained, by its name; a single one has the name ""."""
+        return {"": log}
+
     def tagged(self, names: Sequence[str], means: list[float], episodes: Mapping[str, float]) -> dict[str, float]:
         """Return means of metrics and episodes by tag."""
         named = zip(names, means, strict=False)

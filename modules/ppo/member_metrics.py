@@ -30,6 +30,11 @@ class MemberMetricLogger(MetricLogger):
             values |= {f"{tag}/seed_{seed}": value for tag, value in own.items()}
         return values
 
+    def by_agent(self, log: Mapping[str, float]) -> dict[str, Mapping[str, float]]:
+        """Return the values of every member."""
+        members = split_by_member(log, list(self.members))
+        return {f"seed {seed}": own for seed, own in members.items()}
+
 
 class MemberEvaluations(nn.Module):
     """EvaluationStats of every member, from batches that hold the episodes of member after member."""

@@ -1,5 +1,6 @@
 """A population of PPO: its members are the runs with their seeds, and everything that differs is refused."""
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import lightning
 import pytest
 import torch
+from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import EarlyStopping
 from lightning.pytorch.loggers import TensorBoardLogger
 
@@ -14,6 +16,7 @@ from app.monitor.curves import Curves
 from callbacks.performance import thread_tuner
 from callbacks.performance.compile import Compile
 from callbacks.run_control.checkpoint import RunCheckpoint
+from callbacks.run_control.divergence_guard import DivergenceGuard, TrainingDiverged
 from callbacks.video.episode_video import EpisodeVideo
 from datamodules.core.errors import ConfigurationError
 from modules.networks.base import FeedForward
@@ -85,6 +88,20 @@ def test_members_equal_the_runs_with_their_seeds(tmp_path: Path, settings: dict[
             assert own[tag] == [(step, pytest.approx(value, abs=1e-3, rel=1e-3)) for step, value in points], tag
     assert (population.env_steps, population.updates) == (alone.env_steps, alone.updates) == (1280, alone.updates)
     assert max(value for _, value in own["train/grad_norm"]) > SETTINGS["max_grad_norm"], "nothing was clipped"
+
+
+@pytest.mark.parametrize(("value", "said"), [(math.nan, "train/\\w+ is nan"), (-1e4, "moved by .* nats")])
+def test_a_member_that_diverges_is_named_by_its_seed(tmp_path: Path, value: float, said: str) -> None:
+    class Spoils(Callback):
+        def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
+            if math.isfinite(value):
+                module.last_log = module.last_log | {"train/approx_kl/seed_1": value}
+            else:
+                with torch.no_grad():
+                    next(module.parameters())[1].fill_(value)
+
+    with pytest.raises(TrainingDiverged, match=rf"{said}.* \(the agent of seed 1\)"):
+        fitted(tmp_path, SEEDS, Spoils(), DivergenceGuard())
 
 
 def test_the_own_log_of_a_population_has_the_means_of_its_members(tmp_path: Path) -> None:
