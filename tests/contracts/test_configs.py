@@ -48,7 +48,7 @@ NEEDED = {
 
 GAMMAS = {
     0.9: "ppo_pendulum",
-    0.95: "ppo_simple_spread sac_options_fourrooms sac_options_synthetic sac_pendulum_memory",
+    0.95: "ppo_simple_spread sac_curiosity_fourrooms sac_options_fourrooms sac_options_synthetic sac_pendulum_memory",
     0.97: "dqn_snake",
     0.98: "ppo_cartpole ppo_cartpole_device ppo_cartpole_large ppo_gridworld ppo_mettagrid ppo_tmaze pqn_snake"
     " sac_options_eigen sac_options_horde sac_options_keydoor sac_options_rooms sac_pointmaze_her",

@@ -81,3 +81,17 @@ def test_a_uniform_choice_of_options_finds_the_middle_sooner_and_the_corner_late
     matrix: Tensor, goal: int, expected: float
 ):
     assert uniform_over_options(matrix, goal) == pytest.approx(expected, abs=2)
+
+
+def test_a_uniform_walk_of_40_steps_seldom_crosses_four_rooms_without_slip():
+    matrix = transition_matrix(FourRooms(start=0, slip=0.0))
+    corner, reached = len(matrix) - 1, 0.0
+    place = torch.zeros(len(matrix), dtype=torch.float64)
+    place[0] = 1
+
+    for _ in range(40):
+        place = place @ matrix.mean(1)
+        reached += float(place[corner])
+        place[corner] = 0
+
+    assert reached == pytest.approx(4.3e-5, abs=1e-6)
