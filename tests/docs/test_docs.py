@@ -37,14 +37,16 @@ from tests.docs.pages import (
     shortened,
     text,
 )
+from tests.docs.test_config_listings import EVIDENCE
 
 DOCS = ROOT / "docs"
 COMMANDS = commands()
 APP = [command.removeprefix("python -m app ") for command in COMMANDS if command.startswith("python -m app ")]
 TRAINED = [command for command in APP if re.match(r"fit .*--trust my_\w+$", command)]
 LIGHTNING = [command for command in APP if command.split()[0] in ("fit", "validate", "test", "predict")]
-RUN_ELSEWHERE = {*TRAINED, *(f"fit --config {name}" for name in shipped_configs())}
-"""Commands that other tests run: those of a user below, those of a config in tests/contracts/test_configs.py."""
+LISTED = {f"fit --config {config} --config {name}" for name, (config, _) in EVIDENCE.items()}
+RUN_ELSEWHERE = {*TRAINED, *LISTED, *(f"fit --config {name}" for name in shipped_configs())}
+"""Commands that other tests run: those of a user below, in test_config_listings.py and in tests/contracts."""
 PARSED = sorted({*LIGHTNING} - RUN_ELSEWHERE)
 OTHERS = [command for command in APP if command not in LIGHTNING]
 SETTINGS = {"data.num_envs": 8, "data.eval_episodes": 2, "trainer.max_steps": 2, "trainer.log_every_n_steps": 1}
@@ -264,7 +266,7 @@ def test_the_metrics_of_ppo_are_exactly_what_a_run_logs(folder: Path, monkeypatc
     "command",
     [
         "dqn_cartpole.yaml --data.learning_starts=64 --data.eval_episodes=2",
-        "pqn_snake.yaml --data.num_envs=32 --data.eval_episodes=2 --data.eval_max_steps=64",
+        "pqn_snake.yaml --data.num_envs=8 --data.eval_episodes=2 --data.eval_max_steps=64",
         "sac_pendulum.yaml --data.learning_starts=64 --data.eval_episodes=2",
         "sac_options_fourrooms.yaml --data.learning_starts=64 --data.eval_episodes=2",
         "dynamics_duffing.yaml",
