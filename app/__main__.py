@@ -73,7 +73,7 @@ def run_verb() -> None:
         print(introduction(verb), flush=True)
     announce(verb, configs)
     module, _, function = VERBS[verb].partition(":")
-    gc.disable()  # 15 % of the import would go into collections that find nothing
+    gc.disable()  # collections would visit every new class and function, again and again, and find nothing
     try:
         imported = import_module(module)
     finally:
