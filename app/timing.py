@@ -1,4 +1,4 @@
-"""Timing, memory and system information for the measuring verbs."""
+"""Timing, memory and system information for `benchmark` and `diagnose`."""
 
 import math
 import os

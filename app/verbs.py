@@ -25,7 +25,7 @@ VERB_HELP = {
     "test": "evaluate a checkpoint and print the statistics",
     "predict": "write trajectories",
     "play": "watch episodes of a checkpoint, as a video or in a window",
-    "envs": "list environments, or check one and say what to mend",
+    "envs": "list environments, or check one and list what to fix",
     "export": "write the decision of a checkpoint as ONNX or a torch.export program, with a model card",
     "verify": "check what training relies on: determinism, resume, compile, two ranks, export",
     "benchmark": "time a config, beside another one or a peer",

@@ -1,4 +1,4 @@
-"""Contestant of a benchmark: a process that trains on request (see `app.peers.pacer`).
+"""Process of a benchmark that trains for the durations that `benchmark` requests (see `app.peers.pacer`).
 
 `python -m app.benchmark.worker [PEER] fit [options]`: train with this application, or with a peer.
 """

@@ -1,4 +1,4 @@
-"""`python -m app compare`: run settings times seeds, and compare steps to a threshold, final values and curves."""
+"""`python -m app compare`: train every setting with every seed; compare steps to a threshold, final values, curves."""
 
 import argparse
 import csv

@@ -1,4 +1,4 @@
-"""`python -m app diagnose --config A.yaml`: measure an iteration's parts and settings, and suggest changes.
+"""`python -m app diagnose --config A.yaml`: measure the parts of an iteration; suggest settings that make it faster.
 
 Each suggested change is reported with its measured effect, from runs with and without it.
 """

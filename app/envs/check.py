@@ -1,4 +1,4 @@
-"""Judge an environment: Gymnasium's checker, Leyden's contract, random episodes, backends and their speed."""
+"""Check an environment: Gymnasium's checker, Leyden's requirements, random episodes, backends and their speed."""
 
 import contextlib
 import io
@@ -35,7 +35,7 @@ ADVICE = re.compile(r"We recommend using|Not able to test alternative render mod
 
 
 def check_environment(env: str, kwargs: dict[str, Any], say: Say) -> bool:
-    """Check an environment and say the results; return whether nothing has to be mended.
+    """Check an environment and say the results; return whether nothing has to be fixed.
 
     Args:
         env: a Gymnasium id or a dotted path.
@@ -44,30 +44,30 @@ def check_environment(env: str, kwargs: dict[str, Any], say: Say) -> bool:
 
     Raises: ConfigurationError if there is no such environment.
     """
-    source, mend, consider = resolve_env(env), [], []
+    source, to_fix, consider = resolve_env(env), [], []
     say(env)
     try:
         say(f"  spaces     {describe_spaces(probe_spaces(env, kwargs))}")
         say("  contract   kept: a reset and a step return what training reads")
     except Exception as error:
-        mend.append(f"{_text(error)}")
+        to_fix.append(f"{_text(error)}")
         say("  contract   broken")
     errors, warned = gymnasium_complaints(source, env, kwargs)
     judged = source.spec is not None or source.tensor_env is not None
     verdict = "fails" if errors else "warns" if warned else "passes" if judged else "is for environments of one agent"
     say(f"  gymnasium  check_env {verdict}")
-    mend += [each for each in errors if not any(each in known for known in mend)]
+    to_fix += [each for each in errors if not any(each in known for known in to_fix)]
     consider += warned
-    if not mend:
+    if not to_fix:
         for part, text, is_error in played(env, kwargs):
-            (mend if is_error else consider).append(text) if part != "episodes" else say(f"  episodes   {text}")
+            (to_fix if is_error else consider).append(text) if part != "episodes" else say(f"  episodes   {text}")
         consider += list(speeds(env, kwargs, say))
-    for title, texts in (("To mend:", mend), ("To consider:", consider)):
+    for title, texts in (("To fix:", to_fix), ("To consider:", consider)):
         if texts:
             say("\n".join([title, *(f"  {number}. {text}" for number, text in enumerate(texts, 1))]))
-    if not mend:
+    if not to_fix:
         say(f"Train: python -m app fit --config ppo_cartpole.yaml --data.env {env} --data.backend auto")
-    return not mend
+    return not to_fix
 
 
 def gymnasium_complaints(source: ResolvedEnv, env: str, kwargs: dict[str, Any]) -> tuple[list[str], list[str]]:
@@ -97,7 +97,7 @@ def gymnasium_complaints(source: ResolvedEnv, env: str, kwargs: dict[str, Any]) 
 
 
 def played(env: str, kwargs: dict[str, Any]) -> Iterator[tuple[str, str, bool]]:
-    """Play random actions; yield the kind of each result, its text, and whether it has to be mended."""
+    """Play random actions; yield the kind of each result, its text, and whether it has to be fixed."""
     try:
         seen = play_randomly(env, kwargs, NUM_ENVS, PLAYED_STEPS, PLAYED_SECONDS)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""`python -m app envs [PATTERN]`: list environments; `--check ID`: judge one, and say what to mend."""
+"""`python -m app envs [PATTERN]`: list environments; `--check ID`: check one, and list what to fix."""
 
 import argparse
 import json
@@ -20,7 +20,7 @@ def main() -> None:
     """List environments, or check one.
 
     Raises:
-        SystemExit: with code 1 if a checked environment has to be mended; with code 2 and one sentence for invalid
+        SystemExit: with code 1 if a checked environment has to be fixed; with code 2 and one sentence for invalid
             input.
     """
     options = parsed(sys.argv[2:])

@@ -1,4 +1,4 @@
-"""Step an environment with random actions: its speed, and what its episodes are like."""
+"""Step an environment with random actions, to measure its speed and the lengths and returns of its episodes."""
 
 import time
 from contextlib import closing

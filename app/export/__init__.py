@@ -1,1 +1,1 @@
-"""`python -m app export`: the decision of a trained agent as one file, compared with the agent, and its model card."""
+"""`python -m app export`: write the policy of a trained agent as one file, with a model card."""

@@ -1,4 +1,4 @@
-"""Record the observations and decisions of an agent, and compare an exported decision with them."""
+"""Record observations and actions of an agent, and compare those of an exported policy with them."""
 
 from itertools import islice
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Decision: what an agent does between an observation and its action, as one module of tensors."""
+"""Decision: greedy policy from observation to action as one module: normalisation, networks, squashing, clipping."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""Export a decision as ONNX or as a program of `torch.export`, and run such a file."""
+"""Export a `Decision` as ONNX or as a program of `torch.export`, and run such a file."""
 
 import logging
 import warnings

@@ -1,4 +1,4 @@
-"""`python -m app export`: write the decision of a checkpoint as one file, and compare it with the agent."""
+"""`python -m app export`: write the policy of a checkpoint as one file, and compare its actions with the agent's."""
 
 import argparse
 import json

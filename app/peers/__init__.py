@@ -1,1 +1,1 @@
-"""Train other libraries on the same task, for `benchmark`."""
+"""Train agents of other libraries on the task of a config, for `benchmark`."""

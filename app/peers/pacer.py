@@ -1,4 +1,4 @@
-"""Pace: run a training loop for durations requested by the parent process."""
+"""Pace: run a training loop in pieces, each for a duration that the parent process requests."""
 
 import json
 import os

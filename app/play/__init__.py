@@ -1,1 +1,1 @@
-"""`python -m app play`: watch an episode of a trained agent, as a video or in a window."""
+"""`python -m app play`: show episodes of a trained agent, as a video or in a window."""

@@ -1,4 +1,4 @@
-"""`python -m app play`: play episodes of a checkpoint and show every decision, as a video or in a window."""
+"""`python -m app play`: play episodes of a checkpoint as a video or in a window, each action beside its frame."""
 
 import argparse
 import logging

@@ -1,1 +1,1 @@
-"""`python -m app verify`: check what training relies on, for an environment and a network of yours."""
+"""`python -m app verify`: check determinism, resume, compilation, ranks and export with your own environment."""

@@ -1,4 +1,4 @@
-"""`python -m app verify --config FILE`: check what training relies on, for an environment and a network."""
+"""`python -m app verify --config FILE`: check determinism, resume, compilation, ranks and export of a config."""
 
 import argparse
 import json
@@ -48,7 +48,7 @@ def main() -> None:
     except ConfigurationError as error:
         exit_with_error(str(error))
     failed = [finding.name for finding in findings if finding.status == "fails"]
-    print(f"{', '.join(failed)}: mend what fails." if failed else "Nothing fails.")
+    print(f"{', '.join(failed)}: fix what fails." if failed else "Nothing fails.")
     if failed:
         raise SystemExit(1)
 

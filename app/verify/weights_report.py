@@ -1,4 +1,4 @@
-"""WeightsReport: write what identifies the end of a run: hashes of the weights, counters, and how phases ran."""
+"""WeightsReport: write hashes of the final weights, counters and the mode of each phase, to compare runs."""
 
 import hashlib
 import json

@@ -1,1 +1,1 @@
-"""Callbacks that measure, every so many iterations, what happens in networks and where time goes."""
+"""Callbacks that measure weights, gradients, entropy and time, at an interval of iterations."""

@@ -1,4 +1,4 @@
-"""IntervalCallback: the base of callbacks that measure every so many iterations."""
+"""IntervalCallback: base class of callbacks that measure at an interval of iterations."""
 
 from typing import Any
 

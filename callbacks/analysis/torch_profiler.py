@@ -1,4 +1,4 @@
-"""TorchProfiler: write a trace of an iteration every so many iterations."""
+"""TorchProfiler: write a trace of an iteration at an interval of iterations."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""SignalWatchdog: end a process that does not end by itself after a second signal."""
+"""SignalWatchdog: end a process that is still running `grace` seconds after a second signal."""
 
 import os
 import signal

@@ -44,7 +44,7 @@ def test_speed_is_measured_on_request(run: Run) -> None:
 def test_a_sound_environment_passes_with_its_episodes_and_speed(run: Run) -> None:
     outcome = run("envs", "--check", f"{HERE}.Corridor")
 
-    assert outcome.code == 0 and "To mend" not in outcome.out
+    assert outcome.code == 0 and "To fix" not in outcome.out
     for said in ("float32 [1] -> 2 actions", "check_env passes", "random steps: mean return", "sync", "Train: python"):
         assert said in outcome.out, said
 
@@ -58,11 +58,11 @@ def test_a_sound_environment_passes_with_its_episodes_and_speed(run: Run) -> Non
         ("RaisesLater", "KeyError: 'door'"),
     ],
 )
-def test_what_has_to_be_mended_is_said_and_ends_with_code_1(run: Run, fault: str, said: str) -> None:
+def test_what_has_to_be_fixed_is_said_and_ends_with_code_1(run: Run, fault: str, said: str) -> None:
     outcome = run("envs", "--check", f"{HERE}.{fault}")
 
     assert outcome.code == 1
-    assert said in outcome.out.partition("To mend:")[2], outcome.out
+    assert said in outcome.out.partition("To fix:")[2], outcome.out
 
 
 def test_an_environment_without_end_or_reward_is_advised_about(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""Compile: every mode takes, what cannot be falls back aloud, and the results stay the same."""
+"""Compile: every mode works, phases that cannot be compiled run eagerly with a warning, results stay the same."""
 
 from contextlib import nullcontext
 from functools import partial
