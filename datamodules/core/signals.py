@@ -18,8 +18,10 @@ STOP_SIGNALS: tuple[signal.Signals, ...] = tuple(
 TERMINALS = tuple(descriptor for descriptor in range(3) if os.isatty(descriptor))
 """File descriptors among standard input, output and error that were terminals at program start."""
 
-HANGUP_S = 1.0
-"""Seconds within which two SIGHUPs are taken as one: shell and kernel both send it when a terminal closes."""
+REPEATED_S = 1.0
+"""Seconds within which two equal signals are taken as one if two programs send them: both shell and kernel send SIGHUP
+when a terminal closes; a scheduler that ends all processes of a job and a program that ends its children send SIGTERM.
+"""
 
 
 class SignalExit(SystemExit):
@@ -63,7 +65,7 @@ def _is_lost(descriptor: int) -> bool:
 
 
 class SecondSignal:
-    """Detector of a second stop signal; a SIGHUP delivered twice for one closed terminal counts as one."""
+    """Detector of a second stop signal; a SIGTERM or the SIGHUP of a closed terminal that comes twice counts as one."""
 
     def __init__(self) -> None:
         self._first: tuple[int, float] | None = None
@@ -74,8 +76,9 @@ class SecondSignal:
         if self._first is None:
             self._first = number, now
             return False
-        hangup = number == self._first[0] == getattr(signal, "SIGHUP", None)
-        return not (hangup and now - self._first[1] < HANGUP_S and terminal_is_lost())
+        is_repeated = number == self._first[0] and now - self._first[1] < REPEATED_S
+        hangup = number == getattr(signal, "SIGHUP", None) and terminal_is_lost()
+        return not (is_repeated and (hangup or number == signal.SIGTERM))
 
 
 def handled_signals() -> tuple[signal.Signals, ...]:

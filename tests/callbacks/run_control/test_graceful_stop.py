@@ -1,5 +1,7 @@
+import itertools
 import os
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,11 @@ from lightning.pytorch import Callback
 from callbacks.run_control.checkpoint import RunCheckpoint
 from callbacks.run_control.graceful_stop import GracefulStop
 from callbacks.run_control.run_summary import RunSummary
-from datamodules.core.signals import STOP_SIGNALS
+from datamodules.core.signals import STOP_SIGNALS, SecondSignal
 from tests.support.small_runs import cartpole_data, small_ppo, trainer
 from tests.support.two_ranks import TwoRanks
+
+TWICE = (signal.SIGTERM, signal.SIGTERM)
 
 
 class OneRankIsTold(Callback):
@@ -127,8 +131,9 @@ def test_an_interrupted_run_resumed_equals_one_that_was_not(make_run: Any, evalu
     assert all(torch.equal(one, other) for one, other in weights)
 
 
-@pytest.mark.parametrize("first", STOP_SIGNALS)
-@pytest.mark.parametrize("second", STOP_SIGNALS)
+@pytest.mark.parametrize(
+    ("first", "second"), [pair for pair in itertools.product(STOP_SIGNALS, repeat=2) if pair != TWICE]
+)
 def test_a_second_signal_of_any_kind_exits_at_once_and_keeps_the_last_whole_checkpoint(
     make_run: Any, first: signal.Signals, second: signal.Signals
 ) -> None:
@@ -139,6 +144,21 @@ def test_a_second_signal_of_any_kind_exits_at_once_and_keeps_the_last_whole_chec
 
     assert left.value.code == 128 + second
     assert torch.load(run.folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == 2
+
+
+def test_a_sigterm_that_two_programs_send_is_one(make_run: Any) -> None:
+    run = make_run(Sends(*TWICE, iteration=3), GracefulStop(), RunCheckpoint(), iterations=100).fit()
+
+    assert torch.load(run.folder / "checkpoints" / "last.ckpt", weights_only=True)["global_step"] == 4
+
+
+def test_a_sigterm_that_comes_later_is_a_second_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    is_second, now = SecondSignal(), time.monotonic()
+    is_second(signal.SIGTERM)
+
+    monkeypatch.setattr("datamodules.core.signals.time.monotonic", lambda: now + 2)
+
+    assert is_second(signal.SIGTERM)
 
 
 def test_a_hangup_that_the_process_ignores_stays_ignored(make_run: Any) -> None:
