@@ -55,6 +55,8 @@ def model_rows() -> Iterator[tuple[str, str]]:
     yield "optimizers", f"{listed(short_names('modules.optim'))}, and those of torch.optim (--model.optimizer CLASS)"
     yield "other parts", listed(modules.EXPORTS.keys() - modules.ALGORITHMS.keys())
     yield "scripted options", f"{listed(short_names('datamodules.envs.four_rooms'))}, and those of datamodules.trading"
+    scripted = short_names("datamodules.envs.carball") | short_names("datamodules.envs.gridworld")
+    yield "scripted opponents", f"{listed(scripted)} (--data.opponents CLASS)"
     yield "exploration", listed(short_names("modules.exploration"))
     yield "latent models", listed(short_names("modules.networks.latent"))
     yield "their settings", "--model.help CLASS; of a network: --model.help CLASS --model.network.help CLASS"
