@@ -60,18 +60,24 @@ def to_plain(hparams: Mapping[str, Any], module: type) -> dict[str, Any]:
 
 
 def objects_left_out(hparams: Mapping[str, Any], module: type) -> list[str]:
-    """Return the names of the hyperparameters that `to_plain` leaves out, with a warning; functions are not counted.
+    """Return the names of the hyperparameters that `to_plain` leaves out, with one warning; functions are not counted.
 
     They are objects that were made in Python, such as a dynamics model: their arguments are not known.
     """
     plain = {} if "_instantiator" in hparams else to_plain(hparams, module)
     names = [key for key in hparams if plain and key not in plain]
     if names:
-        rank_zero_warn(
+        warn_once(
             f"The checkpoints of this {module.__name__} hold the weights but not {_named(names)}, made in Python:"
             f" {_cure(names, module.__name__)}"
         )
     return names
+
+
+@functools.cache
+def warn_once(message: str) -> None:
+    """Give a warning on the first rank, each message once: a run saves many checkpoints."""
+    rank_zero_warn(message)
 
 
 @contextmanager

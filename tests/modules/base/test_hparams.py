@@ -14,7 +14,7 @@ from datamodules.core.types import SpaceSpec
 from datamodules.envs.four_rooms import Eigenpurpose, PrimitiveAction
 from datamodules.replay import ReplayDataModule
 from modules.base.algorithm import Algorithm
-from modules.base.hparams import check_importable, to_plain
+from modules.base.hparams import check_importable, to_plain, warn_once
 from modules.dqn.dqn import DQN
 from modules.dqn.pqn import PQN
 from modules.networks import CNN, MLP, NatureCNN
@@ -159,6 +159,7 @@ def test_networks_that_are_not_the_default_are_made_again_as_they_were(
 
 @pytest.mark.parametrize("made", ["option_rewards", "scripted_options"])
 def test_objects_made_in_python_are_named_when_saved_and_when_a_loading_lacks_them(made: str, tmp_path: Path) -> None:
+    warn_once.cache_clear()
     nets = {"network": functools.partial(MLP, hidden=(8,)), "critic": functools.partial(TwinMLP, hidden=(8,))}
     objects: list[Any] = [Eigenpurpose(1), "task"] if made == "option_rewards" else [PrimitiveAction("up")] * 2
     sizes: dict[str, Any] = {"num_envs": 4, "train_freq": 2, "batch_size": 16, "replay_ratio": 2, "capacity": 1000}
@@ -168,8 +169,12 @@ def test_objects_made_in_python_are_named_when_saved_and_when_a_loading_lacks_th
     run = trainer(tmp_path)
     run.fit(model, datamodule=data)
 
-    with pytest.warns(UserWarning, match=rf"not model\.{made}, made in Python: load them with SACOptions\.load_from_"):
+    with pytest.warns(
+        UserWarning, match=rf"not model\.{made}, made in Python: load them with SACOptions\.load"
+    ) as said:
+        run.save_checkpoint(tmp_path / "b.ckpt")
         run.save_checkpoint(tmp_path / "a.ckpt")
+    assert sum("made in Python" in str(each.message) for each in said) == 1
 
     with pytest.raises(ConfigurationError, match=rf"a\.ckpt does not hold model\.{made}, .*\(path, {made}=\.\.\.\)"):
         SACOptions.load_from_checkpoint(tmp_path / "a.ckpt")
