@@ -10,6 +10,7 @@ from torch import Tensor
 
 from app.agent.arrays import Array, ObsArray, action_encoder, mask_in, obs_rows
 from datamodules.core.errors import ConfigurationError
+from datamodules.core.files.printable import counted
 from datamodules.core.pytree import tree_map
 from datamodules.core.types import PolicyInput, State, insert_masks
 from modules.base.algorithm import Algorithm
@@ -58,7 +59,7 @@ class Agent:
 
     def __repr__(self) -> str:
         where = "" if self.path is None else f" of {self.path}"
-        limit = f", at most {self.max_batch_size} rows a call" if self.max_batch_size else ""
+        limit = f", at most {counted(self.max_batch_size, 'row')} a call" if self.max_batch_size else ""
         return f"Agent({type(self.module).__name__}{where}, {self.env_steps:,} env steps{limit})"
 
     def seed(self, seed: int | None = None) -> None:

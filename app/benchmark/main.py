@@ -21,7 +21,7 @@ from app.cli.error_messages import PlainParser, exit_with_error, nearest
 from app.peers.base import UNREACHABLE_STEPS
 from app.peers.ppo import PEERS
 from app.timing import PARTS, machine, spread, versions
-from datamodules.core.files.printable import printable
+from datamodules.core.files.printable import counted, printable
 
 FORCED_SETTINGS = {
     "trainer.limit_val_batches": 0,
@@ -108,7 +108,8 @@ def main() -> None:
     """
     options = parsed(sys.argv[2:])
     print(
-        f"{options.repeats} repeats of {options.seconds:g} s, interleaved, after a warm-up; {options.threads} threads."
+        f"{counted(options.repeats, 'repeat')} of {options.seconds:g} s, interleaved, after a warm-up;"
+        f" {counted(options.threads, 'thread')}."
     )
     print("Evaluation is switched off while timing; schedules stay at their start, exploring is at its end.")
     for setting in options.set:
@@ -306,7 +307,7 @@ def table(result: dict[str, Any]) -> str:
     host = result["machine"]
     if host["load_per_core"] > 1:
         rows += [("note", "the machine is busy with other work: compare only measurements of this run")]
-    rows += [("machine", f"{host['cpu']}, {host['cores']} cores, load {host['load_per_core']} a core")]
+    rows += [("machine", f"{host['cpu']}, {counted(host['cores'], 'core')}, load {host['load_per_core']} a core")]
     rows += [("versions", ", ".join(f"{package} {number}" for package, number in result["versions"].items()))]
     width = max(len(label) for label, _ in rows) + 2
     return "\n".join(["", *(f"{label:<{width}}{text}" for label, text in rows), ""])

@@ -34,7 +34,7 @@ from app.plot.statistics import ConfidenceBand, Points, Result, confidence_band,
 from app.runs.find_checkpoint import checkpoint_in
 from callbacks.figures.plotting import encode, style
 from datamodules.core.errors import ConfigurationError
-from datamodules.core.files.printable import printable, printable_line
+from datamodules.core.files.printable import counted, printable, printable_line
 from datamodules.core.signals import SignalExit
 
 
@@ -45,7 +45,8 @@ def main() -> None:
     missing = [folder for folder in above if not folder.exists()]
     due = sum(finished(entry) is None for entry in found)
     print(
-        f"{due} of {len(found)} runs to do, {options.jobs} at a time, in {printable_line(str(options.folder))}.",
+        f"{due} of {counted(len(found), 'run')} to do, {options.jobs} at a time, in"
+        f" {printable_line(str(options.folder))}.",
         flush=True,
     )
     if hint := unknown_metric(options.metric):
@@ -56,7 +57,9 @@ def main() -> None:
             failures = run_all(found, options, threads)
     except SignalExit:
         done = sum(finished(entry) is not None for entry in found)
-        print(f"Stopped: {done} of {len(found)} runs are done; the same command makes the others.", file=sys.stderr)
+        print(
+            f"Stopped: {done} of {counted(len(found), 'run')} done; the same command makes the others.", file=sys.stderr
+        )
         raise
     if failures:
         for folder in missing:

@@ -13,6 +13,7 @@ from app.monitor.curves import Curves
 from app.plot.statistics import Estimate, bootstrap
 from app.runs.find_checkpoint import checkpoint_in
 from datamodules.core.errors import ConfigurationError
+from datamodules.core.files.printable import counted
 
 METRICS, TRADING, LOG = "metrics.json", "trading.json", "test_log.txt"
 """Files of a test in a run's folder."""
@@ -72,7 +73,10 @@ def trading_table(setting: str, runs: Sequence[Path]) -> str:
         for name in shared
     }
     width = max(map(len, shared)) + 2
-    lines = [f"{setting}, {len(runs)} tests", f"{'log return, mean [95 %]':<{width + 28}}agent less it, mean [95 %]"]
+    lines = [
+        f"{setting}, {counted(len(runs), 'test')}",
+        f"{'log return, mean [95 %]':<{width + 28}}agent less it, mean [95 %]",
+    ]
     for name, values in earned.items():
         less = [mine - other for mine, other in zip(earned[AGENT], values, strict=True)]
         difference = "" if name == AGENT else text(bootstrap(less, statistics.fmean))
@@ -80,7 +84,7 @@ def trading_table(setting: str, runs: Sequence[Path]) -> str:
     better = sum(each["policies"][AGENT]["sharpe_difference_low"] > 0 for report in reports for each in report)
     lines.append(
         f"The 95 % interval of the difference of Sharpe ratios to {REFERENCE} is above 0 in {better} of"
-        f" {sum(map(len, reports))} tests."
+        f" {counted(sum(map(len, reports)), 'test')}."
     )
     return "\n".join(lines)
 

@@ -22,6 +22,7 @@ from app.timing import PARTS, device_name
 from callbacks.performance.execution_summary import table
 from datamodules.buffers.storage import free_bytes
 from datamodules.core.errors import ConfigurationError
+from datamodules.core.files.printable import counted
 from datamodules.core.signals import exits_on_signal
 from modules.base.checks import divisors
 
@@ -117,7 +118,7 @@ def report(found: Mapping[str, Any]) -> Iterator[str]:
         yield f"Learner alone: {learner:,.0f} env steps/s; the run reaches {slower:.0%} of the slower of the two"
     if times := found.get("inference"):
         numbers = ", ".join(f"{name} {times[f'{name}_ms']:.3g} ms" for name in ("mean", "p95", "p99"))
-        yield f"Inference: {numbers} for {times['rows']} rows, {times['calls_per_s']:,.0f} calls/s"
+        yield f"Inference: {numbers} for {counted(times['rows'], 'row')}, {times['calls_per_s']:,.0f} calls/s"
     if gpu := found.get("gpu"):
         told = gpu if isinstance(gpu, str) else ", ".join(f"{name} {value:,.0f}" for name, value in gpu.items())
         yield f"GPU: {told}"
@@ -175,7 +176,7 @@ def checked(run: UnstartedRun, found: Mapping[str, Any], device: torch.device) -
     checks: dict[str, Any] = {"peak_memory_mib": round(found["peak_memory_mib"])}
     if num_minibatches := getattr(run.model, "num_minibatches", None):
         rows = run.datamodule.transitions_per_rollout
-        checks["num_minibatches"] = f"{num_minibatches} of {rows // num_minibatches} rows"
+        checks["num_minibatches"] = f"{num_minibatches} of {counted(rows // num_minibatches, 'row')}"
         checks["minibatches_that_divide"] = [divisor for divisor in divisors(rows) if divisor <= 128]
     if device.type == "cuda" and torch.get_float32_matmul_precision() == "highest":
         checks["tf32"] = "off: torch.set_float32_matmul_precision('high') would turn it on"

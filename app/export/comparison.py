@@ -11,6 +11,7 @@ from app.export.decision import Decision, Named
 from app.export.formats import Runner, export
 from datamodules.base import EnvDataModule
 from datamodules.core.errors import ConfigurationError
+from datamodules.core.files.printable import counted
 from datamodules.core.types import PolicyInput
 from modules.base.algorithm import Algorithm
 
@@ -105,7 +106,7 @@ def compare(decision: Decision, runner: Runner, record: Record) -> Difference:
             state = {name.removeprefix("next_"): leaf for name, leaf in outputs.items()}
     except (RuntimeError, ValueError, TypeError) as error:
         raise ConfigurationError(
-            f"The exported decision cannot be run on {len(rows)} observations: {error}."
+            f"The exported decision cannot be run on {counted(len(rows), 'observation')}: {error}."
         ) from error
     return Difference(len(rows), max(each.largest for each in found), sum(each.other_actions for each in found))
 

@@ -18,6 +18,7 @@ from app.export.model_card import write_card
 from callbacks.run_control.atomic_write import atomic_write
 from callbacks.run_control.checkpoint import run_folder
 from datamodules.core.errors import ConfigurationError
+from datamodules.core.files.printable import counted
 
 OBSERVATIONS = 1_000
 
@@ -69,7 +70,8 @@ def run(options: argparse.Namespace) -> Difference:
         agent.module, data, options.observations, options.format, path
     )
     said = (
-        f"{found.observations:,} observations of {recorded.episodes} episodes: largest difference {found.largest:.1e}"
+        f"{counted(found.observations, 'observation')} of {counted(recorded.episodes, 'episode')}: largest"
+        f" difference {found.largest:.1e}"
         f" (limit {TOLERANCE:.0e}), other discrete actions {found.other_actions}"
     )
     if not found.holds:

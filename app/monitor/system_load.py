@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from callbacks.performance.nvml import NVML, GpuReading, NvmlUnavailable
+from datamodules.core.files.printable import counted
 
 PROC = Path("/proc")
 GIB = 2**20
@@ -40,7 +41,7 @@ class MachineLoad:
         except (OSError, ValueError, IndexError):
             return ""
         before, self._ticks = self._ticks, (sum(total), total[3] + total[4])
-        text = f"load {load} on {os.cpu_count()} cores"
+        text = f"load {load} on {counted(os.cpu_count() or 1, 'core')}"
         if before is None or self._ticks[0] <= before[0]:
             return f"CPU {text}"
         idle = (self._ticks[1] - before[1]) / (self._ticks[0] - before[0])

@@ -15,6 +15,7 @@ from callbacks.run_control.checkpoint import run_folder
 from callbacks.video.encoding import VideoWriter, video_writer
 from callbacks.video.overlay import draw_frame
 from datamodules.core.errors import ConfigurationError
+from datamodules.core.files.printable import counted
 from datamodules.rendering.episode import RenderedStep
 from modules.base.algorithm import Algorithm
 
@@ -70,7 +71,7 @@ def play(options: argparse.Namespace) -> None:
             frame = draw_frame(step, details_of(agent.module, step))
             for sink in sinks:
                 sink.add(frame)
-        print(f"episode {number + 1}: {step.step:,} steps, return {step.episode_return:.6g}", flush=True)
+        print(f"episode {number + 1}: {counted(step.step, 'step')}, return {step.episode_return:.6g}", flush=True)
     for sink in sinks:
         sink.close()
     if not options.window:

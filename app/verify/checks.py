@@ -16,6 +16,7 @@ from app.verify.short_run import Outcome
 from app.verify.weights_report import BY_HAND
 from datamodules.base import EnvDataModule
 from datamodules.core.errors import ConfigurationError
+from datamodules.core.files.printable import counted
 from datamodules.vector.make_env import make_env
 from datamodules.vector.resolve_env import resolve_env
 
@@ -57,7 +58,7 @@ def determinism(data: EnvDataModule) -> Finding:
     histories = [_history(data) for _ in range(2)]
     for step, (one, other) in enumerate(zip(*histories, strict=True)):
         if not _equal(one, other):
-            text = f"two copies of {data.env} differ after {step} steps with equal seed and actions"
+            text = f"two copies of {data.env} differ after {counted(step, 'step')} with equal seed and actions"
             cure = "draw all random numbers from self.np_random, and reset all state"
             return Finding("determinism", "fails", f"{text}: {cure}")
     return Finding("determinism", "holds", f"{ENV_STEPS} steps repeat exactly after one seed")
@@ -148,7 +149,10 @@ def ranks(single: Outcome, double: Outcome) -> Finding:
         return Finding("ranks", "fails", "the weights of two ranks differ: parameters are changed without all-reduce")
     steps = single.report["env_steps"], double.report["env_steps"]
     if not 0.9 <= steps[1] / (2 * steps[0]) <= 1.1 or double.report["updates"] != single.report["updates"]:
-        text = f"two ranks took {steps[1]} env steps and {double.report['updates']} updates; one took {steps[0]}"
+        text = (
+            f"two ranks took {counted(steps[1], 'env step')} and"
+            f" {counted(double.report['updates'], 'update')}; one took {steps[0]}"
+        )
         return Finding("ranks", "fails", f"{text} and {single.report['updates']}")
     return Finding("ranks", "holds", f"two ranks take {steps[1]:,} env steps (one {steps[0]:,}) and keep equal weights")
 
@@ -164,7 +168,7 @@ def exported(agent: Agent, data: EnvDataModule, folder: Path) -> Finding:
         found = export_and_compare(agent.module, data, OBSERVATIONS, "torch-export", path).difference
     except ConfigurationError as error:
         return Finding("export", "fails", str(error))
-    text = f"{found.observations} observations, largest difference {found.largest:.1e}"
+    text = f"{counted(found.observations, 'observation')}, largest difference {found.largest:.1e}"
     return Finding(
         "export", "holds" if found.holds else "fails", f"{text}, other discrete actions {found.other_actions}"
     )

@@ -14,6 +14,7 @@ from callbacks.figures.plotting import COLOURS, INK, WIDE, gif, legend_below, ne
 from callbacks.figures.projections import View, draw_speed_bar, panel_size, views
 from callbacks.figures.tensorboard import add_images, tensorboard_writers
 from callbacks.run_control.atomic_write import atomic_write
+from datamodules.core.files.printable import counted
 from datamodules.core.types import PolicyInput
 
 TRUE = {"color": INK, "label": "held out"}
@@ -96,7 +97,7 @@ class DynamicsFigures(Callback):
                 for path, look in ((actual, TRUE), (predicted, PREDICTED)):
                     points = plane.project(path[:length, number]).cpu().T.numpy()
                     lines += axes.plot(*points, markevery=[0], marker="o", markersize=4, **look)
-        figure.suptitle(f"Held-out paths of {len(actual) - 1} steps at {pl_module.env_steps:,} env steps")
+        figure.suptitle(f"Held-out paths of {counted(len(actual) - 1, 'step')} at {pl_module.env_steps:,} env steps")
         legend_below(figure, lines[:2])
         return figure
 

@@ -10,6 +10,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from callbacks.run_control.atomic_write import atomic_write
 from callbacks.run_control.checkpoint_index import index_path
 from datamodules.core.errors import ConfigurationError
+from datamodules.core.files.printable import counted
 
 POOL = "pool"
 """Name of the pool's folder beside the run's other checkpoints."""
@@ -68,7 +69,9 @@ class SelfPlay(Callback):
             )
         most = max(pool.size for pool in self.pools)
         if self.keep is not None and self.keep < most:
-            raise ConfigurationError(f"SelfPlay keeps {self.keep} checkpoints, and the pool plays {most}: raise keep.")
+            raise ConfigurationError(
+                f"SelfPlay keeps {counted(self.keep, 'checkpoint')}, and the pool plays {most}: raise keep."
+            )
         if trainer.checkpoint_callback is None:
             raise ConfigurationError("callbacks.SelfPlay needs checkpoints: leave trainer.enable_checkpointing on.")
 

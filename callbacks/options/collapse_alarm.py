@@ -7,6 +7,8 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 
+from datamodules.core.files.printable import counted
+
 REMEDIES = {
     "usage": "Some options are hardly used: raise the controller's usage_weight or entropy, or take fewer options.",
     "length": "Options end almost at once: raise the controller's deliberation_margin, prior_weight or min_duration.",
@@ -108,7 +110,9 @@ class OptionCollapseMonitor(Callback):
         for kind, problem in found.items():
             self.lasting[kind] = self.lasting[kind] + 1 if problem else 0
             if problem and self.lasting[kind] == self.patience:
-                rank_zero_warn(f"Options collapse ({kind}): {problem} for {self.patience} times. {REMEDIES[kind]}")
+                rank_zero_warn(
+                    f"Options collapse ({kind}): {problem} for {counted(self.patience, 'time')}. {REMEDIES[kind]}"
+                )
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counts of each kind."""

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from lightning.pytorch import Callback, Trainer
 
-from callbacks.performance.thread_tuner import counted
 from callbacks.performance.throughput import phases
+from datamodules.core.files.printable import counted
 from datamodules.core.phase import Phase
 
 BACKENDS = {
@@ -49,7 +49,7 @@ def execution_summary(trainer: Any, pl_module: Any) -> dict[str, str]:
     forms = (f"{name} {form(phase)}" for name, phase in phases(trainer, pl_module).items())
     learning = {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else str(device),
-        "threads": f"{counted(torch.get_num_threads())} of torch",
+        "threads": f"{counted(torch.get_num_threads(), 'thread')} of torch",
         "precision": f"{trainer.precision}, {tf32(device)}",
         "phases": ", ".join(forms),
     }
@@ -87,7 +87,7 @@ def environments(envs: Any, name: str) -> str:
     inner = getattr(envs, "unwrapped", envs)
     agents, learning = inner.spaces["num_agents"], envs.spaces["num_agents"]
     several = f" of {agents} agents" + f", {learning} of which learn" * (learning < agents) if agents > 1 else ""
-    workers = f" of {inner.num_workers} workers" if hasattr(inner, "num_workers") else ""
+    workers = f" of {counted(inner.num_workers, 'worker')}" if hasattr(inner, "num_workers") else ""
     return f"{envs.num_envs} x {name}{several}{simulation(inner)}, backend {backend(inner)}{workers}"
 
 
@@ -109,7 +109,7 @@ def backend(envs: Any) -> str:
 
 def acting(collector: Any) -> str:
     """Return the execution mode of the policy calls during collection."""
-    rows = f"{rows_per_call(collector)} rows a policy call"
+    rows = f"{counted(rows_per_call(collector), 'row')} a policy call"
     return rows if collector.stateless_envs else f"{rows}, {form(collector.policy_runners[0].phase)}"
 
 

@@ -12,6 +12,7 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.utilities import rank_zero_info
 
 from datamodules.core.errors import ConfigurationError
+from datamodules.core.files.printable import counted
 from datamodules.core.pytree import tree_map
 from datamodules.core.types import PolicyInput
 
@@ -57,7 +58,7 @@ class ThreadTuner(Callback):
         chosen, reason = self._choice(trainer, pl_module)
         self._chosen = trainer.strategy.broadcast(chosen)
         torch.set_num_threads(self._chosen)
-        rank_zero_info(f"Torch computes on {counted(self._chosen)}: {reason}.")
+        rank_zero_info(f"Torch computes on {counted(self._chosen, 'thread')}: {reason}.")
 
     def _choice(self, trainer: Any, pl_module: Any) -> tuple[int, str]:
         if self.threads != "auto":
@@ -195,11 +196,6 @@ def most_threads(ranks: int) -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     asked = os.environ.get("OMP_NUM_THREADS", "")
     return max(1, min(cores // ranks, int(asked) if asked.isdigit() else cores))
-
-
-def counted(threads: int) -> str:
-    """Return the number with its noun."""
-    return f"{threads} thread{'s' * (threads != 1)}"
 
 
 def _repeated(rows: Any, number: int) -> Any:

@@ -10,6 +10,7 @@ from lightning.pytorch import Callback, Trainer
 from callbacks.run_control.atomic_write import atomic_write
 from callbacks.run_control.checkpoint import run_folder
 from datamodules.core.files.paths import require_writable
+from datamodules.core.files.printable import counted
 from datamodules.core.types import EpisodeBatch
 
 
@@ -52,7 +53,7 @@ class TrajectoryWriter(Callback):
             pl_module.print("No episode ended, so nothing is written: raise data.eval_max_steps.")
             return
         write_trajectories(path, self._episodes)
-        pl_module.print(f"{len(self._episodes)} episodes written to {path}")
+        pl_module.print(f"{counted(len(self._episodes), 'episode')} written to {path}")
 
 
 def write_trajectories(path: Path, episodes: list[dict[str, torch.Tensor]]) -> None:

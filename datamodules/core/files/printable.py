@@ -15,3 +15,8 @@ def printable(text: str) -> str:
 def printable_line(text: str) -> str:
     """Return the `printable` text on one line with single spaces."""
     return " ".join(printable(text).split())
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number and its noun, which gets an s unless the number is 1: `1 run`, `2,000 runs`."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"

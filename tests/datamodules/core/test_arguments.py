@@ -39,6 +39,10 @@ class BigMaze(Maze):
 class Empty:
     """Class without arguments."""
 
+    def __repr__(self) -> str:
+        """Return the same text in every process: workers of pytest-xdist compare the names of tests."""
+        return "Empty()"
+
 
 @pytest.mark.parametrize(
     ("hint", "good", "bad"),

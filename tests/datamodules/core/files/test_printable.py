@@ -1,6 +1,6 @@
 import pytest
 
-from datamodules.core.files.printable import printable, printable_line
+from datamodules.core.files.printable import counted, printable, printable_line
 
 ACTED_ON = [
     "\x1b[31mred\x1b[0m", "\x1b]0;title\x07", "\x9b31m", "back\x08space", "over\rwritten", "\x00", "\x7f",
@@ -16,3 +16,8 @@ def test_no_character_is_left_that_a_terminal_acts_on(text: str) -> None:
 def test_words_of_any_language_spaces_and_line_ends_stay() -> None:
     assert printable("Größe ± 3\n順序\tüber") == "Größe ± 3\n順序 über"
     assert printable_line(" a\n b\x1b ") == "a b"
+
+
+@pytest.mark.parametrize(("number", "said"), [(0, "0 runs"), (1, "1 run"), (2000, "2,000 runs")])
+def test_a_number_has_a_noun_in_its_form(number: int, said: str) -> None:
+    assert counted(number, "run") == said
