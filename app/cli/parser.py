@@ -2,10 +2,12 @@
 
 import argparse
 import functools
+import json
 import re
 import sys
+from ast import literal_eval
 from collections.abc import Callable, Mapping
-from contextlib import chdir
+from contextlib import chdir, suppress
 from pathlib import Path
 from typing import Any, ClassVar, NoReturn, get_args, get_origin
 
@@ -70,6 +72,22 @@ class ConciseParser(LightningArgumentParser):
                 action._check_type = taking_names(action._check_type)  # type: ignore[attr-defined]
                 action.extra_help = lambda: ""  # type: ignore[attr-defined]  # not every class of torch
         return added
+
+    def parse_args(self, args: Any = None, *rest: Any, **kwargs: Any) -> Any:
+        """Parse arguments; null in a mapping among a class's settings stays null."""
+        nested = args is not None and not self.exit_on_error
+        return super().parse_args([*map(self.keep_nulls, args)] if nested else args, *rest, **kwargs)
+
+    def keep_nulls(self, word: str) -> str:
+        """Return `--KEY=VALUE`, in the form of JSON, which is YAML too, if VALUE is null or holds null.
+
+        jsonargparse 4.53 writes the value of a part of a class as Python does, and then reads None as a text.
+        """
+        key, equals, text = word.partition("=")
+        if "None" in text:
+            with suppress(ValueError, SyntaxError):
+                return key + equals + json.dumps(literal_eval(text))
+        return word
 
     def get_defaults(self, *args: Any, **kwargs: Any) -> Namespace:
         """Return the defaults; those of a nested class, which every parse asks for several times, are kept."""

@@ -1,5 +1,8 @@
 """The parser keeps what it made for one command line, without its settings."""
 
+import pytest
+import yaml
+
 from tests.app.conftest import Run
 
 
@@ -11,3 +14,22 @@ def test_a_setting_of_one_command_line_does_not_reach_the_next(run: Run) -> None
 
     assert changed.out != before.out
     assert run(*words) == before
+
+
+@pytest.mark.parametrize(
+    ("word", "path", "value"),
+    [
+        ("--data.env_kwargs.max_start_length=null", ("data", "env_kwargs", "max_start_length"), None),
+        ("--data.env_kwargs.rewards={food: null, death: 1.5}", ("data", "env_kwargs", "rewards", "food"), None),
+        ("--model.network.scale=null", ("model", "network", "init_args", "scale"), None),
+        ("--data.num_workers=null", ("data", "num_workers"), None),
+        ("--data.env_kwargs.observation=planes", ("data", "env_kwargs", "observation"), "planes"),
+    ],
+)
+def test_null_stays_null_at_any_depth(run: Run, word: str, path: tuple[str, ...], value: object) -> None:
+    outcome = run("fit", "--config", "ppo_snake_6x6.yaml", word, "--print_config")
+
+    found = yaml.safe_load(outcome.out)
+    for name in path:
+        found = found[name] if name in found else found["init_args"][name]
+    assert outcome.code == 0 and found == value
