@@ -25,7 +25,7 @@ from app.class_paths import canonical_path
 from app.cli.config_args import find_config, require_config
 from app.cli.error_messages import PlainParser, exit_with_error, nearest
 from app.compare.population import train_populations
-from app.compare.runs import Entry, environ_of, finished, fit, seeded
+from app.compare.runs import Entry, RefusedRun, environ_of, finished, fit, seeded
 from app.compare.tested_runs import METRICS, run_test, tested_curve, trading_table
 from app.metrics import known_tags
 from app.monitor.curves import Curves
@@ -57,9 +57,8 @@ def main() -> None:
             failures = run_all(found, options, threads)
     except SignalExit:
         done = sum(finished(entry) is not None for entry in found)
-        print(
-            f"Stopped: {done} of {counted(len(found), 'run')} done; the same command makes the others.", file=sys.stderr
-        )
+        left = "the same command makes the others, those in progress from their start"
+        print(f"Stopped: {done} of {counted(len(found), 'run')} done; {left}.", file=sys.stderr)
         raise
     if failures:
         for folder in missing:
@@ -92,14 +91,20 @@ def main() -> None:
 def run_all(found: Sequence[Entry], options: argparse.Namespace, threads: int) -> list[str]:
     """Train the missing runs, seeds of a population together, and test them if asked; return the error messages.
 
-    If the first finished run lacks the metric, no others are trained. All runs are kept.
+    If the first finished run lacks the metric, no others are trained, and after a refused one none of its setting. All
+    finished runs are kept.
     """
     environ, has_metric, lacks_metric = environ_of(threads), Event(), Event()
+    refused: set[str] = set()
 
     def finish_unless_wrong(entry: Entry) -> str:
-        if lacks_metric.is_set():
+        if lacks_metric.is_set() or entry.setting in refused:
             return ""
-        said = finish(entry, environ, options.test)
+        try:
+            said = finish(entry, environ, options.test)
+        except RefusedRun as refusal:
+            refused.add(entry.setting)
+            return str(refusal)
         if not said and not has_metric.is_set():
             said = no_metric(entry, options)
             (lacks_metric if said else has_metric).set()
@@ -244,7 +249,11 @@ def plain(name: str) -> str:
 
 
 def finish(entry: Entry, environ: dict[str, str], test: bool) -> str:
-    """Run and test it, unless already done; return an error message if it fails. Earlier attempts are kept."""
+    """Run and test it, unless already done; return an error message if it fails. Earlier attempts are kept.
+
+    Raises:
+        RefusedRun: if `fit` refuses the settings.
+    """
     words = seeded(entry)
     if finished(entry) is None and (failure := fit(entry, words, environ)):
         return failure
@@ -265,7 +274,7 @@ def no_metric(entry: Entry, options: argparse.Namespace) -> str:
     try:
         points_of(finished(entry) or entry.folder, options)
     except ConfigurationError as error:
-        return f"{error} The runs are kept: the same command with another option reads them."
+        return f"{error} The runs are kept: the same command with another --metric or --at reads them."
     return ""
 
 

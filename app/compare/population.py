@@ -10,7 +10,8 @@ import torch
 import yaml
 
 from app.class_paths import POPULATION, canonical_path
-from app.compare.runs import REFUSED, Entry, finished, mark_finished, next_attempt, run_fit
+from app.compare.runs import REFUSED, Entry, finished, mark_finished, run_fit
+from app.runs.attempts import next_attempt
 from datamodules.core.files.printable import printable_line
 
 SINGLE = "modules.PPO"

@@ -1,24 +1,24 @@
 """Runs of a comparison: their folders, and the processes that train them."""
 
-import itertools
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from app.child_processes import child_environ, run_child
+from app.runs.attempts import FINISHED, finished_attempt, next_attempt
+from datamodules.core.errors import ConfigurationError
 from datamodules.core.files.printable import printable_line
 from datamodules.core.signals import SignalExit
 
-FINISHED = "finished.json"
-"""Marker in a run's folder with its command line: the same comparison, started again, skips this run."""
-
 REFUSED = 2
 """Exit code of a run ended by invalid input: its error message is the result."""
+
+
+class RefusedRun(ConfigurationError):
+    """Settings that `fit` refuses, whatever the seed."""
 
 
 class Entry(NamedTuple):
@@ -48,21 +48,9 @@ def environ_of(threads: int) -> dict[str, str]:
     return {"OMP_NUM_THREADS": str(threads)} | child_environ()
 
 
-def attempts(folder: Path) -> Iterator[Path]:
-    """Yield the folders of a run, given that of its first attempt: a new one after each unfinished attempt."""
-    for number in itertools.count(1):
-        yield folder if number == 1 else folder.with_name(f"{folder.name}_{number}")
-
-
-def next_attempt(folder: Path) -> Path:
-    """Return the folder of a run's next attempt, which does not exist yet."""
-    return next(itertools.dropwhile(os.path.lexists, attempts(folder)))
-
-
 def finished(entry: Entry) -> Path | None:
     """Return the folder of the finished attempt; None if there is none."""
-    tried = itertools.takewhile(Path.exists, attempts(entry.folder))
-    return next((run for run in tried if (run / FINISHED).is_file()), None)
+    return finished_attempt(entry.folder)
 
 
 def mark_finished(entry: Entry, run: Path) -> None:
@@ -72,11 +60,15 @@ def mark_finished(entry: Entry, run: Path) -> None:
 
 
 def fit(entry: Entry, words: list[str], environ: dict[str, str]) -> str | None:
-    """Train in a folder of its own; return an error message if it fails."""
+    """Train in a folder of its own; return an error message if it fails.
+
+    Raises:
+        RefusedRun: if `fit` refuses the settings.
+    """
     run = next_attempt(entry.folder)
     code, said, log = run_fit(run, words, environ)
     if code == REFUSED:
-        return f"{entry.setting}, seed {entry.seed}: {said}"
+        raise RefusedRun(f"{entry.setting}, seed {entry.seed}: {said}")
     if code:
         return f"{entry.setting}, seed {entry.seed}, ended with code {code} and said: {said} (all: {log})"
     mark_finished(entry, run)

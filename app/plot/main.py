@@ -17,6 +17,7 @@ from app.monitor.curves import Curves
 from app.monitor.event_files import EVENT_FILES
 from app.plot.learning_curves import draw_learning_curves
 from app.plot.statistics import Points, confidence_band
+from app.runs.attempts import is_superseded
 from callbacks.figures.plotting import encode, style
 
 FIGURES = (".png", ".pdf", ".svg")
@@ -101,7 +102,7 @@ def read_runs(named: Path) -> Iterator[Run]:
         folders = {named}
     if not folders:
         exit_with_error(f"There is no run in `{named}`: name a run's folder, or one above runs.")
-    for folder in sorted(folders):
+    for folder in sorted(folder for folder in folders if folder == named or not is_superseded(folder)):
         key, seed = setting_of(folder)
         if POPULATION in key:
             continue  # its members are runs of their own

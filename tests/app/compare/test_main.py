@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from app.compare.main import entries, label, parsed, split_values
+from app.compare.main import entries, label, parsed, run_all, split_values
+from app.compare.runs import Entry, RefusedRun
 from app.compare.tested_runs import run_test
 from tests.app.conftest import Run
 
@@ -126,6 +127,22 @@ def test_bad_input_is_refused_in_one_sentence_and_leaves_nothing(
 
     assert outcome.code == 2 and sentence in outcome.err and len(outcome.err.splitlines()) == 1
     assert [path.name for path in folder.iterdir()] == ["small.yaml"]
+
+
+def test_no_run_of_a_refused_setting_is_started_after_it(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    started: list[tuple[str, int]] = []
+
+    def refuse(entry: Entry, *_: object) -> str | None:
+        started.append((entry.setting, entry.seed))
+        raise RefusedRun(entry.setting)
+
+    monkeypatch.setattr("app.compare.main.fit", refuse)
+    options = parsed(["--config", "ppo_cartpole.yaml", "--set", "model.gama=0.5,0.6", "--seeds", "3"])
+
+    failures = run_all(list(entries(options)), options, threads=1)
+
+    assert started == [("ppo_cartpole gama=0.5", 1), ("ppo_cartpole gama=0.6", 1)]
+    assert failures == ["ppo_cartpole gama=0.5", "ppo_cartpole gama=0.6"]
 
 
 @pytest.mark.parametrize(

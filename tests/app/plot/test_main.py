@@ -7,6 +7,7 @@ from PIL import Image
 from torch.utils.tensorboard import SummaryWriter
 
 from app.plot.main import named_settings, read_runs
+from app.runs.attempts import FINISHED
 from tests.app.conftest import Run
 
 CONFIG = "seed_everything: {seed}\nmodel: {{gamma: {gamma}}}\ntrainer: {{logger: {{version: {seed}}}}}\n"
@@ -38,6 +39,18 @@ def test_seeds_of_one_config_are_one_setting(runs: Path) -> None:
         "snake #1": ["1", "2"],
         "snake #2": ["1"],
     }
+
+
+def test_unfinished_attempts_of_a_finished_run_are_left_out(folder: Path) -> None:
+    for name in ("seed_1", "seed_1_2", "seed_10", "population_2/seed_1", "population_2/seed_3"):
+        write_run(folder / "snake" / name, 1.0, gamma=0.9)
+    (folder / "snake" / "seed_1_2" / FINISHED).write_text("[]")
+
+    (folder / "snake" / "seed_1" / "config.yaml").write_text(CONFIG.format(seed=1, gamma=0.1))
+    found = [run for group in named_settings(list(read_runs(folder / "snake"))).values() for run in group]
+
+    assert len(found) == 3 and len({run.key for run in found}) == 1, "seed_10, seed_1_2 and population_2/seed_3"
+    assert len(list(read_runs(folder / "snake" / "seed_1"))) == 1, "it was named"
 
 
 def test_runs_without_a_config_stay_apart(folder: Path) -> None:
