@@ -39,6 +39,12 @@ GENERATED = "<!-- Written by `python -m app docs`: change the code, then run it 
 GIVEN = {"spaces", "obs_shape"}
 """Arguments that are set by the command line or the algorithm."""
 
+MADE = {"env", "num_options"}
+"""Arguments without a default that a wrapper and a controller of options are given."""
+
+SHAPED = ("modules.networks.", "modules.optim.")
+"""Packages of classes, except latent models, whose arguments without a default are set by the algorithm."""
+
 KINDS = {
     "algorithms": ("Algorithms", "`--model CLASS`, then `--model.NAME VALUE`"),
     "networks": ("Networks", "`--model.network CLASS`, then `--model.network.NAME VALUE`"),
@@ -191,8 +197,9 @@ def kind_of(cls: type) -> str:
 def setting_rows(cls: type) -> Iterator[tuple[str, str, str, str]]:
     """Yield name, type, default and help of every argument of a class that a config sets."""
     required = {name for name, value in inspect.signature(cls).parameters.items() if value.default is value.empty}
-    whole = issubclass(cls, Algorithm | AuxiliaryLoss | LightningDataModule | Callback)
-    given = GIVEN if whole else GIVEN | required
+    shaped = cls.__module__.startswith(SHAPED) and ".latent." not in cls.__module__
+    whole = issubclass(cls, LightningDataModule)
+    given = GIVEN | (required if shaped else set() if whole else required & MADE)
     parser = ArgumentParser()
     parser.add_class_arguments(cls, None, skip=given)
     for action in parser._actions[1:]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -66,7 +67,8 @@ def check_environment(env: str, kwargs: dict[str, Any], say: Say) -> bool:
         if texts:
             say("\n".join([title, *(f"  {number}. {text}" for number, text in enumerate(texts, 1))]))
     if not to_fix:
-        say(f"Train: python -m app fit --config ppo_cartpole.yaml --data.env {env} --data.backend auto")
+        given = f" --data.env_kwargs '{json.dumps(kwargs)}'" if kwargs else ""
+        say(f"Train: python -m app fit --config ppo_cartpole.yaml --data.env {env} --data.backend auto{given}")
     return not to_fix
 
 

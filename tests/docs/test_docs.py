@@ -22,6 +22,9 @@ from app.cli.config_files import shipped_configs
 from app.metrics import PPO, SECTIONS
 from app.verbs import VERBS
 from datamodules.envs.horde import Horde
+from datamodules.wrappers.select_observation import SelectObservation
+from modules.networks.mlp import MLP
+from modules.sac_options.checkpoint_option import CheckpointOption
 from tests.docs.pages import (
     PAGES,
     REFERENCE,
@@ -210,6 +213,13 @@ def test_every_setting_has_a_help_text_of_its_own() -> None:
                 assert meaning, f"{cls.__module__}.{cls.__name__} does not say what {setting} is"
                 others = [other for other in names - {setting.strip("`")} if re.search(rf"(^|\s){other}: ", meaning)]
                 assert not others, f"{cls.__name__}: give {others} lines of their own, after {setting}"
+
+
+def test_arguments_that_a_config_must_set_are_in_the_reference() -> None:
+    cases = {CheckpointOption: ["checkpoint", "option"], SelectObservation: ["indices"], MLP: []}
+
+    for cls, names in cases.items():
+        assert [name.strip("`") for name, _, default, _ in docs.setting_rows(cls) if default == "required"] == names
 
 
 def equal(path: Path, page: str) -> bool:
