@@ -147,4 +147,5 @@ class SnakeEnv(gymnasium.Env[np.ndarray, np.int64]):
         return np.array([*heading, *self._dangers(), *sides, *places], np.float32)
 
     def _info(self) -> dict[str, Any]:
-        return {"food": len(self.body) - self.start_length, "snake_length": len(self.body)}
+        length = len(self.body)
+        return {"food": length - self.start_length, "snake_length": length, "full_board": int(length == self.dim**2)}

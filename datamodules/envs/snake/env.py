@@ -108,13 +108,13 @@ class Snake:
         self,
         dim: int = 10,
         start_length: int = 3,
-        max_start_length: int | None = None,
-        long_start_share: float = 1.0,
         distance_to_border: int = 3,
         observation: Literal["planes", "grid", "features"] = "planes",
         rewards: str | dict[str, float] = "plain",
         starvation: Literal["length", "board"] | int = "length",
         relative_actions: bool = False,
+        max_start_length: int | None = None,
+        long_start_share: float = 1.0,
     ) -> None:
         check_arguments(dim, start_length, max_start_length, distance_to_border, observation, starvation)
         if not 0 <= long_start_share <= 1:

@@ -24,7 +24,7 @@ OPTIONS = Namespace(games=2, max_steps=4, seed=0, won="goals", lost="conceded")
 
 LONG = Namespace(**{**vars(OPTIONS), "max_steps": 300})
 POLICIES = (("chaser", Chaser), ("random", UniformPolicy))
-CHASER = "      - class_path: datamodules.envs.carball.chaser.Chaser\n"
+CHASER = "      - class_path: datamodules.envs.carball.Chaser\n"
 
 CONFIG = """
 model:

@@ -142,7 +142,7 @@ def test_bad_settings_are_refused(tmp_path: Path) -> None:
     for settings in ({"every_n_iterations": 0}, {"keep": 0}):
         with pytest.raises(ConfigurationError, match="numbers of at least 1"):
             SelfPlay(**settings)
-    with pytest.raises(ConfigurationError, match="keeps 1 checkpoints, and the pool plays 2"):
+    with pytest.raises(ConfigurationError, match="keeps 1 checkpoint, and the pool plays 2"):
         fit(tmp_path, 1, SelfPlay(keep=1))
     data = carball(1, policy_group=None, opponents=None)
     with pytest.raises(ConfigurationError, match="SelfPlay has no opponents"):

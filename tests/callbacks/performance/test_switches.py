@@ -36,7 +36,7 @@ def summary(root: Path, data: RolloutDataModule, *callbacks: Callback, **changes
         ({"backend": "sync", "wrappers": [partial(TimeLimit, max_episode_steps=10)]}, "backend sync"),
         ({"backend": "sync"}, "backend sync"),
         ({"backend": "async"}, "backend async"),
-        ({"backend": "pool", "num_workers": 1}, "backend pool of 1 workers"),
+        ({"backend": "pool", "num_workers": 1}, "backend pool of 1 worker"),
         ({"env": "CartPole-v1", "env_kwargs": {}, "backend": "pool", "num_workers": 2}, "backend pool of 2 workers"),
         ({"env_kwargs": {"action_repeat": 2, "tick_skip": 4}}, "8 ticks a step"),
         ({"env_kwargs": {"action_repeat": 3}}, "24 ticks a step"),
