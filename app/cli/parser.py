@@ -85,7 +85,7 @@ class ConciseParser(LightningArgumentParser):
         """
         key, equals, text = word.partition("=")
         if "None" in text:
-            with suppress(ValueError, SyntaxError):
+            with suppress(ValueError, SyntaxError, TypeError):  # not a literal of Python, or one that JSON lacks
                 return key + equals + json.dumps(literal_eval(text))
         return word
 

@@ -16,6 +16,12 @@ def test_a_setting_of_one_command_line_does_not_reach_the_next(run: Run) -> None
     assert run(*words) == before
 
 
+def test_null_beside_a_value_that_json_lacks_is_no_error(run: Run) -> None:
+    word = "--data.env_kwargs.names=[!!binary aGk=, null]"
+
+    assert run("fit", "--config", "ppo_snake_6x6.yaml", word, "--print_config").code == 0
+
+
 @pytest.mark.parametrize(
     ("word", "path", "value"),
     [
