@@ -194,14 +194,18 @@ def kind_of(cls: type) -> str:
     return next((kind for word, kind in words.items() if word in cls.__module__), "options")
 
 
+def given_arguments(cls: type, required: set[str]) -> set[str]:
+    """Return the arguments of a class that no config sets, given those without a default."""
+    if cls.__module__.startswith(SHAPED) and ".latent." not in cls.__module__:
+        return GIVEN | required
+    return GIVEN if issubclass(cls, LightningDataModule) else GIVEN | (required & MADE)
+
+
 def setting_rows(cls: type) -> Iterator[tuple[str, str, str, str]]:
     """Yield name, type, default and help of every argument of a class that a config sets."""
     required = {name for name, value in inspect.signature(cls).parameters.items() if value.default is value.empty}
-    shaped = cls.__module__.startswith(SHAPED) and ".latent." not in cls.__module__
-    whole = issubclass(cls, LightningDataModule)
-    given = GIVEN | (required if shaped else set() if whole else required & MADE)
     parser = ArgumentParser()
-    parser.add_class_arguments(cls, None, skip=given)
+    parser.add_class_arguments(cls, None, skip=given_arguments(cls, required))
     for action in parser._actions[1:]:
         if action.dest.endswith(".help"):
             continue

@@ -91,10 +91,13 @@ class StageCurriculum(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Warn if the logs lack the value that promotes; a value of episodes comes when the first have ended."""
         if not self.monitor.startswith("rollout/") or "rollout/return_mean" in pl_module.last_log:
-            self.on_train_end(trainer, pl_module)
+            self._warn_once_if_not_logged(pl_module)
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
-        """Warn once if no log of the run had the value that promotes."""
+        """Warn if no log of the run had the value that promotes."""
+        self._warn_once_if_not_logged(pl_module)
+
+    def _warn_once_if_not_logged(self, pl_module: Any) -> None:
         if pl_module.last_log and not self._is_logged and not self._has_warned:
             self._has_warned = True
             known = ", ".join(sorted(tag for tag in pl_module.last_log if tag.startswith("rollout/")))
