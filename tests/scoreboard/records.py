@@ -146,7 +146,7 @@ def page(tasks: Iterable[Task], records: Sequence[Record]) -> str:
     return (
         "<!-- Written by `python -m tests.scoreboard`. -->\n\n# Scoreboard\n\n"
         "Configs trained to their end, beside a published or known reference. A value is the mean over 100"
-        " evaluation episodes of the last weights (MuJoCo 10, `ppo_snake.yaml` 128), greedy unless the config samples"
+        " evaluation episodes of the last weights (MuJoCo 10, `ppo_snake.yaml` 256), greedy unless the config samples"
         " actions, not of the best checkpoint. A task passes if the mean over its seeds reaches the bar: the reference"
         " less its standard deviation, unless a bar is named. ± of a mean is a 95 % interval over the seeds. Seconds"
         " are those of a whole `fit`.\n\n"

@@ -53,7 +53,7 @@ def test_the_last_line_tells_the_speed_of_the_whole_session(make_run: Any) -> No
     run = make_run(Experienced(), progress, iterations=4, enable_progress_bar=True)
     run.fit()
 
-    line = progress.line(run.trainer, run.module, now=progress._start[0] + 64.0, ended=True)
+    line = progress.line(run.trainer, run.module, now=progress._start[0] + 64.5, ended=True)
 
     assert "env steps, 2/s" in line and line.endswith("01:04 in all")
 
