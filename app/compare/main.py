@@ -57,7 +57,7 @@ def main() -> None:
             failures = run_all(found, options, threads)
     except SignalExit:
         done = sum(finished(entry) is not None for entry in found)
-        left = "the same command makes the others, those in progress from their start"
+        left = "the same command resumes those that have saved a checkpoint, and starts the others"
         print(f"Stopped: {done} of {counted(len(found), 'run')} done; {left}.", file=sys.stderr)
         raise
     if failures:
@@ -249,7 +249,7 @@ def plain(name: str) -> str:
 
 
 def finish(entry: Entry, environ: dict[str, str], test: bool) -> str:
-    """Run and test it, unless already done; return an error message if it fails. Earlier attempts are kept.
+    """Run or resume it, and test it, unless already done; return an error message if it fails.
 
     Raises:
         RefusedRun: if `fit` refuses the settings.

@@ -10,7 +10,7 @@ import torch
 import yaml
 
 from app.class_paths import POPULATION, canonical_path
-from app.compare.runs import REFUSED, Entry, finished, mark_finished, run_fit
+from app.compare.runs import REFUSED, Entry, finished, last_checkpoint, mark_finished, run_fit
 from app.runs.attempts import next_attempt
 from datamodules.core.files.printable import printable_line
 
@@ -26,6 +26,8 @@ CONFIG = "config.yaml"
 def train_populations(found: Sequence[Entry], when: str, seed_keys: Sequence[str], environ: dict[str, str]) -> str:
     """Train the missing seeds of every setting of PPO in one program; print why a setting cannot be, each reason once.
 
+    Seeds that have a checkpoint to resume from are left out.
+
     Args:
         when: on | auto: only runs on a GPU.
         seed_keys: settings that get the run's seed; with one of them seeds differ in more than their random numbers.
@@ -37,7 +39,7 @@ def train_populations(found: Sequence[Entry], when: str, seed_keys: Sequence[str
     """
     told: set[str] = set()
     for setting, group in itertools.groupby(found, key=lambda entry: entry.setting):
-        due = [entry for entry in group if finished(entry) is None]
+        due = [entry for entry in group if finished(entry) is None and last_checkpoint(entry) is None]
         if len(due) < 2 or (when == "auto" and not runs_on_gpu(due[0].words)):
             continue
         if not (reason := why_separate(due[0].words, seed_keys)):

@@ -1,4 +1,4 @@
-"""Folders of the attempts of a comparison's run: a new one after each attempt that did not finish."""
+"""Folders of the attempts of a comparison's run: a new one after each attempt that cannot be resumed."""
 
 import itertools
 import os
@@ -27,10 +27,14 @@ def next_attempt(folder: Path) -> Path:
     return next(itertools.dropwhile(os.path.lexists, attempts(folder)))
 
 
+def tried_attempts(folder: Path) -> list[Path]:
+    """Return the existing folders of a run's attempts, given that of the first, oldest first."""
+    return list(itertools.takewhile(Path.exists, attempts(folder)))
+
+
 def finished_attempt(folder: Path) -> Path | None:
     """Return the folder of the finished attempt, given that of the first; None if there is none."""
-    tried = itertools.takewhile(Path.exists, attempts(folder))
-    return next((run for run in tried if (run / FINISHED).is_file()), None)
+    return next((run for run in tried_attempts(folder) if (run / FINISHED).is_file()), None)
 
 
 def is_superseded(folder: Path) -> bool:
