@@ -13,7 +13,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import distributed
 
 from callbacks.run_control.resume_commands import command
-from datamodules.core.files.printable import printable
+from datamodules.core.files.printable import counted, printable
 from datamodules.core.signals import (
     SecondSignal,
     SignalExit,
@@ -124,12 +124,8 @@ class GracefulStop(Callback):
         if self.stopped_by is None:
             return
         trainer.limit_val_batches = self._evaluates
-        last = getattr(trainer.checkpoint_callback, "last_model_path", "")
-        if not last:
-            pl_module.print(f"Stopped by {self.stopped_by.name}; there is no checkpoint to resume from.")
-            return
-        said = f"Stopped by {self.stopped_by.name} after iteration {trainer.global_step}, saved in {last}."
-        pl_module.print(printable(f"{said} Resume: {command(trainer, 'fit', last)}"))
+        stopped = f"Stopped by {self.stopped_by.name} after iteration {trainer.global_step}"
+        pl_module.print(printable(stopped + saved(trainer)))
 
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
         """Restore the signal handlers; end the other ranks' processes with this one."""
@@ -144,3 +140,20 @@ class GracefulStop(Callback):
             if signal.getsignal(number) == signal.SIG_IGN:
                 trainer._signal_connector._original_handlers[number] = signal.SIG_IGN
         self._replaced = {}
+
+
+def saved(trainer: Any) -> str:
+    """Return the end of a sentence about a stopped run: the checkpoint to resume from, or that there is none."""
+    callbacks = [each for one in trainer.checkpoint_callbacks for each in getattr(one, "members", [one])]
+    lasts, bests = (
+        [(path, each) for each in callbacks if (path := getattr(each, name, ""))]
+        for name in ("last_model_path", "best_model_path")
+    )
+    for paths, where in ((lasts, "saved in"), (bests, "not saved; the best checkpoint is")):
+        for path, callback in paths:
+            if not getattr(callback, "save_weights_only", False):
+                return f", {where} {path}. Resume: {command(trainer, 'fit', path)}"
+    if not (paths := [path for path, _ in lasts or bests]):
+        return "; there is no checkpoint to resume from."
+    named = paths[0] if len(paths) == 1 else f"{paths[0]} and {counted(len(paths) - 1, 'other')}"
+    return f"; no run can be resumed from its checkpoints, which have weights only: {named}."

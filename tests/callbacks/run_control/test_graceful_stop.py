@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch import Callback
+from lightning.pytorch.callbacks import ModelCheckpoint
 
-from callbacks.run_control.checkpoint import RunCheckpoint
+from callbacks.run_control.checkpoint import PopulationCheckpoint, RunCheckpoint
 from callbacks.run_control.graceful_stop import GracefulStop
 from callbacks.run_control.run_summary import RunSummary
 from datamodules.core.signals import STOP_SIGNALS, SecondSignal
-from tests.support.small_runs import cartpole_data, small_ppo, trainer
+from modules.ppo.population import PPOPopulation
+from tests.support.small_runs import cartpole_data, small_ppo, snake_data, trainer
 from tests.support.two_ranks import TwoRanks
 
 TWICE = (signal.SIGTERM, signal.SIGTERM)
@@ -79,7 +81,36 @@ def test_without_a_checkpoint_to_resume_from_no_command_is_printed(
     make_run(Sends(signal.SIGTERM), GracefulStop(), iterations=100).fit()
 
     said = capfd.readouterr().out
-    assert "Stopped by SIGTERM; there is no checkpoint to resume from." in said and "Resume" not in said
+    assert (
+        "Stopped by SIGTERM after iteration 3; there is no checkpoint to resume from." in said and "Resume" not in said
+    )
+
+
+def test_a_checkpoint_that_is_not_of_the_last_iteration_is_named_as_the_best(
+    make_run: Any, capfd: pytest.CaptureFixture[str]
+) -> None:
+    best = ModelCheckpoint(monitor="eval/return_mean", mode="max")
+
+    make_run(Sends(signal.SIGTERM), best, GracefulStop(), iterations=100).fit()
+
+    said = capfd.readouterr().out
+    assert f"after iteration 3, not saved; the best checkpoint is {best.best_model_path}. Resume: " in said
+
+
+@pytest.mark.parametrize(("iteration", "expected"), [(0, "there is no checkpoint to resume from."), (2, "NAMED")])
+def test_checkpoints_of_the_members_of_a_population_are_named_as_weights_only(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], iteration: int, expected: str
+) -> None:
+    data, members = snake_data(), PopulationCheckpoint(RunCheckpoint())
+    run = trainer(tmp_path, Sends(signal.SIGTERM, iteration=iteration), members, GracefulStop(), val_check_interval=2)
+
+    run.fit(PPOPopulation(data.spaces, [4, 2, 3], num_minibatches=1), data)
+
+    path = tmp_path / "seed_4" / "checkpoints" / "last.ckpt"
+    named = f"no run can be resumed from its checkpoints, which have weights only: {path} and 2 others."
+    said = capfd.readouterr().out
+    assert f"after iteration {iteration + 1}; {expected.replace('NAMED', named)}" in said and "Resume" not in said
+    assert path.is_file() is (iteration > 0)
 
 
 def test_no_final_evaluation_follows_a_signal(make_run: Any) -> None:
