@@ -153,7 +153,8 @@ def saved(trainer: Any) -> str:
         for path, callback in paths:
             if not getattr(callback, "save_weights_only", False):
                 return f", {where} {path}. Resume: {command(trainer, 'fit', path)}"
-    if not (paths := [path for path, _ in lasts or bests]):
+    files = [path for path, _ in lasts or bests]
+    if not files:
         return "; there is no checkpoint to resume from."
-    named = paths[0] if len(paths) == 1 else f"{paths[0]} and {counted(len(paths) - 1, 'other')}"
+    named = files[0] if len(files) == 1 else f"{files[0]} and {counted(len(files) - 1, 'other')}"
     return f"; no run can be resumed from its checkpoints, which have weights only: {named}."
