@@ -149,8 +149,8 @@ class Algorithm(LightningModule):
         *rates, share = (factor * schedule_value(kind, start, progress) for start in (*self.learning_rates(), 1.0))
         self.optim.set_learning_rates_(rates, share)
 
-    def update_normalizers(self, collected: Any) -> None:
-        """Merge the collected data into the running statistics, after the update that used the old ones."""
+    def after_update(self, collected: Any) -> None:
+        """Update what follows an update, such as running statistics and priorities; called also if there was none."""
 
     @property
     def modes(self) -> Modes:
@@ -188,7 +188,7 @@ class Algorithm(LightningModule):
                 prepared = self.phases["prepare"](collected)
             with self.modes.train():
                 metrics = self.update(prepared)
-        self.update_normalizers(collected)
+        self.after_update(collected)
         return metrics
 
     def end_iteration(self, collected: Collected, metrics: MetricVector | None) -> None:

@@ -21,7 +21,7 @@ from datamodules.core.types import (
     SpaceSpec,
     State,
 )
-from modules.base.algorithm import Algorithm, Collected
+from modules.base.algorithm import Algorithm
 from modules.base.checks import check_values
 from modules.base.hparams import save_plain_hyperparameters
 from modules.base.sequences import learned_features, next_features
@@ -49,7 +49,6 @@ class DQNBatch(NamedTuple):
     None.
     next_mask: actions allowed in `next_obs`; None allows all.
     weight: of the entry in the loss.
-    entry: index of the window, or of the sequence, in the replay.
     target: target of the action's outputs, `[..., K]`, if it is known before the updates; else None.
     context: sequences of the windows, for a recurrent network; else None.
     """
@@ -62,7 +61,6 @@ class DQNBatch(NamedTuple):
     next_mask: Tensor | None
     following: Tensor | None
     weight: Tensor
-    entry: Tensor
     target: Tensor | None = None
     context: SequenceContext | None = None
 
@@ -209,16 +207,15 @@ class DQN(Algorithm):
             following = self.q_outputs(self.target, next_obs).unflatten(0, return_.shape)
         mask = found.next_masks.get("action_mask")
         columns = (found.obs, found.action, return_, discount, found.next_obs, mask, following)
-        batch = DQNBatch(*columns, found.loss_weight, found.indices, context=found.context)
+        batch = DQNBatch(*columns, found.loss_weight, context=found.context)
         known = following is not None and not self.double_q
         return batch._replace(target=self.targets(batch)) if known else batch
 
     def update(self, batch: DQNBatch) -> MetricVector:
-        """Take an optimizer step on every minibatch, then update priorities and the target network."""
+        """Take an optimizer step on every minibatch, then copy to the target network if due."""
         measured, error = self.phases["update"](batch)
         self.updates += len(batch.weight)
-        error = sequence_priority(error, (batch.weight > 0).float()) if self.recurrent else error
-        self.replay.update_priorities(batch.entry, error)
+        self.td_errors = sequence_priority(error, (batch.weight > 0).float()) if self.recurrent else error
         if self.tau is None and self.updates - self.last_target_sync >= self.target_interval:
             self.last_target_sync = self.updates
             self.polyak_update_(1.0)
@@ -277,10 +274,10 @@ class DQN(Algorithm):
         """Move the target network's parameters and buffers towards the online network's by the factor `share`."""
         follow_network_(self.target, self.online, share)
 
-    def run_iteration(self, collected: Collected) -> MetricVector | None:
-        """Run an iteration on transitions from the replay."""
-        self.replay = cast(OffPolicyIteration, collected).replay
-        return super().run_iteration(collected)
+    def after_update(self, collected: OffPolicyIteration) -> None:
+        """Update the priorities with the errors of the update."""
+        if collected.transitions is not None:
+            collected.replay.update_priorities(collected.transitions.indices, self.td_errors)
 
     def end_iteration(self, collected: Rollout | OffPolicyIteration, metrics: MetricVector | None) -> None:
         """Count the iteration, then set epsilon for the next one."""

@@ -194,7 +194,7 @@ class PPO(ActorCritic):
         factor = self.large_batch.learning_rate_factor(self.learning_rate, minibatch, iteration_end)
         self.schedule_learning_rates_(factor)
 
-    def update_normalizers(self, rollout: Rollout) -> None:
+    def after_update(self, rollout: Rollout) -> None:
         """Merge the rollout into the running statistics."""
         if self.obs_normalizer is not None:
             self.obs_normalizer.update_(tree_map(lambda part: part[:-1], rollout.obs), rollout.valid)

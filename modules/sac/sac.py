@@ -259,7 +259,7 @@ class SAC(Algorithm):
     def update(self, batch: SACBatch) -> MetricVector:
         """Take an optimizer step of every network on each minibatch; return the means of the metrics over them."""
         errors, measured = self.phases["update"](batch, self.update_noise(batch))
-        self.errors = batch.priority_errors(errors)
+        self.td_errors = batch.priority_errors(errors)
         self.updates += len(batch.return_)
         self.random_warmup.fill_(False)
         return MetricVector(self.metrics + self.curiosity.metrics, measured)
@@ -367,14 +367,14 @@ class SAC(Algorithm):
         """Return the initial learning rates, in the order of `build_optimizers`."""
         return [self.learning_rate, *[self.critic_learning_rate] * (1 + self.learn_temperature), *self.curiosity.rates]
 
-    def update_normalizers(self, collected: OffPolicyIteration) -> None:
+    def after_update(self, collected: OffPolicyIteration) -> None:
         """Merge the new steps into the running statistics; update the priorities with the critics' errors."""
         if self.obs_normalizer is not None:
             self.obs_normalizer.update_(
                 tree_map(lambda part: part[:-1], collected.rollout.obs), collected.rollout.valid
             )
         if collected.transitions is not None:
-            collected.replay.update_priorities(collected.transitions.indices, self.errors)
+            collected.replay.update_priorities(collected.transitions.indices, self.td_errors)
 
     def configure_phases(self) -> dict[str, Phase[Any]]:
         """Return the phases `prepare` and `update`, the latter all updates of an iteration."""

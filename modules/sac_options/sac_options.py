@@ -326,9 +326,9 @@ class SACOptions(SAC):
         ending = [] if self.controller.termination_net is None else [self.learning_rate / 3]
         return [*super().learning_rates(), self.learning_rate, self.critic_learning_rate, *ending]
 
-    def update_normalizers(self, collected: OffPolicyIteration) -> None:
+    def after_update(self, collected: OffPolicyIteration) -> None:
         """Count also the usage of options."""
-        super().update_normalizers(collected)
+        super().after_update(collected)
         self.statistics.update(collected.rollout)
 
     def log_values(self, values: dict[str, float], env_steps: int | None = None) -> None:

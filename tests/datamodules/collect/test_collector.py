@@ -52,7 +52,7 @@ def test_a_rollout_holds_what_the_environments_showed_and_paid(tmp_path: Path, b
     rollouts = []
 
     class Looks(PPO):
-        def update_normalizers(self, collected: Any) -> None:
+        def after_update(self, collected: Any) -> None:
             rollouts.append(
                 {name: value.clone() for name, value in collected._asdict().items() if isinstance(value, Tensor)}
             )
@@ -81,7 +81,7 @@ def test_episodes_count_with_their_whole_return_and_length_wherever_rollouts_cut
     totals = []
 
     class Adds(PPO):
-        def update_normalizers(self, collected: Any) -> None:
+        def after_update(self, collected: Any) -> None:
             totals.append(dict(zip(collected.episodes.names, collected.episodes.values.tolist(), strict=True)))
 
     trainer(tmp_path, max_steps=8).fit(Adds(data.spaces, num_minibatches=1, update_epochs=1), datamodule=data)

@@ -59,9 +59,9 @@ def test_rows_of_agents_that_do_not_act_have_no_influence(recurrent: bool, tmp_p
     for disturb in (lambda rollout: rollout, disturbed):
         lightning.seed_everything(1, verbose=False)
         model = small_ppo(relay_data(), num_minibatches=2, **changes)
-        prepare, normalise = model.prepare, model.update_normalizers
+        prepare, normalise = model.prepare, model.after_update
         model.prepare = lambda rollout, prepare=prepare, disturb=disturb: prepare(disturb(rollout))
-        model.update_normalizers = lambda rollout, merge=normalise, disturb=disturb: merge(disturb(rollout))
+        model.after_update = lambda rollout, merge=normalise, disturb=disturb: merge(disturb(rollout))
         trainer(tmp_path, manual_backward=False).fit(model, datamodule=relay_data())
         hashes.append(weights_hash(model))
     assert hashes[0] == hashes[1]

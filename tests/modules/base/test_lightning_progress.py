@@ -42,8 +42,8 @@ def test_every_counter_that_lightning_keeps_is_advanced(tmp_path: Path, count: i
 class Logs(PPO):
     """An algorithm that logs a value of its own through Lightning in every iteration."""
 
-    def update_normalizers(self, collected: Any) -> None:
-        super().update_normalizers(collected)
+    def after_update(self, collected: Any) -> None:
+        super().after_update(collected)
         self.log("mine", float(self.global_step))
 
 

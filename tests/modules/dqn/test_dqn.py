@@ -49,7 +49,7 @@ def tabular(online: list[float], target: list[float], **settings: Any) -> DQN:
 
 def batch(mask: Tensor | None = None, discount: float = 0.9) -> DQNBatch:
     one, obs = torch.ones(1), torch.zeros(1, 3)
-    return DQNBatch(obs, one.long() * 0, one, one * discount, obs, mask, None, one, one.long())
+    return DQNBatch(obs, one.long() * 0, one, one * discount, obs, mask, None, one)
 
 
 @pytest.mark.parametrize(("double_q", "discount", "target"), [(True, 0.9, 3.7), (False, 0.9, 10.0), (True, 0.0, 1.0)])

@@ -161,7 +161,7 @@ def test_only_valid_steps_are_merged_into_the_statistics() -> None:
     model, writer = small_normalising(), Writer()
     writer.invalid = (1,)
 
-    model.update_normalizers(writer.rollout(4)[0])
+    model.after_update(writer.rollout(4)[0])
 
     assert model.obs_normalizer is not None and model.reward_scaler is not None
     assert model.obs_normalizer.count == model.reward_scaler.returns.count == 3 * 2
@@ -178,7 +178,7 @@ def test_rewards_run_up_only_from_the_first_step_of_an_episode(steps: int, expec
     assert model.reward_scaler is not None
     model.reward_scaler.running = torch.tensor([8.0, 8.0], dtype=torch.float64)
 
-    model.update_normalizers(writer.rollout(4 if steps == 0 else 3)[0])
+    model.after_update(writer.rollout(4 if steps == 0 else 3)[0])
 
     assert model.reward_scaler.running.tolist() == [expected, expected]
 

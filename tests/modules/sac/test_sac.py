@@ -226,7 +226,7 @@ def test_only_valid_steps_are_merged_into_the_statistics_of_observations() -> No
     writer.invalid = (1,)
     rollout, _ = writer.rollout(4)
 
-    model.update_normalizers(OffPolicyIteration(rollout, None, None))  # type: ignore[arg-type]
+    model.after_update(OffPolicyIteration(rollout, None, None))  # type: ignore[arg-type]
 
     assert model.obs_normalizer is not None and model.obs_normalizer.count == 3 * 2
     assert_close(model.obs_normalizer.mean, torch.tensor([(0 + 2 + 3) / 3, 0.5], dtype=torch.float64))
