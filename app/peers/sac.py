@@ -48,7 +48,7 @@ def sac_task_of(data: ReplayDataModule, model: SAC, who: str) -> SACTask:
         "model.max_grad_norm=null": model.max_grad_norm < NO_CLIP,
         "model.normalize_obs=false": model.obs_normalizer is not None,
         "model.noise_hold=1": model.noise_hold > 1,
-        "model.curiosity=null": len(model.curiosity.metrics) > 0,
+        "model.curiosity=null": len(model.curiosity.metric_names) > 0,
         "model.critic_learning_rate=null": model.critic_learning_rate != model.learning_rate,
     }
     check_translatable(who, changes)

@@ -16,12 +16,11 @@ from datamodules.core.types import (
     OffPolicyIteration,
     PolicyInput,
     PolicyOutput,
-    Rollout,
     SequenceContext,
     SpaceSpec,
     State,
 )
-from modules.base.algorithm import Algorithm
+from modules.base.algorithm import Algorithm, Collected
 from modules.base.checks import check_values
 from modules.base.hparams import save_plain_hyperparameters
 from modules.base.sequences import learned_features, next_features
@@ -31,12 +30,12 @@ from modules.functional.q_learning import sequence_priority
 from modules.functional.returns import truncated_n_step_return
 from modules.functional.sampling import MASKED_LOGIT
 from modules.functional.schedules import Schedule
-from modules.functional.soft_actor_critic import follow_network_
 from modules.networks.base import Network, call_without_hooks
 from modules.networks.heads.q_value import QHead, QNetwork
 from modules.networks.mlp import MLP
 from modules.networks.multi_input import make_network, obs_shape_of
 from modules.optim.optimizer_group import make_optimizer
+from modules.optim.target_network import polyak_update_
 
 METRICS = ("td_loss", "q_mean", "td_error", "grad_norm")
 
@@ -45,8 +44,8 @@ class DQNBatch(NamedTuple):
     """U minibatches of N windows, `[U, N, ...]`, or one of them, `[N, ...]`; `L', N` instead of N with sequences.
 
     n_step_return, discount: discounted rewards of the window, and the factor of the bootstrapped value.
-    following: target network's outputs for `next_obs` `[..., actions, K]`, if it is constant during the updates; else
-    None.
+    next_outputs: outputs of the target network for `next_obs` `[..., actions, K]`, if it is constant during the
+        updates; else None.
     next_mask: actions allowed in `next_obs`; None allows all.
     weight: of the entry in the loss.
     target: target of the action's outputs, `[..., K]`, if it is known before the updates; else None.
@@ -59,13 +58,13 @@ class DQNBatch(NamedTuple):
     discount: Tensor
     next_obs: Obs
     next_mask: Tensor | None
-    following: Tensor | None
+    next_outputs: Tensor | None
     weight: Tensor
     target: Tensor | None = None
     context: SequenceContext | None = None
 
     def minibatches(self) -> list["DQNBatch"]:
-        """Yield the U minibatches."""
+        """Return the U minibatches."""
         columns = [[None] * len(self.weight) if column is None else tree_unbind(column) for column in self]
         return [DQNBatch(*parts) for parts in zip(*columns, strict=True)]
 
@@ -82,7 +81,7 @@ class DQN(Algorithm):
        (`modules.networks.heads.q_value`). Huber loss.
     4. The target network is copied between iterations, once `target_interval` updates have passed since the last copy,
        or updated by Polyak averaging with `tau` after every update: parameters and buffers
-       (`modules.functional.soft_actor_critic.follow_network_`).
+       (`modules.optim.target_network.polyak_update_`).
     5. Epsilon-greedy, linear in env steps; random until learning starts, greedy in evaluation. Masked actions are
        neither selected nor bootstrapped from.
     6. A truncated window bootstraps from its true last observation, a terminated one does not bootstrap.
@@ -145,7 +144,7 @@ class DQN(Algorithm):
         self.last_target_sync = 0
         self.online, self.target = (self.make_network(network, head) for _ in range(2))
         self.target.load_state_dict(self.online.state_dict())
-        follow_network_(self.target, self.online, 1.0)  # for buffers that are not part of the state dict
+        polyak_update_(self.target, self.online, 1.0)  # for buffers that are not part of the state dict
         self.target.requires_grad_(False)
         self.recurrent = self.online.recurrent
 
@@ -191,35 +190,44 @@ class DQN(Algorithm):
         """Return the outputs `[N, actions, K]` of the online or the target network, where no gradient is needed."""
         return network(obs)
 
-    def greedy_action(self, numbers: Tensor, mask: Tensor | None) -> Tensor:
+    def greedy_action(self, outputs: Tensor, mask: Tensor | None) -> Tensor:
         """Return the allowed action of the largest value, `[...]`."""
-        value = self.online.head.mean(numbers)
+        value = self.online.head.mean(outputs)
         return (value if mask is None else value.masked_fill(~mask, MASKED_LOGIT)).argmax(-1)
 
     def prepare(self, collected: OffPolicyIteration) -> DQNBatch:
         """Compute n-step returns, discounts and, if the target network is constant during the updates, its outputs."""
         assert collected.transitions is not None
-        found = collected.transitions
-        return_, discount = truncated_n_step_return(found.reward, found.num_steps, found.terminated, gamma=self.gamma)
-        following = None
+        transitions = collected.transitions
+        rewards = (transitions.reward, transitions.num_steps, transitions.terminated)
+        n_step_return, discount = truncated_n_step_return(*rewards, gamma=self.gamma)
+        next_outputs = None
         if self.tau is None and not self.recurrent:
-            next_obs = tree_map(lambda part: part.flatten(0, 1), found.next_obs)
-            following = self.q_outputs(self.target, next_obs).unflatten(0, return_.shape)
-        mask = found.next_masks.get("action_mask")
-        columns = (found.obs, found.action, return_, discount, found.next_obs, mask, following)
-        batch = DQNBatch(*columns, found.loss_weight, context=found.context)
-        known = following is not None and not self.double_q
-        return batch._replace(target=self.targets(batch)) if known else batch
+            next_obs = tree_map(lambda part: part.flatten(0, 1), transitions.next_obs)
+            next_outputs = self.q_outputs(self.target, next_obs).unflatten(0, n_step_return.shape)
+        batch = DQNBatch(
+            obs=transitions.obs,
+            action=transitions.action,
+            n_step_return=n_step_return,
+            discount=discount,
+            next_obs=transitions.next_obs,
+            next_mask=transitions.next_masks.get("action_mask"),
+            next_outputs=next_outputs,
+            weight=transitions.loss_weight,
+            context=transitions.context,
+        )
+        targets_are_constant = next_outputs is not None and not self.double_q
+        return batch._replace(target=self.targets(batch)) if targets_are_constant else batch
 
     def update(self, batch: DQNBatch) -> MetricVector:
         """Take an optimizer step on every minibatch, then copy to the target network if due."""
-        measured, error = self.phases["update"](batch)
+        metrics, error = self.phases["update"](batch)
         self.updates += len(batch.weight)
         self.td_errors = sequence_priority(error, (batch.weight > 0).float()) if self.recurrent else error
         if self.tau is None and self.updates - self.last_target_sync >= self.target_interval:
             self.last_target_sync = self.updates
             self.polyak_update_(1.0)
-        return MetricVector(METRICS, measured)
+        return MetricVector(METRICS, metrics)
 
     def run_updates(self, batch: DQNBatch) -> tuple[Tensor, Tensor]:
         """Take all updates of an iteration; return means of `METRICS`, and absolute errors `[U, N]` or `[U, L', N]`."""
@@ -229,21 +237,21 @@ class DQN(Algorithm):
     def train_minibatches(self, batch: DQNBatch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Train on every minibatch; return losses `[U]`, values and absolute errors `[U, N]`, gradient norms `[U]`."""
         steps = [self.train_minibatch(minibatch) for minibatch in batch.minibatches()]
-        loss, numbers, error, norm = (torch.stack(each) for each in zip(*steps, strict=True))
-        return loss, self.online.head.mean(numbers.unsqueeze(-2)), error, norm
+        loss, outputs, error, norm = (torch.stack(each) for each in zip(*steps, strict=True))
+        return loss, self.online.head.mean(outputs.unsqueeze(-2)), error, norm
 
     def train_minibatch(self, batch: DQNBatch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Take an optimizer step; return loss, outputs of the taken actions `[N, K]`, errors `[N]`, gradient norm."""
-        loss, numbers, error = self.loss(batch)
+        loss, outputs, error = self.loss(batch)
         norm = self.step(loss, self.raw_optimizers[0], self.max_grad_norm)
         self.update_target_()
-        return loss.detach(), numbers, error, norm
+        return loss.detach(), outputs, error, norm
 
     def loss(self, batch: DQNBatch) -> tuple[Tensor, Tensor, Tensor]:
         """Return the loss, the outputs of the taken actions `[N, K]`, and absolute errors `[N]`."""
-        numbers = gather_action(self.outputs(batch), batch.action)
-        each, error = self.online.head.loss(numbers, self.targets(batch) if batch.target is None else batch.target)
-        return (each * batch.weight).mean(), numbers.detach(), error
+        outputs = gather_action(self.outputs(batch), batch.action)
+        loss, error = self.online.head.loss(outputs, self.targets(batch) if batch.target is None else batch.target)
+        return (loss * batch.weight).mean(), outputs.detach(), error
 
     def outputs(self, batch: DQNBatch) -> Tensor:
         """Return the outputs `[..., actions, K]` of the online network, with gradient."""
@@ -254,10 +262,10 @@ class DQN(Algorithm):
     @torch.no_grad()
     def targets(self, batch: DQNBatch) -> Tensor:
         """Return the targets of the taken actions' outputs, `[..., K]`."""
-        following = self.next_outputs(self.target, batch) if batch.following is None else batch.following
-        chooser = self.next_outputs(self.online, batch) if self.double_q else following
-        following = gather_action(following, self.greedy_action(chooser, batch.next_mask))
-        return self.online.head.target(following, batch.n_step_return, batch.discount)
+        next_outputs = self.next_outputs(self.target, batch) if batch.next_outputs is None else batch.next_outputs
+        selecting_outputs = self.next_outputs(self.online, batch) if self.double_q else next_outputs
+        next_action = self.greedy_action(selecting_outputs, batch.next_mask)
+        return self.online.head.target(gather_action(next_outputs, next_action), batch.n_step_return, batch.discount)
 
     def next_outputs(self, network: Any, batch: DQNBatch) -> Tensor:
         """Return a network's outputs `[..., actions, K]` of the observations after windows."""
@@ -270,16 +278,16 @@ class DQN(Algorithm):
         if self.tau is not None:
             self.polyak_update_(self.tau)
 
-    def polyak_update_(self, share: float) -> None:
-        """Move the target network's parameters and buffers towards the online network's by the factor `share`."""
-        follow_network_(self.target, self.online, share)
+    def polyak_update_(self, tau: float) -> None:
+        """Set the target network's parameters and buffers to (1 - tau) target + tau online."""
+        polyak_update_(self.target, self.online, tau)
 
     def after_update(self, collected: OffPolicyIteration) -> None:
         """Update the priorities with the errors of the update."""
         if collected.transitions is not None:
             collected.replay.update_priorities(collected.transitions.indices, self.td_errors)
 
-    def end_iteration(self, collected: Rollout | OffPolicyIteration, metrics: MetricVector | None) -> None:
+    def end_iteration(self, collected: Collected, metrics: MetricVector | None) -> None:
         """Count the iteration, then set epsilon for the next one."""
         super().end_iteration(collected, metrics)
         self.explore.update_(self.env_steps, self.data.learning_starts)
@@ -290,7 +298,7 @@ class DQN(Algorithm):
 
     def extra_metrics(self) -> dict[str, float | Tensor]:
         """Return epsilon and the number of updates."""
-        return {"train/epsilon": self.explore.now, "train/updates": self.updates}
+        return {"train/epsilon": self.explore.epsilon, "train/updates": self.updates}
 
     def configure_phases(self) -> dict[str, Phase[Any]]:
         """Return the phases `prepare` and `update`, the latter all updates of an iteration."""
@@ -327,7 +335,7 @@ class DQN(Algorithm):
         self.last_target_sync = state["last_target_sync"]
 
 
-def gather_action(numbers: Tensor, action: Tensor) -> Tensor:
+def gather_action(outputs: Tensor, action: Tensor) -> Tensor:
     """Return the outputs `[..., K]` of actions `[...]` among `[..., actions, K]`."""
-    index = action[..., None, None].expand(*action.shape, 1, numbers.shape[-1])
-    return numbers.gather(-2, index).squeeze(-2)
+    index = action[..., None, None].expand(*action.shape, 1, outputs.shape[-1])
+    return outputs.gather(-2, index).squeeze(-2)

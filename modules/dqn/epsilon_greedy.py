@@ -18,18 +18,18 @@ class EpsilonGreedy(nn.Module):
         steps: environment steps of the decay.
 
     Attributes:
-        now: epsilon, 0-d, where a captured step reads it.
+        epsilon: current probability of a random action, 0-d, which a captured step reads.
 
     Raises: ConfigurationError for a probability outside [0, 1], and if `steps` is not positive.
     """
 
-    now: Tensor
+    epsilon: Tensor
 
     def __init__(self, actions: int, start: float, end: float, steps: int) -> None:
         super().__init__()
         check_values(epsilon_start=start, epsilon_end=end, epsilon_decay_steps=steps)
         self.actions, self.start, self.end, self.steps = actions, start, end, steps
-        self.register_buffer("now", torch.tensor(start), persistent=False)
+        self.register_buffer("epsilon", torch.tensor(start), persistent=False)
 
     def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
         """Draw uniforms `[*shape, actions + 1]`: one per action for the random action, one to compare with epsilon."""
@@ -37,9 +37,10 @@ class EpsilonGreedy(nn.Module):
 
     def forward(self, best: Tensor, noise: Tensor, mask: Tensor | None) -> Tensor:
         """Return actions `[B]`, given the greedy ones `[B]`."""
-        return epsilon_greedy(best, self.now, noise, mask)
+        return epsilon_greedy(best, self.epsilon, noise, mask)
 
     def update_(self, env_steps: int, learning_starts: int = 0) -> None:
         """Set epsilon for the environment steps taken; 1 until learning starts."""
-        share = env_steps / self.steps
-        self.now.fill_(schedule_value("linear", self.start, share, self.end) if env_steps >= learning_starts else 1.0)
+        progress = env_steps / self.steps
+        decayed = schedule_value("linear", self.start, progress, self.end)
+        self.epsilon.fill_(decayed if env_steps >= learning_starts else 1.0)

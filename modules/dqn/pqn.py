@@ -186,12 +186,12 @@ class PQN(Algorithm):
 
     def update(self, batch: PQNBatch) -> MetricVector:
         """Train `update_epochs` epochs on the batch; return the means of the metrics over them."""
-        measured = []
+        metrics = []
         for _ in range(self.update_epochs):
             order = torch.randperm(batch.size, generator=self.minibatch_generator, device=self.device)
-            measured.append(self.phases["update"](batch, order.view(self.num_minibatches, -1)).clone())
+            metrics.append(self.phases["update"](batch, order.view(self.num_minibatches, -1)).clone())
         self.updates += self.update_epochs * self.num_minibatches
-        return MetricVector(METRICS, torch.stack(measured).mean(0))
+        return MetricVector(METRICS, torch.stack(metrics).mean(0))
 
     def train_epoch(self, batch: PQNBatch, order: Tensor) -> Tensor:
         """Take one optimizer step on each minibatch; return means of the metrics."""
@@ -235,7 +235,7 @@ class PQN(Algorithm):
 
     def extra_metrics(self) -> dict[str, float | Tensor]:
         """Return epsilon and the number of updates."""
-        return {"train/epsilon": self.explore.now, "train/updates": self.updates}
+        return {"train/epsilon": self.explore.epsilon, "train/updates": self.updates}
 
     def configure_phases(self) -> dict[str, Phase[Any]]:
         """Return the phases `prepare` and `update`, the latter one epoch."""

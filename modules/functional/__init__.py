@@ -3,7 +3,9 @@
 policy_gradient     clipped surrogate, clipped value loss, advantage normalisation, explained variance
 returns             GAE, V-trace, n-step returns, TD and double Q-learning targets
 q_learning          Huber loss, C51's projection, quantile regression
-soft_actor_critic   soft values and targets, log-density of a squashed Gaussian, temperature, Polyak averaging
+soft_actor_critic   soft values and targets, log-density of a squashed Gaussian, temperature loss
+contrastive         InfoNCE loss of CONTRASTIVE
+priorities          probabilities and importance weights of prioritised segments
 options             soft values and losses over options, call-and-return choice of the next option
 scans               parallel scans of linear recurrences
 sampling            Gumbel noise, epsilon-greedy

@@ -1,15 +1,14 @@
-"""Soft actor-critic: soft values and targets, density of a squashed Gaussian, temperature loss, Polyak averaging.
+"""Soft actor-critic: soft values and targets, density of a squashed Gaussian, temperature loss.
 
 Soft values include the entropy of the policy, weighted by `alpha` (return per nat). Shapes: `[*N]` is any batch;
 `[*N A]` has one entry per discrete action or action dimension. Call targets under no_grad.
 """
 
 import math
-from collections.abc import Sequence
 
 import torch
 from jaxtyping import Bool, Float
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 Entries = Float[Tensor, "*N"]
@@ -110,46 +109,3 @@ def temperature_loss(log_alpha: Scalar, entropy: Entries, target: float | Tensor
     Source: Haarnoja et al. 2018, arXiv:1812.05905, eq. 18, by the logarithm of alpha so that it stays positive.
     """
     return log_alpha.exp() * (entropy.detach() - target).mean()
-
-
-@torch.no_grad()
-def polyak_update_(targets: Sequence[Tensor], sources: Sequence[Tensor], tau: float) -> None:
-    """Move every target towards its source in place: target <- (1 - tau) target + tau source (Polyak averaging)."""
-    torch._foreach_lerp_(list(targets), list(sources), tau)
-
-
-@torch.no_grad()
-def follow_network_(target: nn.Module, source: nn.Module, tau: float) -> None:
-    """Update a target network in place by Polyak averaging: parameters and buffers.
-
-    target <- (1 - tau) target + tau source
-
-    Parameters and floating-point buffers, such as BatchNorm's running means and variances, are averaged. Integer and
-    boolean buffers, such as `num_batches_tracked`, and non-finite entries of a buffer are copied. If tau is 1,
-    everything is copied.
-
-    Args:
-        target, source: networks of the same architecture.
-        tau: in (0, 1].
-
-    Source: Lillicrap et al. 2016, arXiv:1509.02971, section 3. Buffers affect a network's output as parameters do;
-    averaged with the same tau, the statistics are as old as the weights.
-    """
-    (targets, target_buffers), (sources, source_buffers) = _tensors_of(target), _tensors_of(source)
-    polyak_update_(targets, sources, tau)
-    for old, new in zip(target_buffers, source_buffers, strict=True):
-        if tau == 1.0 or not (new.is_floating_point() or new.is_complex()):
-            old.copy_(new)
-        else:
-            finite = old.isfinite() & new.isfinite()
-            old.copy_(torch.where(finite, torch.lerp(old, new.to(old.dtype), tau), new))
-
-
-def _tensors_of(network: nn.Module) -> tuple[list[Tensor], list[Tensor]]:
-    """List the parameters and the buffers, each once, in one walk over the modules: it costs more than a small step."""
-    parameters: dict[Tensor, None] = {}
-    buffers: dict[Tensor, None] = {}
-    for part in network.modules():
-        parameters |= dict.fromkeys(value for value in part._parameters.values() if value is not None)
-        buffers |= dict.fromkeys(value for value in part._buffers.values() if value is not None)
-    return [*parameters], [*buffers]

@@ -44,39 +44,39 @@ class ManualDQN:
         layers = self.target_layers if network is self.model.target else self.layers
         return self.head.split_dueling(outputs(layers, as_features(obs)))
 
-    def polyak_update_(self, share: float) -> None:
-        """Move the target network's parameters towards the online network's by the factor `share`."""
-        self.flat_target.values.lerp_(self.flat.values, share)
+    def polyak_update_(self, tau: float) -> None:
+        """Set the target network's parameters to (1 - tau) target + tau online."""
+        self.flat_target.values.lerp_(self.flat.values, tau)
 
     @torch.no_grad()
     def train_minibatches(self, batch: DQNBatch) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Train on every minibatch; return the mean loss, values, absolute errors `[U, N]` and gradient norms `[U]`."""
-        share = batch.weight * (1 / batch.weight.shape[-1])
-        rows = (require_tensor(batch.obs).flatten(2).float(), batch.action.unsqueeze(-1), share.unsqueeze(-1))
+        weight = batch.weight * (1 / batch.weight.shape[-1])
+        rows = (require_tensor(batch.obs).flatten(2).float(), batch.action.unsqueeze(-1), weight.unsqueeze(-1))
         targets = map(self.model.targets, batch.minibatches()) if batch.target is None else batch.target.unbind()
         steps = [
             self.train_minibatch(*each) for each in zip(*(column.unbind() for column in rows), targets, strict=True)
         ]
         value, error, norm = (torch.stack(each) for each in zip(*steps, strict=True))
-        loss = huber(error) * share.unsqueeze(-1)
+        loss = huber(error) * weight.unsqueeze(-1)
         return loss.sum() / len(loss), value, error.squeeze(-1).abs(), norm
 
     def train_minibatch(
-        self, obs: Tensor, action: Tensor, share: Tensor, target: Tensor
+        self, obs: Tensor, action: Tensor, weight: Tensor, target: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Take one optimizer step; return the taken actions' values and errors, `[N, 1]`, and the gradient norm.
 
         Args:
             obs: `[N, features]`.
             action: taken actions, `[N, 1]`.
-            share: weight of every entry in the loss, `[N, 1]`.
+            weight: of every entry in the mean loss, `[N, 1]`.
             target: target of the action's value, `[N, 1]`.
         """
         output, inputs = self.layers(obs)
         values = self.head.split_dueling(output).squeeze(-1)
         value = values.gather(-1, action)
         error = value - target
-        grad_value = error.clamp(-1, 1).mul_(share)
+        grad_value = error.clamp(-1, 1).mul_(weight)
         grad_output = torch.zeros_like(values).scatter_(-1, action, grad_value)
         if self.head.dueling:
             grad_output = torch.cat([grad_value, grad_output - grad_value / values.shape[-1]], -1)

@@ -83,7 +83,7 @@ class ManualSAC:
         actor_loss, entropy = self.actor_gradient_(batch, noise, alpha)
         actor_norm = self.optim.step_from_flat_grad(actor, bound)
         if temperature:
-            surplus = batch.weight.sign() * (entropy - self.model.target_entropy_of(None))
+            surplus = batch.counts * (entropy - self.model.target_entropy_of(None))
             torch.mul(surplus.mean(), alpha, out=self.optim.flat[temperature[0]].grad_views[0])
             self.optim.step_from_flat_grad(temperature[0], math.inf)
         return errors, [critic_loss, actor_loss, alpha, entropy.mean(), q_mean, critic_norm, actor_norm]
@@ -104,13 +104,12 @@ class ManualSAC:
         output, inputs = self.actor(as_features(batch.obs))
         sample = SquashedSample.of(output, noise)
         (q1, q2), critic_inputs = self.q(self.critic, batch.obs, sample.action)
-        counts = batch.weight.sign()
-        grad_value = counts * (-1 / len(counts))
+        grad_value = batch.counts * (-1 / len(batch.counts))
         first = torch.heaviside(q2 - q1, q1.new_full((), 0.5))  # weight of q1 in the minimum's gradient; 1/2 if equal
         grad_q = torch.stack([grad_value * first, grad_value * (1 - first)]).unsqueeze(-1)
         grad_action = self.critic.grad_input(critic_inputs, grad_q).sum(0)[:, -sample.action.shape[-1] :]
         self.actor.backward_(inputs, sample.grad_output(grad_action, -grad_value * alpha))
-        return -(counts * soft_value(q1, q2, sample.log_prob, alpha)).mean(), -sample.log_prob
+        return -(batch.counts * soft_value(q1, q2, sample.log_prob, alpha)).mean(), -sample.log_prob
 
     def q(self, critic: Layers, obs: Obs, action: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Return estimates `[2, N]` of actions in [-1, 1], and every layer's input."""

@@ -46,6 +46,11 @@ class SACBatch(NamedTuple):
         """Return the actions allowed in `next_obs`."""
         return self.next_masks.get("action_mask")
 
+    @property
+    def counts(self) -> Tensor:
+        """Return 1 for entries that count, 0 for excluded ones, float."""
+        return self.weight.sign()
+
     def minibatch(self, update: int) -> "SACBatch":
         """Return one of the U minibatches."""
         return self.map(lambda column: column[update])
@@ -63,7 +68,7 @@ class SACBatch(NamedTuple):
         if not isinstance(self.obs, SequenceObs):
             return errors
         shape = self.obs.context.last_step.shape
-        return sequence_priority(errors.view(shape), (self.weight > 0).float().view(shape))
+        return sequence_priority(errors.view(shape), self.counts.view(shape))
 
 
 def sac_batch(transitions: ReplayBatch, gamma: float) -> SACBatch:

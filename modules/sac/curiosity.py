@@ -24,7 +24,7 @@ MIN_MEAN_ERROR = 1e-12
 class NoCuriosity(nn.Module):
     """No curiosity: rewards do not change, no parameters."""
 
-    metrics: tuple[str, ...] = ()
+    metric_names: tuple[str, ...] = ()
     rates: tuple[float, ...] = ()
 
     @property
@@ -74,7 +74,7 @@ class Curiosity(NoCuriosity):
     arXiv:1808.04355, section 2.2.
     """
 
-    metrics = ("curiosity/scale", "curiosity/forward_loss", "curiosity/inverse_loss")
+    metric_names = ("curiosity/scale", "curiosity/forward_loss", "curiosity/inverse_loss")
     current_scale: Tensor
 
     def __init__(
@@ -138,24 +138,23 @@ class Curiosity(NoCuriosity):
         return forward, F.cross_entropy(predicted, action, reduction="none")
 
     def add_intrinsic_reward(self, batch: SACBatch) -> SACBatch:
-        """Return all minibatches with the intrinsic reward of the current model added."""
+        """Return all minibatches `[U, N, ...]` with the intrinsic reward of the current model added."""
         obs, next_obs = (tree_map(lambda part: part.flatten(0, 1), obs) for obs in (batch.obs, batch.next_obs))
         error, _ = self.prediction_errors(obs, batch.action.flatten(0, 1), next_obs)
-        error, counts = error.view_as(batch.return_), batch.weight.sign()
-        mean = (counts * error).sum() / counts.sum().clamp(min=1)
+        error = error.view_as(batch.return_)
+        mean = (batch.counts * error).sum() / batch.counts.sum().clamp(min=1)
         return batch._replace(return_=batch.return_ + self.current_scale * error / mean.clamp(min=MIN_MEAN_ERROR))
 
     def learn_(self, batch: SACBatch, model: Any) -> list[Tensor]:
         """Train on a minibatch with the model's optimizer number `curiosity_index`; return the metrics."""
-        loss, measured = self.loss(batch)
+        loss, metrics = self.loss(batch)
         model.step(loss, model.raw_optimizers[model.curiosity_index], math.inf)
-        return measured
+        return metrics
 
     def loss(self, batch: SACBatch) -> tuple[Tensor, list[Tensor]]:
         """Return beta times the forward and 1 - beta times the inverse error, mean of a minibatch; and the metrics."""
-        counts = batch.weight.sign()
         errors = self.prediction_errors(batch.obs, batch.action, batch.next_obs)
-        forward, inverse = ((counts * error).mean() for error in errors)
+        forward, inverse = ((batch.counts * error).mean() for error in errors)
         loss = self.forward_weight * forward + (1 - self.forward_weight) * inverse
         return loss, [self.current_scale, forward.detach(), inverse.detach()]
 

@@ -26,7 +26,7 @@ from modules.base.checks import check_values
 from modules.base.hparams import save_plain_hyperparameters
 from modules.functional.returns import td_target
 from modules.functional.schedules import Schedule, schedule_value
-from modules.functional.soft_actor_critic import expected_soft_value, follow_network_, soft_value, temperature_loss
+from modules.functional.soft_actor_critic import expected_soft_value, soft_value, temperature_loss
 from modules.networks.base import Network, extract_features
 from modules.networks.distributions import Categorical
 from modules.networks.heads.multi_input_critic import make_critic
@@ -36,6 +36,7 @@ from modules.networks.heads.twin_critic import TwinMLP
 from modules.networks.mlp import sac_mlp
 from modules.networks.multi_input import make_network, make_obs_normalizer, obs_shape_of
 from modules.optim.optimizer_group import make_optimizer, without_decay
+from modules.optim.target_network import polyak_update_
 from modules.sac.batch import SACBatch, sac_batch
 from modules.sac.curiosity import Curiosity, NoCuriosity
 from modules.sac.sequences import ACTOR, CRITIC, SequenceObs, check_recurrent_parts, step_torso
@@ -50,7 +51,7 @@ class SAC(Algorithm):
     """Soft actor-critic with learned temperature (Haarnoja et al. 2018, arXiv:1812.05905), for Box or Discrete actions.
 
     1. Twin critics; targets and policy improvement use their minimum; target networks follow by Polyak averaging with
-       `tau` after every update, parameters and buffers (`modules.functional.soft_actor_critic.follow_network_`).
+       `tau` after every update, parameters and buffers (`modules.optim.target_network.polyak_update_`).
     2. An update steps critics, actor, temperature and target networks, in this order, each network with its own
        optimizer.
     3. Box actions are tanh of a normal with state-dependent standard deviation; the critics get them in [-1, 1].
@@ -94,10 +95,10 @@ class SAC(Algorithm):
     off_policy = True
     action_types = ("continuous", "discrete")
     always_eval = ("target_critic",)
-    metrics: tuple[str, ...] = (
+    metric_names: tuple[str, ...] = (
         "critic_loss", "actor_loss", "alpha_action", "entropy", "q_mean", "critic_grad_norm", "actor_grad_norm",
     )  # fmt: skip
-    compiled: ClassVar[tuple[str, ...]] = ("critic_loss", "actor_loss")
+    compiled_methods: ClassVar[tuple[str, ...]] = ("critic_loss", "actor_loss")
 
     random_warmup: Tensor
     action_scale: Tensor
@@ -127,10 +128,8 @@ class SAC(Algorithm):
     ):
         super().__init__(spaces)
         save_plain_hyperparameters(self)
-        check_values(
-            learning_rate=learning_rate, critic_learning_rate=critic_learning_rate, init_temperature=init_temperature
-        )
-        check_values(gamma=gamma, tau=tau, noise_hold=noise_hold, max_grad_norm=max_grad_norm)
+        check_values(learning_rate=learning_rate, critic_learning_rate=critic_learning_rate, noise_hold=noise_hold)
+        check_values(gamma=gamma, tau=tau, init_temperature=init_temperature, max_grad_norm=max_grad_norm)
         self.optimizer, self.max_grad_norm = optimizer, max_grad_norm or NO_CLIP
         self.learning_rate, self.critic_learning_rate = learning_rate, critic_learning_rate or learning_rate
         self.learning_rate_schedule, self.gamma, self.tau = learning_rate_schedule, gamma, tau
@@ -258,11 +257,11 @@ class SAC(Algorithm):
 
     def update(self, batch: SACBatch) -> MetricVector:
         """Take an optimizer step of every network on each minibatch; return the means of the metrics over them."""
-        errors, measured = self.phases["update"](batch, self.update_noise(batch))
+        errors, metrics = self.phases["update"](batch, self.update_noise(batch))
         self.td_errors = batch.priority_errors(errors)
         self.updates += len(batch.return_)
         self.random_warmup.fill_(False)
-        return MetricVector(self.metrics + self.curiosity.metrics, measured)
+        return MetricVector(self.metric_names + self.curiosity.metric_names, metrics)
 
     def update_noise(self, batch: SACBatch) -> Tensor | None:
         """Draw the action noise of updates, `[U, 2, N, ...]`, for next and current state; None if discrete."""
@@ -273,16 +272,16 @@ class SAC(Algorithm):
         """Take all updates; return absolute errors of the critics `[U, N]`, and means of the metrics."""
         draws = [(None, None)] * len(batch.return_) if noise is None else [draw.unbind() for draw in noise]
         results = [self.train_minibatch(batch.minibatch(update), *draw) for update, draw in enumerate(draws)]
-        errors, measured = zip(*results, strict=True)
-        return torch.stack(errors), torch.stack(measured).mean(0)
+        errors, metrics = zip(*results, strict=True)
+        return torch.stack(errors), torch.stack(metrics).mean(0)
 
     def train_minibatch(
         self, batch: SACBatch, next_noise: Tensor | None, noise: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """Take one update; return absolute errors of the critics `[N]`, and the metrics."""
-        errors, measured = self.gradient_step(batch, next_noise, noise)
-        follow_network_(self.target_critic, self.critic, self.tau)
-        return errors, torch.stack(measured + self.curiosity.learn_(batch, self))
+        errors, metrics = self.gradient_step(batch, next_noise, noise)
+        polyak_update_(self.target_critic, self.critic, self.tau)
+        return errors, torch.stack(metrics + self.curiosity.learn_(batch, self))
 
     def gradient_step(
         self, batch: SACBatch, next_noise: Tensor | None, noise: Tensor | None
@@ -295,10 +294,10 @@ class SAC(Algorithm):
         actor_loss, entropy = self.actor_loss(batch, noise, alpha)
         actor_norm = self.step(actor_loss, actor, self.max_grad_norm)
         if temperature:
-            surplus = batch.weight.sign() * (entropy - self.target_entropy_of(batch.mask))
+            surplus = batch.counts * (entropy - self.target_entropy_of(batch.mask))
             loss = temperature_loss(self.log_alpha, surplus, 0.0)
             self.step(loss, temperature[0], NO_CLIP)
-        losses = [critic_loss.detach(), actor_loss.detach()]
+        losses = (critic_loss.detach(), actor_loss.detach())
         return errors, [*losses, alpha, entropy.mean(), q_mean, critic_norm, actor_norm]
 
     def critic_loss(self, batch: SACBatch, noise: Tensor | None, alpha: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -317,7 +316,7 @@ class SAC(Algorithm):
     def actor_loss(self, batch: SACBatch, noise: Tensor | None, alpha: Tensor) -> tuple[Tensor, Tensor]:
         """Return the negative soft value of the policy under the critics, and its entropy `[N]` without gradient."""
         value, entropy = self.soft_value(self.critic, batch.obs, noise, batch.mask, alpha)
-        return -(batch.weight.sign() * value).mean(), entropy.detach()
+        return -(batch.counts * value).mean(), entropy.detach()
 
     def soft_value(
         self, critic: nn.Module, obs: Obs | SequenceObs, noise: Tensor | None, mask: Tensor | None, alpha: Tensor
@@ -382,7 +381,7 @@ class SAC(Algorithm):
             self.run_updates,
             self.device,
             name="update",
-            compile_targets=[(self, name) for name in self.compiled],
+            compile_targets=[(self, name) for name in self.compiled_methods],
             mutated_tensors=self.mutated_tensors,
         )
         return {"prepare": Phase(self.prepare, self.device, name="prepare"), "update": update}

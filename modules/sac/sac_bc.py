@@ -42,6 +42,5 @@ class SACBC(SAC):
             distance = F.nll_loss(policy.log_probs, batch.action, reduction="none")
         else:
             distance = (policy.mode - batch.action).square().mean(-1)
-        counts = batch.weight.sign()
-        cloning = self.bc_coef * value.detach().abs().mean() * (counts * distance).mean()
-        return cloning - (counts * value).mean(), entropy.detach()
+        cloning = self.bc_coef * value.detach().abs().mean() * (batch.counts * distance).mean()
+        return cloning - (batch.counts * value).mean(), entropy.detach()

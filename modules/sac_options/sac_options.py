@@ -78,7 +78,7 @@ class SACOptions(SAC):
         entropy.
     """
 
-    compiled = ("option_critic_loss", "policy_losses")
+    compiled_methods = ("option_critic_loss", "policy_losses")
     statistics: OptionStatistics
 
     def __init__(
@@ -99,7 +99,7 @@ class SACOptions(SAC):
         check_scripts(scripted_options, sac.get("normalize_obs", False), spaces)
         super().__init__(spaces, **sac)
         self.controller = self.with_obs_scale(controller(obs_shape_of(spaces), self.num_options, scripted_options))
-        self.metrics = metric_names(self.num_options)
+        self.metric_names = metric_names(self.num_options)
         self.min_duration = int(self.controller.min_duration.min())
         self.option_generator: torch.Generator | None = None
         if self.noise_hold != 1:
@@ -221,11 +221,11 @@ class SACOptions(SAC):
         by, bound = self.optimizers_by_name, self.max_grad_norm
         critic_loss, errors, critic_outputs = self.option_critic_loss(batch, executed, next_noise, alpha)
         critic_norm = self.step(critic_loss, by["critic"], bound)
-        loss, measured = self.policy_losses(batch, executed, noise, critic_outputs, alpha)
+        loss, metrics = self.policy_losses(batch, executed, noise, critic_outputs, alpha)
         bounds = {by[name]: NO_CLIP if "alpha" in name else bound for name in self.policy_optimizer_names if name in by}
         norms = self.optim.step_many(loss, bounds)
         actor_norm = norms[0] if self.controller.learns_actor else torch.zeros_like(critic_norm)
-        return errors, [*measured.unbind(), critic_norm, actor_norm]
+        return errors, [*metrics.unbind(), critic_norm, actor_norm]
 
     @property
     def policy_optimizer_names(self) -> list[str]:
@@ -250,7 +250,7 @@ class SACOptions(SAC):
         """Return the critics' loss, the acting options' absolute errors `[N]`, and inputs of the policy losses."""
         arrival, own = self.next_state_values(batch, executed, noise, alpha)
         weight = self.controller.weight(batch.obs, batch.extras.get("option_mask"), executed)
-        weight = weight * batch.weight.sign().unsqueeze(-1)
+        weight = weight * batch.counts.unsqueeze(-1)
         target = option_target(batch.return_, arrival.upon_arrival, batch.terminated, discount=batch.discount)
         q = q_of_taken_action(self.critic, batch.obs, batch.action, self.critic_columns)
         error = q[..., : self.num_options] - target
@@ -287,8 +287,8 @@ class SACOptions(SAC):
         if self.learn_temperature:
             temperatures = temperatures + self.alpha_loss(batch, entropy, critic_outputs.weight)
         scalars = [critic_outputs.loss, actor, master, ending[0], alpha, control.alpha]
-        measured = update_metrics(scalars, critic_outputs.q, entropy, log_master, divergence(policy), *ending[1:])
-        return actor + master + ending[0] + temperatures, measured
+        metrics = update_metrics(scalars, critic_outputs.q, entropy, log_master, divergence(policy), *ending[1:])
+        return actor + master + ending[0] + temperatures, metrics
 
     def alpha_loss(self, batch: SACBatch, entropy: Tensor, weight: Tensor) -> Tensor:
         """Return the loss of the actions' temperature, over the options that use the actor."""

@@ -92,12 +92,12 @@ def train_dqn(updates: int, rows: int, model: DQN) -> Results:
     draw = partial(torch.randn, generator=generator)
     obs, next_obs = draw(2, updates, rows, *model.spaces["obs_shape"]).mul(3).round().long()
     action, allowed = draw(updates, rows, model.explore.actions).argmax(-1), draw(updates, rows, model.explore.actions)
-    following = None
+    next_outputs = None
     if model.tau is None:
-        following = model.target(next_obs.flatten(0, 1)).unflatten(0, (updates, rows))
+        next_outputs = model.target(next_obs.flatten(0, 1)).unflatten(0, (updates, rows))
     weight, discount = draw(updates, rows).clamp(min=0), draw(updates, rows).sign().clamp(min=0) * 0.9
-    columns = (obs, action, 3 * draw(updates, rows), discount, next_obs, allowed > allowed.amin(-1, True), following)
-    batch = DQNBatch(*columns, weight, action)
+    columns = (obs, action, 3 * draw(updates, rows), discount, next_obs, allowed > allowed.amin(-1, True), next_outputs)
+    batch = DQNBatch(*columns, weight)
     if not (model.double_q or model.tau is not None):
         batch = batch._replace(target=model.targets(batch))
     measured, error = model.run_updates(batch)
@@ -154,8 +154,8 @@ CASES: dict[str, Case] = {
     "ppo, normalised": ppo({}, normalize_obs=True),
     "dqn, one layer": dqn(16, (3,), 2, (32,), double_q=False),
     "dqn, a pole": dqn(128, (4,), 2, (64, 64), learning_rate=1e-2, double_q=False),
-    "dqn, clipped, following": dqn(100, (2, 2), 5, (16, 8, 4), max_grad_norm=0.1, double_q=False, tau=0.1),
-    "dqn, double, following": dqn(7, (5,), 3, (33, 17), tau=0.01),
+    "dqn, clipped, next_outputs": dqn(100, (2, 2), 5, (16, 8, 4), max_grad_norm=0.1, double_q=False, tau=0.1),
+    "dqn, double, next_outputs": dqn(7, (5,), 3, (33, 17), tau=0.01),
     "dqn, double, copied": dqn(64, (5,), 3, (24, 16), max_grad_norm=0.1),
     "dqn, dueling": dqn(32, (6,), 4, (24, 16), head=partial(QHead, dueling=True)),
     "sac, one dimension": sac(16, (3,), 1, (32,)),

@@ -69,7 +69,7 @@ def test_acting_never_takes_a_forbidden_action_and_explores_the_others_evenly() 
     model, obs = tabular([9, 5, 6], [0, 0, 0]), torch.zeros(3000, 3)
     mask = torch.tensor([False, True, True]).expand(3000, 3)
     noise = model.noise((3000,), torch.Generator().manual_seed(0))
-    model.explore.now.fill_(0.5)
+    model.explore.epsilon.fill_(0.5)
     decision, _ = model.act(PolicyInput(obs, {}, torch.zeros(3000) > 0, mask), noise=noise)
     share = decision.action.bincount(minlength=3) / 3000
     assert_close(share, torch.tensor([0, 0.25, 0.75]), rtol=0, atol=0.03)
@@ -84,7 +84,7 @@ class Epsilons(Callback):
         self.seen: list[float] = []
 
     def on_train_batch_start(self, trainer: lightning.Trainer, pl_module: Any, *_: Any) -> None:
-        self.seen.append(float(pl_module.explore.now))
+        self.seen.append(float(pl_module.explore.epsilon))
 
 
 def test_epsilon_is_linear_in_env_steps_once_learning_started(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_sampled_evaluation_explores_as_much_as_the_checkpoint_did(tmp_path: P
     fitted.trainer.save_checkpoint(path := tmp_path / "half.ckpt")
     fresh, data = small_dqn(replay_data(), epsilon_decay_steps=1280), replay_data(eval_greedy=False)
     trainer(tmp_path).validate(fresh, datamodule=data, ckpt_path=path, weights_only=True)
-    assert float(fresh.explore.now) == pytest.approx(0.525) == pytest.approx(float(fitted.explore.now))
+    assert float(fresh.explore.epsilon) == pytest.approx(0.525) == pytest.approx(float(fitted.explore.epsilon))
 
 
 class Targets(Callback):
@@ -156,7 +156,7 @@ def test_targets_of_a_whole_iteration_are_those_of_its_minibatches(tmp_path: Pat
     replay = data.dataset.replay
     found = replay.sample(replay.noise(3, 16, torch.Generator()))
     for minibatch in model.prepare(OffPolicyIteration(None, found, data.dataset)).minibatches():
-        each = model.targets(minibatch._replace(following=None))
+        each = model.targets(minibatch._replace(next_outputs=None))
         assert_close(model.targets(minibatch), each)
         assert_close(minibatch.target, each)
 

@@ -26,7 +26,7 @@ class Beside(DQN):
     def run_iteration(self, collected: Any) -> MetricVector | None:
         found = collected.transitions
         columns = (found.obs, found.action, found.next_obs, found.terminated.float(), found.reward.squeeze(-1))
-        columns = tuple(column.view(*found.weight.shape, -1) for column in columns)
+        columns = tuple(column.view(*found.loss_weight.shape, -1) for column in columns)
         batches = zip(*columns, strict=True)
         self.peer.replay_buffer.sample = lambda *_, **__: samples(*next(batches))
         for _ in range(collected.env_steps):

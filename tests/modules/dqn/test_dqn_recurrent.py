@@ -33,7 +33,7 @@ CHOICES = [name for name in ENVS if name != "box"]
 def sampled(network: Any, env: str, n_step: int, **settings: Any) -> tuple[DQN, list[Rollout], ReplayBatch]:
     """An untrained model, rollouts that its own decisions made, and sequences of them."""
     model = DQN(spaces_of(env), network=network, **settings)
-    model.explore.now.fill_(0.5)
+    model.explore.epsilon.fill_(0.5)
     return model, *sampled_sequences(model, env, n_step)
 
 

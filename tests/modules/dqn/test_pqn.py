@@ -73,7 +73,7 @@ def test_acting_never_takes_a_forbidden_action() -> None:
 def test_a_checkpoint_says_how_much_is_explored() -> None:
     model = PQN(SPACES, epsilon_end=0.0, epsilon_decay_steps=100)
     model.on_load_checkpoint({"counters": {"env_steps": 75, "updates": 0}})
-    assert float(model.explore.now) == pytest.approx(0.25)
+    assert float(model.explore.epsilon) == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize(

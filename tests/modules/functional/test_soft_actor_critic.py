@@ -13,7 +13,6 @@ from torch.distributions.transforms import AffineTransform, TanhTransform
 from modules.functional.soft_actor_critic import (
     expected_soft_value,
     log_tanh_slope,
-    polyak_update_,
     reparametrised_log_prob,
     soft_q_target,
     soft_value,
@@ -131,12 +130,3 @@ def test_the_temperature_falls_where_the_policy_is_too_random() -> None:
     temperature_loss(log_alpha, torch.tensor([0.5]), -1.0).backward()
 
     assert log_alpha.grad is not None and log_alpha.grad.item() == pytest.approx(1.5)
-
-
-def test_targets_follow_by_the_share_tau() -> None:
-    targets, sources = [torch.zeros(3), torch.ones(2)], [torch.ones(3), torch.zeros(2)]
-
-    polyak_update_(targets, sources, 0.25)
-    polyak_update_(targets, sources, 1.0)
-
-    assert torch.equal(targets[0], torch.ones(3)) and torch.equal(targets[1], torch.zeros(2))

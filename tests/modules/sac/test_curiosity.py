@@ -164,7 +164,7 @@ def test_a_run_logs_curiosity_and_anneals_it(tmp_path: Path) -> None:
 
     model = fitted_sac(tmp_path, box_data(n_step=1), curiosity=curiosity)
 
-    assert {*Curiosity.metrics} <= {*model.last_logged}
+    assert {*Curiosity.metric_names} <= {*model.last_logged}
     assert model.last_logged["curiosity/scale"] == 0 and model.last_logged["curiosity/forward_loss"] > 0
     actor, *_, curious = (group["lr"] for group in model.optim.groups)
     assert curious == pytest.approx(10 * actor)

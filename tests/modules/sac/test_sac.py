@@ -265,7 +265,7 @@ def test_the_share_of_the_entropy_of_choices_acts_and_is_logged(tmp_path: Path) 
     models = [fitted_sac(tmp_path, choice_data(), target_entropy_ratio=share) for share in (0.1, 0.9)]
 
     assert models[0].log_alpha < models[1].log_alpha
-    assert {f"train/{name}" for name in SAC.metrics} <= models[0].last_logged.keys()
+    assert {f"train/{name}" for name in SAC.metric_names} <= models[0].last_logged.keys()
 
 
 @pytest.mark.parametrize(

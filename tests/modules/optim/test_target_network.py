@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from modules.functional.soft_actor_critic import follow_network_
 from modules.networks.heads.twin_critic import TwinTorsoCritic
+from modules.optim.target_network import polyak_update_
 from modules.sac.sac import SAC
 from tests.oracles.sac import box_data, choice_data, fitted_sac
 from tests.support.normalizing_networks import Normalizing, tensors_of
@@ -26,7 +26,7 @@ def pair() -> tuple[nn.Module, nn.Module]:
 def test_a_hard_copy_is_equal_in_every_parameter_and_buffer() -> None:
     target, source = pair()
 
-    follow_network_(target, source, 1.0)
+    polyak_update_(target, source, 1.0)
 
     values, expected = tensors_of(target), tensors_of(source)
     assert all(torch.equal(values[name], expected[name]) for name in expected) and len(expected) == 9
@@ -36,7 +36,7 @@ def test_a_share_averages_floating_point_buffers_and_copies_integers() -> None:
     target, source = pair()
     before, latest = tensors_of(target), tensors_of(source)
 
-    follow_network_(target, source, 0.25)
+    polyak_update_(target, source, 0.25)
 
     for name, value in tensors_of(target).items():
         averaged = value.is_floating_point()
@@ -50,7 +50,7 @@ def test_numbers_of_a_buffer_that_are_not_finite_are_copied() -> None:
     target.register_buffer("limit", torch.tensor([torch.inf, torch.inf, 1.0]))
     source.register_buffer("limit", torch.tensor([torch.inf, 10.0, 2.0]))
 
-    follow_network_(target, source, 0.5)
+    polyak_update_(target, source, 0.5)
 
     assert torch.equal(target.limit, torch.tensor([torch.inf, 10.0, 1.5]))  # type: ignore[arg-type]
 
