@@ -124,8 +124,8 @@ def vtrace(
     error = _td_error(reward, value, next_value, terminated, gamma)
     decay = (gamma * lam) * _goes_on(terminated, truncated, value.dtype)
     correction = _discounted_sum(rho * error, decay * ratio.clamp(max=c_max))
-    later = torch.cat([correction[1:], torch.zeros_like(correction[:1])])
-    return Advantages(rho * torch.addcmul(error, decay, later), value + correction)
+    next_correction = torch.cat([correction[1:], torch.zeros_like(correction[:1])])
+    return Advantages(rho * torch.addcmul(error, decay, next_correction), value + correction)
 
 
 @torch.no_grad()
@@ -136,7 +136,7 @@ def vtrace_correction(
     next_value: Series,
     terminated: Flags,
     truncated: Flags,
-    later: Float[Tensor, "1 B"],
+    next_advantage: Float[Tensor, "1 B"],
     *,
     gamma: float,
     lam: float = 1.0,
@@ -147,8 +147,8 @@ def vtrace_correction(
 
     A_t = rho_t d_t + gamma lam c_t (1 - end_t) A_{t+1},   v_t = v(s_t) + A_t,   d_t as in `gae`
 
-    with rho_t = min(rho_max, ratio_t) and c_t = min(c_max, ratio_t). Where every ratio is 1, and `later` is the
-    estimate of `gae`, so is this. Unlike the advantage of `vtrace`, rho does not multiply the later terms again.
+    with rho_t = min(rho_max, ratio_t) and c_t = min(c_max, ratio_t). Where every ratio is 1, and `next_advantage` is
+    that of `gae`, this is `gae`. Unlike the advantage of `vtrace`, rho does not multiply the later terms again.
 
     Args:
         log_ratio: log pi(a_t|s_t) - log mu(a_t|s_t): current policy pi, behaviour policy mu.
@@ -157,7 +157,7 @@ def vtrace_correction(
         next_value: v(s_{t+1}) before any reset; for a truncated step the value of the true last observation.
         terminated: the value after the step is zero.
         truncated: the sum stops after the step, but the value is bootstrapped.
-        later: A of the step after the segment; 0 where the rollout ends.
+        next_advantage: A of the step after the segment; 0 where the rollout ends.
         gamma: discount per env step, in [0, 1].
         lam: additional decay of the trace, in [0, 1].
         rho_max: bound of the ratio in a step's own error.
@@ -176,7 +176,7 @@ def vtrace_correction(
     ratio = log_ratio.exp()
     decay = (gamma * lam) * _goes_on(terminated, truncated, value.dtype) * ratio.clamp(max=c_max)
     term = ratio.clamp(max=rho_max) * _td_error(reward, value, next_value, terminated, gamma)
-    last = torch.addcmul(term[-1:], decay[-1:], later)
+    last = torch.addcmul(term[-1:], decay[-1:], next_advantage)
     advantage = _discounted_sum(torch.cat([term[:-1], last]), decay)
     return Advantages(advantage, value + advantage)
 

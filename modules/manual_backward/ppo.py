@@ -210,33 +210,33 @@ class ManualPPO(PolicyForward):
 
     def train_minibatch(self, batch: PPOBatch) -> tuple[Tensor, Tensor]:
         """Take one optimizer step; return its metrics, and the batch's values as they were."""
-        measures = self.compute_grads_(batch)
+        metrics = self.compute_grads_(batch)
         norm = self.model.optim.step_from_flat_grad(self.model.raw_optimizers[0], self.model.max_grad_norm)
-        return torch.cat([measures, norm.unsqueeze(0)]), batch.value
+        return torch.cat([metrics, norm.unsqueeze(0)]), batch.value
 
     @torch.no_grad()
     def compute_grads_(self, batch: PPOBatch) -> Tensor:
-        """Write the gradient of the loss to the optimizer's flat gradient; return the loss's measures `[5]`."""
+        """Write the gradient of the loss to the optimizer's flat gradient; return the loss's metrics `[5]`."""
         if self.workspace.shape[2] != batch.size:
             self.workspace = torch.empty(2, sum(self.torsos.outputs), batch.size)
         output, grad_output = self.workspace.unbind()
         self.torsos(self.features(batch.obs), output)
-        measures = self.grad_output_(batch, output, grad_output)
+        metrics = self.grad_output_(batch, output, grad_output)
         self.torsos.backward_(grad_output)
-        return measures
+        return metrics
 
     def grad_output_(self, batch: PPOBatch, output: Tensor, grad_output: Tensor) -> Tensor:
-        """Write the loss's gradient by logits and value, the rows of `output`; return the loss's measures."""
+        """Write the loss's gradient by logits and value, the rows of `output`; return the loss's metrics."""
         logits, action = output[:-1], batch.action.unsqueeze(0)
         if batch.mask is not None:
             logits.masked_fill_(~batch.mask.t(), MASKED_LOGIT)
         log_probs = torch.log_softmax(logits, 0)
         probs = log_probs.exp()
         entropy = -(probs * log_probs).sum(0)
-        advantage, share = batch.normalized_advantage()
-        chosen, model = log_probs.gather(0, action).squeeze(0), self.model
-        found = ppo_gradients(
-            chosen,
+        advantage, loss_scale = batch.normalized_advantage()
+        log_prob, model = log_probs.gather(0, action).squeeze(0), self.model
+        gradients = ppo_gradients(
+            log_prob,
             entropy,
             output[-1],
             old_log_prob=batch.log_prob,
@@ -249,14 +249,14 @@ class ManualPPO(PolicyForward):
             entropy_coef=model.entropy_coef,
             valid=batch.valid,
         )
-        slope = found.grad_log_prob
-        if found.grad_entropy is not None:
-            slope = torch.addcmul(slope, found.grad_entropy, log_probs + entropy)
-        torch.mul(probs, -slope, out=grad_output[:-1]).scatter_add_(0, action, found.grad_log_prob.unsqueeze(0))
-        grad_output[-1] = found.grad_value
-        if share is not None:
-            grad_output.mul_(share)
-        return found.measures
+        slope = gradients.grad_log_prob
+        if gradients.grad_entropy is not None:
+            slope = torch.addcmul(slope, gradients.grad_entropy, log_probs + entropy)
+        torch.mul(probs, -slope, out=grad_output[:-1]).scatter_add_(0, action, gradients.grad_log_prob.unsqueeze(0))
+        grad_output[-1] = gradients.grad_value
+        if loss_scale is not None:
+            grad_output.mul_(loss_scale)
+        return gradients.metrics
 
 
 def methods(model: PPO) -> dict[str, Callable[..., Any]]:

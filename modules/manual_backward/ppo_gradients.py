@@ -15,12 +15,12 @@ Valid = Bool[Tensor, "*N"]
 
 
 class LossGradients(NamedTuple):
-    """Measures of the loss, and its gradients, `[*N]` each; the entropy's may be None.
+    """Metrics of the loss, and its gradients, `[*N]` each; the entropy's may be None.
 
-    measures: policy loss, value loss, entropy, approximate KL and clip fraction, `[5]`.
+    metrics: policy loss, value loss, entropy, approximate KL and clip fraction, `[5]`.
     """
 
-    measures: Tensor
+    metrics: Tensor
     grad_log_prob: Tensor
     grad_value: Tensor
     grad_entropy: Tensor | None
@@ -40,7 +40,7 @@ def ppo_gradients(
     entropy_coef: float = 0.0,
     valid: Valid | None = None,
 ) -> LossGradients:
-    """Compute the gradients of proximal policy optimisation's loss by log_prob, entropy and value, and its measures.
+    """Compute the gradients of proximal policy optimisation's loss by log_prob, entropy and value, and its metrics.
 
     L = `ppo_loss` + value_loss_coef `clipped_value_loss` - entropy_coef `masked_mean`(entropy)
 
@@ -63,12 +63,12 @@ def ppo_gradients(
     error, squared = _regression(value, old_value, target, value_clip_range)
     kl, is_clipped = ratio_m1 - log_ratio, ratio_m1 != clipped_ratio_m1
     terms = (-torch.minimum(surrogate, clipped), 0.5 * squared, entropy, kl, is_clipped)
-    measures = zero_invalid(torch.stack(terms), valid).flatten(1).sum(1) * share
+    metrics = zero_invalid(torch.stack(terms), valid).flatten(1).sum(1) * share
     grad_entropy = None
     if entropy_coef:
         grad_entropy = (torch.ones_like(entropy) if valid is None else valid) * (-entropy_coef * share)
     grad_log_prob, grad_value = (surrogate <= clipped) * surrogate * -share, error * (value_loss_coef * share)
-    return LossGradients(measures, zero_invalid(grad_log_prob, valid), zero_invalid(grad_value, valid), grad_entropy)
+    return LossGradients(metrics, zero_invalid(grad_log_prob, valid), zero_invalid(grad_value, valid), grad_entropy)
 
 
 def zero_invalid(x: Tensor, valid: Tensor | None) -> Tensor:

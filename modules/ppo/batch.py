@@ -12,12 +12,12 @@ from modules.functional.policy_gradient import Moments, moments, normalize
 from modules.optim.distributed import all_reduce_sum, world_size
 
 
-class TraceInputs(NamedTuple):
-    """What V-trace needs, beside the columns of `PPOBatch`, to recompute the advantages of segments.
+class VTraceInputs(NamedTuple):
+    """Inputs of V-trace that `PPOBatch` lacks, to recompute the advantages of segments.
 
     reward, next_value, terminated, truncated: `[T, S]`, as in `modules.functional.returns.vtrace_correction`.
     behavior_log_prob: `[T, S]` of the policy that acted; None if it is that of the batch.
-    later: `[1, S]`, the advantage of the step after the segment, 0 where the rollout ends.
+    next_advantage: `[1, S]`, of the step after the segment; 0 where the rollout ends.
     """
 
     reward: Tensor
@@ -25,7 +25,7 @@ class TraceInputs(NamedTuple):
     terminated: Tensor
     truncated: Tensor
     behavior_log_prob: Tensor | None
-    later: Tensor | None = None
+    next_advantage: Tensor | None = None
 
 
 class PPOBatch(NamedTuple):
@@ -52,7 +52,7 @@ class PPOBatch(NamedTuple):
     state: State
     extras: dict[str, Any] = {}  # noqa: RUF012  # never changed in place
     weight: Tensor | None = None
-    trace: TraceInputs | None = None
+    trace: VTraceInputs | None = None
 
     def map(self, function: Callable[[Tensor], Tensor]) -> "PPOBatch":
         """Apply a function to every column; the state does not change."""
@@ -106,32 +106,34 @@ class PPOBatch(NamedTuple):
 
         The factor makes such means average to the mean over the valid rows of all ranks; None stands for 1.
         """
+        loss_scale = None
         if world_size() == 1:
-            advantage, share = normalize(self.advantage, self.valid), None
+            advantage = normalize(self.advantage, self.valid)
         else:
             total = Moments(*all_reduce_sum(torch.stack(moments(self.advantage, self.valid))).unbind())
-            share = None if self.valid is None else self.valid.sum() * world_size() / total.number.clamp(min=1)
+            if self.valid is not None:
+                loss_scale = self.valid.sum() * world_size() / total.number.clamp(min=1)
             advantage = normalize(self.advantage, self.valid, moments=total)
-        return advantage if self.weight is None else advantage * self.weight, share
+        return advantage if self.weight is None else advantage * self.weight, loss_scale
 
 
 class NormalizedAdvantage(NamedTuple):
     """Advantages of a minibatch as the policy loss uses them, its value targets, and the factor of its loss.
 
-    share: as `PPOBatch.normalized_advantage` returns it; None stands for 1.
+    loss_scale: as `PPOBatch.normalized_advantage` returns it; None stands for 1.
     """
 
     advantage: Tensor
     target: Tensor
-    share: Tensor | None
+    loss_scale: Tensor | None
 
 
 class PPOLoss(NamedTuple):
-    """Loss of a minibatch, its measures, and the values of its observations, without gradient.
+    """Loss of a minibatch, and without gradient its metrics and the values of its observations.
 
-    measures: policy loss, value loss, entropy, approximate KL and clip fraction, `[5]`.
+    metrics: policy loss, value loss, entropy, approximate KL and clip fraction, `[5]`, then those of auxiliary losses.
     """
 
     loss: Tensor
-    measures: Tensor
+    metrics: Tensor
     value: Tensor

@@ -30,17 +30,17 @@ def microbatches(batch: PPOBatch, normalized: NormalizedAdvantage, number: int) 
         fraction: Tensor | float = 1 / number
         if batch.valid is not None and piece.valid is not None:
             fraction = piece.valid.sum() / batch.valid.sum().clamp(min=1)
-        yield Microbatch(piece, NormalizedAdvantage(piece.advantage, piece.target, normalized.share), fraction)
+        yield Microbatch(piece, NormalizedAdvantage(piece.advantage, piece.target, normalized.loss_scale), fraction)
 
 
 def accumulated_losses(
     loss: Callable[[PPOBatch, NormalizedAdvantage], PPOLoss], pieces: Iterator[Microbatch], results: list[PPOLoss]
 ) -> Iterator[Tensor]:
-    """Yield the loss of each microbatch times its fraction, computed when it is asked for; add its share to results."""
+    """Yield the loss of each microbatch times its fraction, computed lazily; append it, detached, to `results`."""
     for batch, normalized, fraction in pieces:
-        found = loss(batch, normalized)
-        results.append(PPOLoss(found.loss.detach() * fraction, found.measures * fraction, found.value))
-        yield found.loss * fraction
+        result = loss(batch, normalized)
+        results.append(PPOLoss(result.loss.detach() * fraction, result.metrics * fraction, result.value))
+        yield result.loss * fraction
 
 
 @contextmanager
@@ -59,18 +59,18 @@ def memory_advice(model: Any, batch: PPOBatch) -> Iterator[None]:
         traceback.clear_frames(error.__traceback__)  # whose tensors would stay in memory
         size, current = batch.size // model.num_minibatches, model.large_batch.num_microbatches
         steps = len(batch.advantage) if batch.in_segments else 1
-        cures = ["use a smaller model.network", "raise model.num_minibatches"]
+        remedies = ["use a smaller model.network", "raise model.num_minibatches"]
         for number in (each for each in divisors(size) if each > current):
             if gradient_fits(model, batch.slice(slice(size // number))):
                 if model.auxiliary_losses.need_whole_minibatches:
-                    cures = [f"set model.num_minibatches to {model.num_minibatches * number}"]
+                    remedies = [f"set model.num_minibatches to {model.num_minibatches * number}"]
                 else:
-                    cures[0] = f"set model.num_microbatches to {number}"
-                cures[0] += f", which takes {size // number * steps} at a time"
+                    remedies[0] = f"set model.num_microbatches to {number}"
+                remedies[0] += f", which takes {size // number * steps} at a time"
                 break
         raise ConfigurationError(
             f"The gradient of {size // current * steps} transitions does not fit in the memory of {model.device}:"
-            f" {', or '.join(cures)}, or lower data.num_envs or data.rollout_length."
+            f" {', or '.join(remedies)}, or lower data.num_envs or data.rollout_length."
         ) from error
 
 

@@ -22,14 +22,17 @@ def reevaluate(model: ActorCritic, rollout: Rollout) -> Rollout:
         features = cast(RecurrentNetwork, model.network).unroll(
             model.normalized(obs), rollout.state, rollout.episode_start
         )
-        found = {"policy": model.actor(features, mask).parameters}
+        current: dict[str, Tensor] = {"policy": model.actor(features, mask).parameters}
     else:
-        flat = None if mask is None else mask.flatten(0, 1)
+        mask = None if mask is None else mask.flatten(0, 1)
         rows = tree_map(lambda part: part.flatten(0, 1), obs)
-        decision, _ = model.act(PolicyInput(rows, {}, rollout.episode_start.flatten(), flat), greedy=True)
-        known = {name: column for name, column in decision.extras.items() if name in ("policy", "value")}
-        found = {name: column.view(*rollout.reward.shape, *column.shape[1:]) for name, column in known.items()}
-    return rollout._replace(extras=rollout.extras | found)
+        decision, _ = model.act(PolicyInput(rows, {}, rollout.episode_start.flatten(), mask), greedy=True)
+        current = {
+            name: column.view(*rollout.reward.shape, *column.shape[1:])
+            for name, column in decision.extras.items()
+            if name in ("policy", "value")
+        }
+    return rollout._replace(extras=rollout.extras | current)
 
 
 def rollout_log_prob(model: ActorCritic, rollout: Rollout) -> Tensor:

@@ -29,7 +29,7 @@ SINGLE_AGENT = (
     "callbacks.options",
     "callbacks.video",
 )
-"""Packages of callbacks that look at the networks of one agent."""
+"""Packages of callbacks that read the networks of a single agent."""
 
 
 class PPOPopulation(PPO):
@@ -131,15 +131,14 @@ class PPOPopulation(PPO):
 
     def act(self, inputs: PolicyInput, noise: Tensor | None = None, greedy: bool = False) -> tuple[PolicyOutput, State]:
         """Return the actions of every member's policy for its rows."""
-        columns = inputs._asdict() | {"noise": None if greedy else noise}
-        given = {name: self.by_member(column) for name, column in columns.items() if column is not None}
+        arguments = inputs._asdict() | {"noise": None if greedy else noise}
+        tensors = {name: self.by_member(value) for name, value in arguments.items() if value is not None}
 
-        def act(member: PPO, given: dict[str, Any]) -> PolicyOutput:
-            chosen = {"noise": None, "action_mask": None, **given}
-            drawn = chosen.pop("noise")
-            return PPO.act(member, PolicyInput(**chosen), drawn, greedy)[0]
+        def act(member: PPO, tensors: dict[str, Any]) -> PolicyOutput:
+            member_inputs = {name: value for name, value in tensors.items() if name != "noise"}
+            return PPO.act(member, PolicyInput(**member_inputs), tensors.get("noise"), greedy)[0]
 
-        return tree_map(lambda column: column.flatten(0, 1), self.vmapped(act, given)), {}
+        return tree_map(lambda column: column.flatten(0, 1), self.vmapped(act, tensors)), {}
 
     def value(self, obs: Obs, state: State | None = None) -> Tensor:
         """Return v(s) `[N]` of the observations of vector steps, one step after another."""
@@ -156,40 +155,42 @@ class PPOPopulation(PPO):
         """Train `update_epochs` epochs on the batch; return the means of the metrics, `[metrics, members]`."""
         total = torch.zeros(len(METRICS), self.num_members, device=self.device)
         for _ in range(self.update_epochs):
-            total += self.phases["update"](batch, self.minibatch_indices(batch.size))[0]
+            total += self.phases["update"](batch, self.draw_order(batch.size))[0]
             self.updates += self.num_minibatches
         return MetricVector(METRICS, total / self.update_epochs)
 
-    def minibatch_indices(self, parts: int, probability: Tensor | None = None) -> Tensor:
+    def draw_order(self, size: int, probability: Tensor | None = None) -> Tensor:
         """Return the order of a batch in which each minibatch has the transitions of member after member."""
         members, envs = self.num_members, self.data.num_envs
-        own, number = parts // members, self.num_minibatches
-        if number == 1 or self.minibatch_order == "strided":
-            strided = torch.arange(own, device=self.device).view(-1, number).T.flip(0)  # as `PPOBatch.minibatches`
+        transitions, number = size // members, self.num_minibatches  # of each member
+        if number == 1 or self.minibatch_order == "strided":  # as in `PPOBatch.minibatches`
+            strided = torch.arange(transitions, device=self.device).view(-1, number).T.flip(0)
             orders = strided.unsqueeze(1).expand(-1, members, -1)
         else:
-            drawn = [torch.randperm(own, generator=each, device=self.device) for each in self.minibatch_generators]
-            orders = torch.stack([order.view(number, -1) for order in drawn], 1)
+            permutations = [
+                torch.randperm(transitions, generator=each, device=self.device) for each in self.minibatch_generators
+            ]
+            orders = torch.stack([order.view(number, -1) for order in permutations], 1)
         step, env = orders // envs, orders % envs
         member = torch.arange(members, device=self.device).view(1, -1, 1)
         return ((step * members + member) * envs + env).flatten()
 
     def train_epoch(self, batch: PPOBatch, order: Tensor | None) -> tuple[Tensor, None]:
         """Take one optimizer step on each minibatch; return the means of the metrics `[metrics, members]`, and None."""
-        steps = [self.train_minibatch(each)[0] for each in batch.minibatches(self.num_minibatches, order)]
+        metrics = [self.train_minibatch(each)[0] for each in batch.minibatches(self.num_minibatches, order)]
         columns = (each.view(-1, self.num_members, self.data.num_envs) for each in (batch.value, batch.target))
         explained = vmap(explained_variance, in_dims=1)(*columns)
-        return torch.cat([torch.stack(steps).mean(0), explained.unsqueeze(0)]), None
+        return torch.cat([torch.stack(metrics).mean(0), explained.unsqueeze(0)]), None
 
     def loss(self, batch: PPOBatch, normalized: NormalizedAdvantage | None = None) -> PPOLoss:
-        """Return the sum of the members' losses of a minibatch, and their measures `[5, members]`."""
-        given = {name: self.by_member(column) for name, column in batch._asdict().items() if column is not None}
+        """Return the sum of the members' losses of a minibatch, and their metrics `[5, members]`."""
+        columns = {name: self.by_member(column) for name, column in batch._asdict().items() if column is not None}
 
-        def loss(member: PPO, given: dict[str, Any]) -> PPOLoss:
-            return PPO.loss(member, batch._replace(**given))
+        def loss(member: PPO, columns: dict[str, Any]) -> PPOLoss:
+            return PPO.loss(member, batch._replace(**columns))
 
-        losses, measures, value = self.vmapped(loss, given)
-        return PPOLoss(losses.sum(), measures.T, value.flatten())
+        losses, metrics, value = self.vmapped(loss, columns)
+        return PPOLoss(losses.sum(), metrics.T, value.flatten())
 
     def step(self, loss: Tensor, optimizer: Optimizer, max_grad_norm: float) -> Tensor:
         """Take one optimizer step, each member's gradient clipped by its own norm; return the norms `[members]`."""

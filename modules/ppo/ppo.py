@@ -1,7 +1,6 @@
 """Proximal policy optimization (`PPO`)."""
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any, Literal, cast
 
 import torch
@@ -24,13 +23,14 @@ from modules.optim.distributed import all_reduce_mean
 from modules.optim.optimizer_group import make_optimizer
 from modules.ppo.actor_critic import ActorCritic
 from modules.ppo.auxiliary.base import AuxiliaryLoss, AuxiliaryLosses, ForwardPass
-from modules.ppo.batch import NormalizedAdvantage, PPOBatch, PPOLoss, TraceInputs
+from modules.ppo.batch import NormalizedAdvantage, PPOBatch, PPOLoss, VTraceInputs
 from modules.ppo.large_batch import LargeBatch, check_argument_names
 from modules.ppo.microbatches import accumulated_losses, memory_advice, microbatches
 from modules.ppo.policy_lag import reevaluate, rollout_log_prob
 from modules.ppo.segments import check_segments, cut_into_segments, with_vtrace_advantage
 
-METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction", "grad_norm", "explained_variance")
+LOSS_METRICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
+METRICS = (*LOSS_METRICS, "grad_norm", "explained_variance")
 
 
 class PPO(ActorCritic):
@@ -129,12 +129,8 @@ class PPO(ActorCritic):
         self.learning_rate, self.learning_rate_schedule = learning_rate, learning_rate_schedule
         self.gamma, self.gae_lambda, self.target_kl = gamma, gae_lambda, target_kl
         self.update_epochs, self.num_minibatches, self.minibatch_order = update_epochs, num_minibatches, minibatch_order
-        self.clip_range, self.clip_range_schedule, self.value_clip_range = (
-            clip_range,
-            clip_range_schedule,
-            value_clip_range,
-        )
-        self.value_loss_coef, self.entropy_coef = value_loss_coef, entropy_coef
+        self.clip_range, self.clip_range_schedule = clip_range, clip_range_schedule
+        self.value_clip_range, self.value_loss_coef, self.entropy_coef = value_clip_range, value_loss_coef, entropy_coef
         check_argument_names(type(self).__name__, large_batch)
         self.large_batch, self.entropy_weight = LargeBatch(**large_batch), cast(float | Tensor, entropy_coef)
         self.obs_normalizer = make_obs_normalizer(spaces) if normalize_obs else None
@@ -147,26 +143,46 @@ class PPO(ActorCritic):
 
     def prepare(self, rollout: Rollout) -> PPOBatch:
         """Compute advantages and value targets of a rollout; return its segments, or its T x B transitions."""
-        acted, rollout = rollout, reevaluate(self, rollout) if self.has_policy_lag else rollout
+        behavior_log_prob = None  # that of the current policy, without policy lag
+        if self.has_policy_lag:
+            behavior_log_prob = rollout_log_prob(self, rollout)
+            rollout = reevaluate(self, rollout)
+        log_prob = rollout_log_prob(self, rollout)
         values, states = self.values(rollout)
         value, next_value = values[:-1], self.next_value(rollout, values, states)
         reward = self.centered(rollout.reward)
-        reward = reward if self.reward_scaler is None else self.reward_scaler.scale(reward)
-        series = (reward, value, next_value, rollout.terminated, rollout.truncated)
-        log_prob = rollout_log_prob(self, rollout)
-        behavior_log_prob = rollout_log_prob(self, acted) if self.has_policy_lag else None
-        rho_max, c_max = self.large_batch.rho_clip, self.large_batch.c_clip  # 1 with gae
-        corrected = partial(vtrace, rho_max=rho_max, c_max=c_max)
-        estimate = gae if behavior_log_prob is None else partial(corrected, log_prob - behavior_log_prob)
-        advantage, target = estimate(*series, gamma=self.gamma, lam=self.gae_lambda)
-        columns = (tree_map(lambda part: part[:-1], rollout.obs), rollout.action, log_prob, value, advantage, target)
-        masks = (rollout.valid if rollout.has_invalid_steps else None, rollout.extras.get("action_mask"))
-        extras = self.auxiliary_losses.prepare(self, rollout)
-        batch = PPOBatch(*columns, *masks, rollout.episode_start if self.recurrent else None, rollout.state, extras)
+        if self.reward_scaler is not None:
+            reward = self.reward_scaler.scale(reward)
+        steps = (reward, value, next_value, rollout.terminated, rollout.truncated)
+        if behavior_log_prob is None:
+            advantage, target = gae(*steps, gamma=self.gamma, lam=self.gae_lambda)
+        else:
+            advantage, target = vtrace(
+                log_prob - behavior_log_prob,
+                *steps,
+                gamma=self.gamma,
+                lam=self.gae_lambda,
+                rho_max=self.large_batch.rho_clip,
+                c_max=self.large_batch.c_clip,
+            )
+        batch = PPOBatch(
+            obs=tree_map(lambda part: part[:-1], rollout.obs),
+            action=rollout.action,
+            log_prob=log_prob,
+            value=value,
+            advantage=advantage,
+            target=target,
+            valid=rollout.valid if rollout.has_invalid_steps else None,
+            mask=rollout.extras.get("action_mask"),
+            episode_start=rollout.episode_start if self.recurrent else None,
+            state=rollout.state,
+            extras=self.auxiliary_losses.prepare(self, rollout),
+        )
         if not self.learns_segments:
             return batch.map(lambda column: column.flatten(0, 1))
         if self.large_batch.advantage == "vtrace":
-            batch = batch._replace(trace=TraceInputs(reward, *series[2:], behavior_log_prob))
+            trace = VTraceInputs(reward, next_value, rollout.terminated, rollout.truncated, behavior_log_prob)
+            batch = batch._replace(trace=trace)
         return cut_into_segments(batch, states, self.large_batch.bptt_length or len(reward))
 
     def centered(self, reward: Tensor) -> Tensor:
@@ -225,8 +241,8 @@ class PPO(ActorCritic):
 
     def update(self, batch: PPOBatch) -> MetricVector:
         """Train `update_epochs` epochs on the batch; return the means of the metrics over them."""
-        names, probability = (*METRICS[:-2], *self.auxiliary_losses.metrics, *METRICS[-2:]), None
-        total, epochs_done = torch.zeros(len(names), device=self.device), 0
+        names = (*LOSS_METRICS, *self.auxiliary_losses.metrics, "grad_norm", "explained_variance")
+        total, epochs, probability = torch.zeros(len(names), device=self.device), 0, None
         if self.large_batch.priority_alpha > 0:
             probability = segment_probabilities(batch.advantage, self.large_batch.priority_alpha, batch.valid)
             weight = importance_weights(probability, self.large_batch.priority_exponent(self.progress))
@@ -235,24 +251,31 @@ class PPO(ActorCritic):
             if self.auxiliary_losses:
                 batch = self.auxiliary_losses.draw(self, batch)
             with memory_advice(self, batch):
-                measured, values = self.phases["update"](batch, self.minibatch_indices(batch.size, probability))
-            batch = batch if values is None else batch._replace(value=values)
-            total, epochs_done = total.add_(measured), epochs_done + 1
+                metrics, values = self.phases["update"](batch, self.draw_order(batch.size, probability))
+            if values is not None:
+                batch = batch._replace(value=values)
+            total += metrics
+            epochs += 1
             self.updates += self.num_minibatches
-            if (
-                self.target_kl is not None
-                and all_reduce_mean(measured[METRICS.index("approx_kl")]) > 1.5 * self.target_kl
-            ):
-                break
-        return MetricVector(names, total / epochs_done)
+            if self.target_kl is not None:
+                approx_kl = all_reduce_mean(metrics[LOSS_METRICS.index("approx_kl")])
+                if approx_kl > 1.5 * self.target_kl:
+                    break
+        return MetricVector(names, total / epochs)
 
-    def minibatch_indices(self, parts: int, probability: Tensor | None = None) -> Tensor | None:
-        """Return a new permutation, or draws by `probability`; None if minibatches need neither."""
+    def draw_order(self, size: int, probability: Tensor | None = None) -> Tensor | None:
+        """Draw the order `[size]` of an epoch: a permutation, or draws by `probability`; None keeps that of the batch.
+
+        Args:
+            size: transitions, or segments, of the batch.
+            probability: of drawing each segment, with replacement.
+        """
         if probability is not None:
-            noise = torch.rand(parts, generator=self.minibatch_generator, device=self.device)
+            noise = torch.rand(size, generator=self.minibatch_generator, device=self.device)
             return draw_with_replacement(probability, noise)
-        still = self.num_minibatches == 1 or self.minibatch_order == "strided"
-        return None if still else torch.randperm(parts, generator=self.minibatch_generator, device=self.device)
+        if self.num_minibatches == 1 or self.minibatch_order == "strided":
+            return None
+        return torch.randperm(size, generator=self.minibatch_generator, device=self.device)
 
     def train_epoch(self, batch: PPOBatch, order: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """Take one optimizer step on each minibatch.
@@ -260,37 +283,37 @@ class PPO(ActorCritic):
         Returns: means of the metrics in the order of `METRICS`, and the refreshed values of the rollout, if any.
         """
         explained = explained_variance(batch.value, batch.target, batch.valid)
-        values, steps = batch.value.clone() if self.large_batch.refresh_values else None, []
+        values, metrics = batch.value.clone() if self.large_batch.refresh_values else None, []
         indices = batch.minibatch_indices(self.num_minibatches, order)
         for index, minibatch in zip(indices, batch.minibatches(self.num_minibatches, order), strict=True):
             if values is None:
-                steps.append(self.train_minibatch(minibatch)[0])
+                metrics.append(self.train_minibatch(minibatch)[0])
             else:
-                measured, values[..., index] = self.train_minibatch(minibatch._replace(value=values[..., index]))
-                steps.append(measured)
-        return torch.cat([torch.stack(steps).mean(0), explained.unsqueeze(0)]), values
+                each, values[..., index] = self.train_minibatch(minibatch._replace(value=values[..., index]))
+                metrics.append(each)
+        return torch.cat([torch.stack(metrics).mean(0), explained.unsqueeze(0)]), values
 
     def train_minibatch(self, batch: PPOBatch) -> tuple[Tensor, Tensor]:
         """Take one optimizer step on one minibatch; return its metrics, `METRICS` without the last, and its values."""
         if self.large_batch.num_microbatches > 1:
             return self.train_in_microbatches(batch)
-        loss, measured, value = self.loss(batch)
+        loss, metrics, value = self.loss(batch)
         norm = self.step(loss, self.raw_optimizers[0], self.max_grad_norm)
-        return torch.cat([measured, norm.unsqueeze(0)]), value
+        return torch.cat([metrics, norm.unsqueeze(0)]), value
 
     def train_in_microbatches(self, batch: PPOBatch) -> tuple[Tensor, Tensor]:
         """Take the step of `train_minibatch` with the sum of the gradients of `num_microbatches` pieces."""
         number = self.large_batch.num_microbatches
         with torch.no_grad():
-            recomputed = self.large_batch.advantage == "vtrace"
-            parts = [self.log_prob(piece) for piece in batch.pieces(number)] if recomputed else []
-            log_prob = torch.cat(parts, -1) if recomputed else batch.log_prob
+            log_prob = batch.log_prob
+            if self.large_batch.advantage == "vtrace":
+                log_prob = torch.cat([self.log_prob(piece) for piece in batch.pieces(number)], -1)
             pieces = microbatches(batch, self.normalized_advantage(batch, log_prob), number)
         results: list[PPOLoss] = []
         losses = accumulated_losses(self.loss, pieces, results)
         norm = self.optim.step_accumulated(losses, self.raw_optimizers[0], self.max_grad_norm)
-        measured = torch.stack([each.measures for each in results]).sum(0)
-        return torch.cat([measured, norm.unsqueeze(0)]), torch.cat([each.value for each in results], -1)
+        metrics = torch.stack([each.metrics for each in results]).sum(0)
+        return torch.cat([metrics, norm.unsqueeze(0)]), torch.cat([each.value for each in results], -1)
 
     def log_prob(self, batch: PPOBatch) -> Tensor:
         """Return the log-probabilities of the batch's actions under the current policy."""
@@ -301,25 +324,28 @@ class PPO(ActorCritic):
         if self.large_batch.advantage == "vtrace":
             bounds = {"rho_clip": self.large_batch.rho_clip, "c_clip": self.large_batch.c_clip}
             batch = with_vtrace_advantage(batch, log_prob, gamma=self.gamma, lam=self.gae_lambda, **bounds)
-        advantage, share = batch.normalized_advantage()
-        return NormalizedAdvantage(advantage, batch.target, share)
+        advantage, loss_scale = batch.normalized_advantage()
+        return NormalizedAdvantage(advantage, batch.target, loss_scale)
 
     def loss(self, batch: PPOBatch, normalized: NormalizedAdvantage | None = None) -> PPOLoss:
         """Return the loss of a minibatch, or of a microbatch with its part of `normalized`."""
         features, value_features = self.torso_features(batch)
         policy = self.actor(features, batch.mask)
         log_prob, value = policy.log_prob(batch.action), self.critic(value_features)
-        advantage, target, share = normalized or self.normalized_advantage(batch, log_prob.detach())
-        surrogate = ppo_loss(log_prob, batch.log_prob, advantage, clip=self.clip_range_tensor, valid=batch.valid)
-        policy_loss, approx_kl, clip_fraction = surrogate
+        advantage, target, loss_scale = normalized or self.normalized_advantage(batch, log_prob.detach())
+        policy_loss, approx_kl, clip_fraction = ppo_loss(
+            log_prob, batch.log_prob, advantage, clip=self.clip_range_tensor, valid=batch.valid
+        )
         value_loss = clipped_value_loss(value, batch.value, target, clip=self.value_clip_range, valid=batch.valid)
         entropy = masked_mean(policy.entropy(), batch.valid)
         loss = policy_loss + self.value_loss_coef * value_loss - self.entropy_weight * entropy
-        measures = torch.stack([policy_loss, value_loss, entropy, approx_kl, clip_fraction]).detach()
+        metrics = torch.stack([policy_loss, value_loss, entropy, approx_kl, clip_fraction]).detach()
         if self.auxiliary_losses:
-            term, values = self.auxiliary_losses.loss(self, batch, ForwardPass(features, policy, value))
-            loss, measures = loss + term, torch.cat([measures, values])
-        return PPOLoss(loss if share is None else loss * share, measures, value.detach())
+            auxiliary_loss, auxiliary_metrics = self.auxiliary_losses.loss(
+                self, batch, ForwardPass(features, policy, value)
+            )
+            loss, metrics = loss + auxiliary_loss, torch.cat([metrics, auxiliary_metrics])
+        return PPOLoss(loss if loss_scale is None else loss * loss_scale, metrics, value.detach())
 
     def build_optimizers(self) -> list[Optimizer]:
         """Return one optimizer over all trainable parameters."""
@@ -327,8 +353,8 @@ class PPO(ActorCritic):
 
     def rank_state_dict(self) -> dict[str, object]:
         """Add the running returns of the reward scaler, and the states of auxiliary losses."""
-        own = {"running_return": self.reward_scaler and self.reward_scaler.running}
-        return super().rank_state_dict() | own | {"auxiliary_losses": self.auxiliary_losses.rank_state_dict()}
+        state = super().rank_state_dict() | {"auxiliary_losses": self.auxiliary_losses.rank_state_dict()}
+        return state | {"running_return": self.reward_scaler and self.reward_scaler.running}
 
     def load_rank_state_dict(self, state: dict) -> None:
         """Restore the state saved by `rank_state_dict`."""

@@ -58,16 +58,18 @@ def cut_into_segments(batch: PPOBatch, states: State, length: int) -> PPOBatch:
         states: after every observation, leaves `[T+1, B, ...]`; `{}` if the network is feed-forward.
     """
     number = len(batch.advantage) // length
-    lagging = batch.trace is not None and batch.trace.behavior_log_prob is not None
-    correction = batch.target - batch.value if lagging else batch.advantage
-    later = torch.cat([correction[length::length], torch.zeros_like(correction[:1])]).view(1, -1)
+    has_policy_lag = batch.trace is not None and batch.trace.behavior_log_prob is not None
+    correction = batch.target - batch.value if has_policy_lag else batch.advantage
+    next_advantage = torch.cat([correction[length::length], torch.zeros_like(correction[:1])]).view(1, -1)
     if number > 1:
         first = {name: leaf.unsqueeze(0) for name, leaf in batch.state.items()}
         before = {name: torch.cat([leaf, states[name][length - 1 : -2 : length]]) for name, leaf in first.items()}
         state = {name: leaf.flatten(0, 1) for name, leaf in before.items()}
         batch = batch.map(lambda column: column.unflatten(0, (number, length)).transpose(0, 1).flatten(1, 2))
         batch = batch._replace(state=state)
-    return batch if batch.trace is None else batch._replace(trace=batch.trace._replace(later=later))
+    if batch.trace is None:
+        return batch
+    return batch._replace(trace=batch.trace._replace(next_advantage=next_advantage))
 
 
 def with_vtrace_advantage(
@@ -81,17 +83,17 @@ def with_vtrace_advantage(
         log_prob: of the actions `[T, S]` under the current policy, without gradient.
     """
     trace = batch.trace
-    assert trace is not None and trace.later is not None
-    behavior = batch.log_prob if trace.behavior_log_prob is None else trace.behavior_log_prob
-    following = torch.cat([batch.value[1:], trace.next_value[-1:]])
+    assert trace is not None and trace.next_advantage is not None
+    behavior_log_prob = batch.log_prob if trace.behavior_log_prob is None else trace.behavior_log_prob
+    next_value = torch.cat([batch.value[1:], trace.next_value[-1:]])
     advantage, target = vtrace_correction(
-        log_prob - behavior,
+        log_prob - behavior_log_prob,
         trace.reward,
         batch.value,
-        torch.where(trace.truncated, trace.next_value, following),
+        torch.where(trace.truncated, trace.next_value, next_value),
         trace.terminated,
         trace.truncated,
-        trace.later,
+        trace.next_advantage,
         gamma=gamma,
         lam=lam,
         rho_max=rho_clip,

@@ -291,7 +291,7 @@ def test_vtrace_correction_at_ratio_one_is_gae_also_in_two_segments(
         piece = {name: entries[part] for name, entries in data.items()}
         log_ratio = torch.zeros_like(piece["reward"])
 
-        found = vtrace_correction(log_ratio, **piece, later=later, gamma=gamma, lam=lam)
+        found = vtrace_correction(log_ratio, **piece, next_advantage=later, gamma=gamma, lam=lam)
 
         assert torch.equal(found.advantage, advantage[part]) and torch.equal(found.target, target[part])
 
@@ -303,7 +303,7 @@ def test_vtrace_correction_equals_its_recursion_and_the_target_of_vtrace(seed: i
     log_ratio = torch.randn(9, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     bounds = {"gamma": 0.9, "lam": 0.8, "rho_max": rho, "c_max": c}
 
-    advantage, target = vtrace_correction(log_ratio, **data, later=torch.zeros(1, 3).double(), **bounds)
+    advantage, target = vtrace_correction(log_ratio, **data, next_advantage=torch.zeros(1, 3).double(), **bounds)
 
     expected, following = torch.zeros_like(advantage), torch.zeros(3, dtype=torch.float64)
     for t in reversed(range(9)):
@@ -320,9 +320,13 @@ def test_vtrace_correction_equals_its_recursion_and_the_target_of_vtrace(seed: i
 def test_vtrace_correction_does_not_reach_across_an_end() -> None:
     data, log_ratio = rollout(0), torch.zeros(9, 3, dtype=torch.float64)
     data["truncated"][4] = True
-    before = vtrace_correction(log_ratio, **data, later=torch.zeros(1, 3).double(), gamma=0.99, lam=0.95).advantage
+    before = vtrace_correction(
+        log_ratio, **data, next_advantage=torch.zeros(1, 3).double(), gamma=0.99, lam=0.95
+    ).advantage
 
     data["reward"][5:] += 100.0
-    after = vtrace_correction(log_ratio, **data, later=torch.ones(1, 3).double(), gamma=0.99, lam=0.95).advantage
+    after = vtrace_correction(
+        log_ratio, **data, next_advantage=torch.ones(1, 3).double(), gamma=0.99, lam=0.95
+    ).advantage
 
     assert torch.equal(after[:5], before[:5]) and not torch.equal(after[5:], before[5:])

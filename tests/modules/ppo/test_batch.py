@@ -56,8 +56,8 @@ def share_on_rank(rank: int, folder: str) -> None:
     distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
     parts = batch()
     parts = parts._replace(valid=torch.zeros(12, dtype=torch.bool))
-    advantage, share = parts.normalized_advantage()
-    torch.save([advantage, share], f"{folder}/{rank}.pt")
+    advantage, loss_scale = parts.normalized_advantage()
+    torch.save([advantage, loss_scale], f"{folder}/{rank}.pt")
     distributed.destroy_process_group()
 
 
@@ -65,5 +65,5 @@ def test_rows_of_which_no_rank_has_a_valid_one_weigh_nothing(tmp_path: Path) -> 
     multiprocessing.start_processes(share_on_rank, (str(tmp_path),), nprocs=2, start_method="fork")
 
     for rank in range(2):
-        advantage, share = torch.load(tmp_path / f"{rank}.pt")
-        assert share == 0 and advantage.isfinite().all()
+        advantage, loss_scale = torch.load(tmp_path / f"{rank}.pt")
+        assert loss_scale == 0 and advantage.isfinite().all()

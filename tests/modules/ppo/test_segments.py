@@ -112,7 +112,7 @@ def test_minibatches_of_a_feed_forward_network_are_segments_with_vtrace() -> Non
     with torch.no_grad():
         loss = model.loss(part)
     assert part.advantage.shape == (8, 2) and part.episode_start is None
-    assert loss.loss.isfinite() and loss.value.shape == (8, 2) and float(loss.measures[3]) < 1e-6
+    assert loss.loss.isfinite() and loss.value.shape == (8, 2) and float(loss.metrics[3]) < 1e-6
 
 
 def test_the_first_minibatch_of_vtrace_has_the_loss_of_gae() -> None:
