@@ -133,7 +133,7 @@ def make_env(
     kwargs, source = _checked(env_kwargs), resolve_env(env)
     if source.is_whole:
         raise ConfigurationError(f"{env} cannot be played as one Gymnasium environment: it {source.what_it_is}.")
-    with _translate_errors(env, "sync", kwargs):
+    with _translate_errors(env, None, kwargs):
         source.check_env_kwargs(kwargs)
         if source.spec is None:
             mode = {"render_mode": "rgb_array"} if rendered and _render_modes(source) else {}
@@ -194,7 +194,7 @@ def probe_spaces(
             envs = EnvPoolVectorEnv(env, 1, kwargs)
         return to_space_spec(envs.single_observation_space, envs.single_action_space, name=env)
     source = resolve_env(env)
-    with _translate_errors(env, "auto", kwargs):
+    with _translate_errors(env, backend, kwargs):
         on_device = source.tensor_env is not None and not wrappers
         source.check_env_kwargs(kwargs, as_gymnasium=not on_device)
         if source.tensor_env is not None and not wrappers:
@@ -263,17 +263,22 @@ def _choose_backend(
         else:
             return "sync"
     if backend == "device" and source.tensor_env is None:
-        raise ConfigurationError(f"{source.name} is not an on-device environment: choose backend auto, sync or async.")
+        raise ConfigurationError(
+            f"{source.name} is not an on-device environment: choose backend auto, sync or async, not device."
+        )
     if backend != "device" and spec is None:
         raise ConfigurationError(
-            f"{source.name} is an on-device environment, not a Gymnasium environment: choose backend auto or device."
+            f"{source.name} is an on-device environment, not a Gymnasium environment: choose backend auto or device,"
+            f" not {backend}."
         )
     if backend == "device":
         _refuse_wrappers(wrappers, source.name, "its environments are stepped as tensors", bool(spec))
     if backend == "vector":
         _refuse_wrappers(wrappers, source.name, "its vector entry point steps all copies at once")
     if backend == "vector" and entry_point is None:
-        raise ConfigurationError(f"{source.name} has no vector entry point: choose backend auto, sync or async.")
+        raise ConfigurationError(
+            f"{source.name} has no vector entry point: choose backend auto, sync or async, not vector."
+        )
     return backend
 
 
@@ -334,8 +339,11 @@ def _makers(
 
 
 @contextmanager
-def _translate_errors(env: str, backend: str, kwargs: dict[str, Any]) -> Iterator[None]:
+def _translate_errors(env: str, backend: str | None, kwargs: dict[str, Any]) -> Iterator[None]:
     """Translate an environment's errors at creation into user errors.
+
+    Args:
+        env, kwargs: its name and arguments.   backend: of a vector environment; None for a single environment.
 
     Raises: ConfigurationError instead of a missing dependency, refused arguments and errors without a message, with
     their type and location; other errors are unchanged.
@@ -356,9 +364,8 @@ def _translate_errors(env: str, backend: str, kwargs: dict[str, Any]) -> Iterato
             raise
         cause = error.__cause__ or error
         why = str(cause).rstrip(".") or f"{type(cause).__name__}, raised in {_origin(cause)}"
-        raise ConfigurationError(
-            f"{env} (backend {backend}) could not be created with env_kwargs {kwargs}: {why}."
-        ) from error
+        name = f"{env} (backend {backend})" if backend else env
+        raise ConfigurationError(f"{name} could not be created with env_kwargs {kwargs}: {why}.") from error
 
 
 def _origin(error: BaseException) -> str:

@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 
 from datamodules.core.errors import ConfigurationError
 from datamodules.vector.func_vector_env import TensorVectorEnv
-from datamodules.vector.make_env import MIN_ENVS_FOR_VECTOR, env_backends, make_vector_env, probe_spaces
+from datamodules.vector.make_env import MIN_ENVS_FOR_VECTOR, env_backends, make_env, make_vector_env, probe_spaces
 from tests.support.counting_env import Counting, CountingTensors
 
 HERE = "tests.support.counting_env"
@@ -119,11 +119,11 @@ def test_a_module_that_does_not_exist_is_named():
     [
         ({"num_envs": 0}, "num_envs is 0; it must be at least 1"),
         ({"backend": "fast"}, "no backend 'fast': choose one of auto, device, sync, async, vector"),
-        ({"backend": "device"}, "CartPole-v1 is not an on-device environment"),
-        ({"env": "Pendulum-v1", "backend": "vector"}, "Pendulum-v1 has no vector entry point"),
+        ({"backend": "device"}, "CartPole-v1 is not an on-device environment: .*, not device"),
+        ({"env": "Pendulum-v1", "backend": "vector"}, "Pendulum-v1 has no vector entry point: .*, not vector"),
         (
             {"env": f"{HERE}.CountingTensors", "backend": "sync"},
-            "not a Gymnasium environment: choose backend auto or device",
+            "not a Gymnasium environment: choose backend auto or device, not sync",
         ),
         ({"env": f"{HERE}.copied"}, "is not an environment"),
         (
@@ -174,6 +174,23 @@ class Unmakeable(Counting):
 
     def __init__(self, error: str, *message: str):
         raise getattr(builtins, error)(*message)
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda env, kwargs: probe_spaces(env, kwargs, "sync"), r"Unmakeable \(backend sync\)"),
+        (lambda env, kwargs: probe_spaces(env, kwargs), r"Unmakeable \(backend auto\)"),
+        (
+            lambda env, kwargs: make_vector_env(env, 2, backend="async", env_kwargs=kwargs),
+            r"Unmakeable \(backend async\)",
+        ),
+        (lambda env, kwargs: make_env(env, kwargs), "Unmakeable"),
+    ],
+)
+def test_the_backend_that_was_asked_for_is_named_if_an_environment_cannot_be_created(make, named):
+    with pytest.raises(ConfigurationError, match=rf"{named} could not be created with env_kwargs .*: ValueError, "):
+        make(f"{__name__}.Unmakeable", {"error": "ValueError"})
 
 
 @pytest.mark.parametrize("error", ["NotImplementedError", "AssertionError", "ValueError", "RuntimeError", "KeyError"])
