@@ -136,6 +136,20 @@ def check_arguments(
             raise ConfigurationError(f"{owner} needs {where}{name}, {describe_type(hints[name])}: set it.")
 
 
+def check_ranges(owner: str, *rules: tuple[str, Any, bool, str]) -> None:
+    """Check that values of arguments are allowed.
+
+    Args:
+        owner: class or function that takes them, its name in messages.
+        rules: name and value of an argument, whether the value is allowed, and the allowed values in words.
+
+    Raises: ConfigurationError for the first rule that is broken, which alone is named.
+    """
+    for name, value, is_allowed, allowed in rules:
+        if not is_allowed:
+            raise ConfigurationError(f"{owner} has {name} {value}; choose {allowed}.")
+
+
 def fits(value: Any, hint: Any) -> bool:
     """Return whether a value, as a configuration file or Python gives it, fits a type hint.
 

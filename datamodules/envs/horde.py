@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from datamodules.core.errors import ConfigurationError
+from datamodules.core.arguments import check_ranges
 from datamodules.core.types import State, discrete_spaces
 from datamodules.env_interface.cell_pictures import render_plan
 from datamodules.env_interface.device_constants import DeviceConstants
@@ -50,15 +50,18 @@ class Horde:
         time_limit: int = 200,
         gather_reward: float = 0.0,
     ) -> None:
-        whole = all(isinstance(number, int) for number in (size, monsters, treasures, time_limit))
-        few = min(monsters, treasures, time_limit) < 1 or monsters + treasures >= size
-        if not whole or size < 4 or few or not 0 <= chase <= 1 or not math.isfinite(gather_reward):
-            raise ConfigurationError(
-                f"Horde has size {size}, monsters {monsters}, treasures {treasures}, chase {chase}, time_limit"
-                f" {time_limit} and gather_reward {gather_reward}; give whole numbers, a size from 4, at least 1"
-                " monster, treasure and step, fewer monsters and treasures together than size, a chase from 0 to 1,"
-                " and a finite gather_reward."
-            )
+        counts = {"monsters": monsters, "treasures": treasures, "time_limit": time_limit}
+        check_ranges(
+            "Horde",
+            ("size", size, isinstance(size, int) and size >= 4, "a whole number of at least 4"),
+            *(
+                (name, count, isinstance(count, int) and count >= 1, "a whole number of at least 1")
+                for name, count in counts.items()
+            ),
+            ("monsters + treasures", monsters + treasures, monsters + treasures < size, f"less than size, {size}"),
+            ("chase", chase, 0 <= chase <= 1, "a probability from 0 to 1"),
+            ("gather_reward", gather_reward, math.isfinite(gather_reward), "a finite number"),
+        )
         self.size, self.monsters, self.treasures, self.chase = size, monsters, treasures, chase
         self.gather_reward = gather_reward
         self.time_limit = self.min_truncation_step = time_limit

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from datamodules.core.errors import ConfigurationError
+from datamodules.core.arguments import check_ranges
 from datamodules.core.types import State, discrete_spaces
 from datamodules.env_interface.cell_pictures import render_plan
 
@@ -36,10 +36,11 @@ class TMaze:
 
     def __init__(self, length: int = 10, time_limit: int | None = None) -> None:
         self.length, self.time_limit = length, 10 * (length + 1) if time_limit is None else time_limit
-        if min(self.length, self.time_limit) < 1:
-            raise ConfigurationError(
-                f"TMaze has length {length} and time_limit {self.time_limit}; both must be at least 1."
-            )
+        check_ranges(
+            "TMaze",
+            ("length", length, length >= 1, "at least 1 move"),
+            ("time_limit", self.time_limit, self.time_limit >= 1, "at least 1 step, or null"),
+        )
         self.min_truncation_step = self.time_limit
         self.spaces = discrete_spaces((4,), "float32", 4)
 

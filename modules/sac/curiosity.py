@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from datamodules.core.errors import ConfigurationError
+from datamodules.core.arguments import check_ranges
 from datamodules.core.pytree import tree_map
 from datamodules.core.types import Obs, SpaceSpec
 from modules.base.checks import check_feed_forward, check_one_step
@@ -88,11 +88,14 @@ class Curiosity(NoCuriosity):
         learning_rate: float = 1e-3,
     ):
         super().__init__()
-        if scale < 0 or hidden < 1 or learning_rate <= 0 or (anneal_env_steps or 1) < 1 or not 0 <= forward_weight <= 1:
-            raise ConfigurationError(
-                "Curiosity needs scale from 0, forward_weight in [0, 1], and hidden, learning_rate and anneal_env_steps"
-                f" above 0; they are {scale}, {forward_weight}, {hidden}, {learning_rate} and {anneal_env_steps}."
-            )
+        check_ranges(
+            "Curiosity",
+            ("hidden", hidden, hidden >= 1, "at least 1"),
+            ("scale", scale, scale >= 0, "at least 0"),
+            ("anneal_env_steps", anneal_env_steps, (anneal_env_steps or 1) >= 1, "at least 1, or null"),
+            ("forward_weight", forward_weight, 0 <= forward_weight <= 1, "a weight from 0 to 1"),
+            ("learning_rate", learning_rate, learning_rate > 0, "a positive number"),
+        )
         self.scale, self.anneal_env_steps = scale, anneal_env_steps
         self.forward_weight, self.rates = forward_weight, (learning_rate,)
         self.choices = None if spaces["action_type"] == "continuous" else spaces["action_sizes"][0]

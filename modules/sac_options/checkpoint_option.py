@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from datamodules.core.arguments import check_ranges
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.types import SpaceSpec
 from modules.base.hparams import load_algorithm
@@ -38,11 +39,12 @@ class CheckpointOption:
         model = load_algorithm(Path(checkpoint))
         if not isinstance(model, SACOptions):
             raise ConfigurationError(f"{checkpoint} is a checkpoint of {type(model).__name__}; give one of SACOptions.")
-        if not 0 <= option < model.num_options or duration < 1:
-            raise ConfigurationError(
-                f"CheckpointOption has option {option} and duration {duration}; {checkpoint} has the options 0 to"
-                f" {model.num_options - 1}, and the duration is at least 1 step."
-            )
+        has = f"from 0 to {model.num_options - 1}, the options of {checkpoint}"
+        check_ranges(
+            "CheckpointOption",
+            ("option", option, 0 <= option < model.num_options, has),
+            ("duration", duration, duration >= 1, "at least 1 step"),
+        )
         self.checkpoint, self.option, self.duration = checkpoint, option, duration
         self.models = {torch.device("cpu"): model}
 

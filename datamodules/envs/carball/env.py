@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from datamodules.core.arguments import check_ranges
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.types import SpaceSpec, State
 from datamodules.env_interface.device_constants import DeviceConstants
@@ -313,11 +314,9 @@ def _check_numbers(positive: Mapping[str, int | None], team_spirit: float, hit_p
 
     Raises: ConfigurationError for one out of range.
     """
-    for name, value in positive.items():
-        if value is not None and value < 1:
-            raise ConfigurationError(f"Carball has {name} {value}; choose at least 1.")
-    if not 0 <= team_spirit <= 1 or not hit_power > 0:
-        raise ConfigurationError(
-            f"Carball has team_spirit {team_spirit} and hit_power {hit_power}; choose a share from 0 to 1 and a"
-            " power above 0."
-        )
+    check_ranges(
+        "Carball",
+        *((name, value, value is None or value >= 1, "at least 1") for name, value in positive.items()),
+        ("team_spirit", team_spirit, 0 <= team_spirit <= 1, "a share from 0 to 1"),
+        ("hit_power", hit_power, hit_power > 0, "a power above 0"),
+    )

@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from datamodules.core.arguments import check_ranges
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.types import SpaceSpec, State
 from datamodules.env_interface.device_constants import DeviceConstants
@@ -241,8 +242,11 @@ def _check(
         raise ConfigurationError(f"There is no observation noise {noise!r}; choose gaussian or poisson.")
     if shown is None or shown < least:
         raise ConfigurationError(f"observation_dim is {shown}; a system of {least} dimensions needs at least as many.")
-    if dt <= 0 or substeps < 1 or min(process, std) < 0 or count <= 0:
-        raise ConfigurationError(
-            f"A system cannot have dt {dt}, substeps {substeps}, process_noise {process}, observation_noise {std} and"
-            f" count {count}: dt and count must be positive, substeps at least 1, noises at least 0."
-        )
+    check_ranges(
+        "The system",
+        ("dt", dt, dt > 0, "a positive number"),
+        ("substeps", substeps, substeps >= 1, "at least 1"),
+        ("process_noise", process, process >= 0, "at least 0"),
+        ("observation_noise", std, std >= 0, "at least 0"),
+        ("count", count, count > 0, "a positive number"),
+    )

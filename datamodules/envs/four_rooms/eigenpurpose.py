@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from datamodules.core.arguments import check_ranges
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.types import Obs, require_tensor
 from datamodules.env_interface.device_constants import DeviceConstants
@@ -31,11 +32,11 @@ class Eigenpurpose:
 
     def __init__(self, index: int, sign: int = 1, rooms: int = 2) -> None:
         vectors = laplacian_eigenvectors(RoomPlan(rooms))
-        if not 1 <= index < len(vectors) or sign not in (-1, 1):
-            raise ConfigurationError(
-                f"Eigenpurpose has index {index} and sign {sign}; choose an index from 1 to {len(vectors) - 1}, and a"
-                " sign of 1 or -1."
-            )
+        check_ranges(
+            "Eigenpurpose",
+            ("index", index, 1 <= index < len(vectors), f"an index from 1 to {len(vectors) - 1}"),
+            ("sign", sign, sign in (-1, 1), "1 or -1"),
+        )
         vector = vectors[:, index]
         upward = sign * (-1 if vector[0] > 0 else 1)
         self.table = DeviceConstants((upward * len(vector) ** 0.5 * vector).float())

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from datamodules.core.arguments import check_ranges
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.pytree import tree_map
 from datamodules.core.types import Rollout
@@ -54,11 +55,14 @@ class InfoNCELoss(AuxiliaryLoss):
         num_negatives: int = 16,
         logsumexp_coef: float = 0.01,
     ):
-        if coef <= 0 or not 0 < gamma < 1 or temperature <= 0 or num_negatives < 2 or logsumexp_coef < 0:
-            raise ConfigurationError(
-                "InfoNCELoss needs coef and temperature above 0, gamma between 0 and 1, num_negatives from 2 and"
-                f" logsumexp_coef from 0; they are {coef}, {temperature}, {gamma}, {num_negatives}, {logsumexp_coef}."
-            )
+        check_ranges(
+            "InfoNCELoss",
+            ("coef", coef, coef > 0, "a positive number"),
+            ("gamma", gamma, 0 < gamma < 1, "a number between 0 and 1"),
+            ("temperature", temperature, temperature > 0, "a positive number"),
+            ("num_negatives", num_negatives, num_negatives >= 2, "at least 2"),
+            ("logsumexp_coef", logsumexp_coef, logsumexp_coef >= 0, "at least 0"),
+        )
         self.coef, self.gamma, self.temperature = coef, gamma, temperature
         self.num_negatives, self.logsumexp_coef = num_negatives, logsumexp_coef
 

@@ -6,6 +6,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
+from datamodules.core.arguments import check_ranges
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.pytree import tree_map
 from datamodules.core.types import PolicyInput, Rollout, State
@@ -56,10 +57,11 @@ class KickstartLoss(AnnealedLoss):
     ):
         if not teachers:
             raise ConfigurationError("KickstartLoss has no teachers: give the path of a checkpoint.")
-        if min(action_coef, value_coef) < 0:
-            raise ConfigurationError(
-                f"KickstartLoss needs action_coef and value_coef from 0; they are {action_coef} and {value_coef}."
-            )
+        check_ranges(
+            "KickstartLoss",
+            ("action_coef", action_coef, action_coef >= 0, "at least 0"),
+            ("value_coef", value_coef, value_coef >= 0, "at least 0"),
+        )
         super().__init__(constant_env_steps, anneal_env_steps)
         self.paths, self.action_coef, self.value_coef = list(teachers), action_coef, value_coef
         self.teachers: list[Teacher] = []

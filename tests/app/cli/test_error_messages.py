@@ -125,4 +125,4 @@ def test_an_argument_that_a_class_in_a_list_refuses_gets_the_sentence_of_the_cla
         "fit", "--config", "sac_options_fourrooms.yaml", f"--model.option_rewards=[task, task, task, {reward}]"
     )
 
-    assert outcome.code == 2 and "Eigenpurpose has index 0 and sign 1; choose an index" in outcome.err
+    assert outcome.code == 2 and "Eigenpurpose has index 0; choose an index" in outcome.err

@@ -9,7 +9,15 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from datamodules.core.arguments import check_arguments, check_names, describe_type, fits, is_finite, signature
+from datamodules.core.arguments import (
+    check_arguments,
+    check_names,
+    check_ranges,
+    describe_type,
+    fits,
+    is_finite,
+    signature,
+)
 from datamodules.core.errors import ConfigurationError
 
 
@@ -148,3 +156,12 @@ def test_a_class_with_other_arguments_has_those_of_its_bases_and_is_open() -> No
 
     assert (list(found.hints), found.required, found.is_open) == (["size", "slip", "goal", "doors"], [], True)
     assert signature(Maze).required == ["size"] and not signature(Maze).is_open
+
+
+def test_of_several_rules_only_the_first_broken_one_is_named() -> None:
+    check_ranges("The maze", ("size", 3, True, "at least 2"))
+
+    with pytest.raises(ConfigurationError, match=r"^The maze has walls -1; choose at least 0\.$"):
+        check_ranges(
+            "The maze", ("size", 3, True, "at least 2"), ("walls", -1, False, "at least 0"), ("x", 1, False, "2")
+        )

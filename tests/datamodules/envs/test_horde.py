@@ -1,5 +1,6 @@
 """Horde against a plain restatement in numpy, and its events one at a time."""
 
+import re
 from typing import Any
 
 import numpy as np
@@ -130,17 +131,18 @@ def test_a_picture_shows_everything():
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("settings", "said"),
     [
-        {"size": 3},
-        {"monsters": 0},
-        {"monsters": 1.5},
-        {"treasures": 6},
-        {"chase": 1.5},
-        {"time_limit": 0},
-        {"gather_reward": float("nan")},
+        ({"size": 3}, "size 3; choose a whole number of at least 4."),
+        ({"monsters": 0}, "monsters 0; choose a whole number of at least 1."),
+        ({"monsters": 1.5}, "monsters 1.5; choose a whole number of at least 1."),
+        ({"treasures": 0}, "treasures 0; choose a whole number of at least 1."),
+        ({"treasures": 6}, "monsters + treasures 8; choose less than size, 8."),
+        ({"chase": 1.5}, "chase 1.5; choose a probability from 0 to 1."),
+        ({"time_limit": 0}, "time_limit 0; choose a whole number of at least 1."),
+        ({"gather_reward": float("nan")}, "gather_reward nan; choose a finite number."),
     ],
 )
-def test_settings_out_of_range_are_refused(settings: dict[str, Any]):
-    with pytest.raises(ConfigurationError, match="give whole numbers, a size from 4"):
+def test_an_argument_out_of_range_is_refused_with_its_rule_alone(settings: dict[str, Any], said: str):
+    with pytest.raises(ConfigurationError, match=f"^Horde has {re.escape(said)}$"):
         Horde(**settings)

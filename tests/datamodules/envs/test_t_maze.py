@@ -47,7 +47,13 @@ def test_an_episode_is_truncated_after_ten_times_its_shortest_length() -> None:
     assert not truncated.any() and later.all()
 
 
-@pytest.mark.parametrize("settings", [{"length": 0}, {"time_limit": 0}])
-def test_what_cannot_be_is_refused_in_a_sentence(settings: dict[str, int]) -> None:
-    with pytest.raises(ConfigurationError, match="both must be at least 1"):
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"length": 0}, "length 0; choose at least 1 move"),
+        ({"time_limit": 0}, "time_limit 0; choose at least 1 step, or null"),
+    ],
+)
+def test_an_argument_out_of_range_is_refused_with_its_rule_alone(settings: dict[str, int], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^TMaze has {said}.$"):
         TMaze(**settings)

@@ -198,7 +198,10 @@ def test_a_checkpoint_makes_a_curious_module_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("settings", "complaint"),
-    [({"scale": -1.0}, "scale from 0"), ({"network": GRU}, "give curiosity a feed-forward one")],
+    [
+        ({"scale": -1.0}, "has scale -1.0; choose at least 0.$"),
+        ({"network": GRU}, "give curiosity a feed-forward one"),
+    ],
 )
 def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ConfigurationError, match=complaint):

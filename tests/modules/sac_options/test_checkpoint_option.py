@@ -76,9 +76,16 @@ def test_a_master_learns_to_choose_it_and_it_stays_as_it_was(checkpoint: Path, t
     assert model.updates > 0 and all(torch.equal(before[name], after[name]) for name in before)
 
 
-@pytest.mark.parametrize("settings", [{"option": 3}, {"option": -1}, {"option": 0, "duration": 0.5}])
-def test_options_that_the_checkpoint_does_not_have_are_refused(checkpoint: Path, settings: dict[str, Any]):
-    with pytest.raises(ConfigurationError, match="has the options 0 to 2"):
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"option": 3}, "has option 3; choose from 0 to 2, the options of /"),
+        ({"option": -1}, "has option -1; choose from 0 to 2, the options of /"),
+        ({"option": 0, "duration": 0.5}, "has duration 0.5; choose at least 1 step.$"),
+    ],
+)
+def test_options_that_the_checkpoint_does_not_have_are_refused(checkpoint: Path, settings: dict[str, Any], said: str):
+    with pytest.raises(ConfigurationError, match=f"^CheckpointOption {said}"):
         CheckpointOption(str(checkpoint), **settings)
 
 

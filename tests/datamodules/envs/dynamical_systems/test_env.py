@@ -162,5 +162,6 @@ def test_an_episode_is_truncated_at_its_length_only() -> None:
     ],
 )
 def test_arguments_out_of_range_are_refused_in_one_sentence(wrong: dict[str, object]) -> None:
-    with pytest.raises(ConfigurationError):
+    with pytest.raises(ConfigurationError) as refused:
         DynamicalSystemEnv(**wrong)
+    assert next(iter(wrong)) in str(refused.value) or "system" in wrong

@@ -54,7 +54,14 @@ def test_observations_of_other_environments_are_refused(size: int):
         Eigenpurpose(1).reward(obs, nothing.long(), obs, nothing)
 
 
-@pytest.mark.parametrize("settings", [{"index": 0}, {"index": 104}, {"index": 1, "sign": 0}])
-def test_settings_out_of_range_are_refused(settings: dict[str, int]):
-    with pytest.raises(ConfigurationError, match="choose an index from 1 to 103"):
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"index": 0}, "index 0; choose an index from 1 to 103"),
+        ({"index": 104}, "index 104; choose an index from 1 to 103"),
+        ({"index": 1, "sign": 0}, "sign 0; choose 1 or -1"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings: dict[str, int], said: str):
+    with pytest.raises(ConfigurationError, match=f"^Eigenpurpose has {said}.$"):
         Eigenpurpose(**settings)

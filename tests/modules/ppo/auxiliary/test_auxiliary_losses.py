@@ -120,10 +120,13 @@ def test_a_class_that_is_listed_twice_is_refused() -> None:
     ("make", "sentence"),
     [
         (lambda: L2InitLoss(0.0), "coef is 0.0; it must be positive"),
-        (lambda: InfoNCELoss(num_negatives=1), "num_negatives from 2"),
-        (lambda: InfoNCELoss(gamma=1.0), "gamma between 0 and 1"),
+        (lambda: InfoNCELoss(num_negatives=1), "InfoNCELoss has num_negatives .*; choose at least 2.$"),
+        (lambda: InfoNCELoss(gamma=1.0), "InfoNCELoss has gamma .*; choose a number between 0 and 1.$"),
         (lambda: KickstartLoss([]), "has no teachers"),
-        (lambda: KickstartLoss(["x.ckpt"], value_coef=-1.0), "action_coef and value_coef from 0"),
+        (
+            lambda: KickstartLoss(["x.ckpt"], value_coef=-1.0),
+            "KickstartLoss has value_coef -1.0; choose at least 0.$",
+        ),
         (
             lambda: KickstartLoss(["x.ckpt"], anneal_env_steps=0),
             "constant_env_steps from 0 and anneal_env_steps above 0",
