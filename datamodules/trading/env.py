@@ -104,7 +104,7 @@ class Trading:
     ) -> None:
         numbers = {"episode_bars": episode_bars, "window": window}
         numbers |= {} if bars_per_year is None else {"bars_per_year": bars_per_year}
-        check_arguments(numbers, (cost_bps, borrow_rate), (max_short, max_long), split, execution)
+        check_trading_arguments(numbers, (cost_bps, borrow_rate), (max_short, max_long), split, execution)
         self.discrete, self.masks, self.window, self.split = discrete, option_mask, window, split
         self.limits, self.reward_scale = (-max_short, max_long), reward_scale
         self.prices = load_prices(symbol, prices, synthetic, real_jumps, price_format)
@@ -232,7 +232,7 @@ def spaces(numbers: int, discrete: bool) -> SpaceSpec:
     )
 
 
-def check_arguments(
+def check_trading_arguments(
     counts: dict[str, int], costs: tuple[float, float], limits: tuple[float, float], split: str, execution: str
 ) -> None:
     """Raise ConfigurationError for the first argument that is out of range."""

@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 
-from datamodules.envs.snake.env import check_arguments
+from datamodules.envs.snake.env import check_snake_arguments
 from datamodules.envs.snake.rewards import REWARDS
 
 MOVES = ((0, -1), (1, 0), (0, 1), (-1, 0))
@@ -48,7 +48,7 @@ class SnakeEnv(gymnasium.Env[np.ndarray, np.int64]):
         use_features: bool = False,
         render_mode: str | None = None,
     ) -> None:
-        check_arguments(dim, startingBlocks, None, distToBorder, "grid", "board")
+        check_snake_arguments(dim, startingBlocks, None, distToBorder, "grid", "board")
         self.start_length, self.dim, self.near = startingBlocks, dim, distToBorder
         self.use_features, self.render_mode = use_features, render_mode
         self.pays = REWARDS["shaped" if use_features else "classic"]

@@ -131,7 +131,7 @@ class GridWorld:
         num_maps: int = 1024,
         map_seed: int = 0,
     ) -> None:
-        check_arguments(locals())
+        check_gridworld_arguments(locals())
         self.start_altars = altars if start_altars is None else start_altars
         self.start_altar_hearts = altar_hearts if start_altar_hearts is None else start_altar_hearts
         kinds = object_kinds(mines, generators, self.start_altars)
@@ -321,7 +321,7 @@ class GridWorld:
         return value.squeeze(1) if self.num_agents == 1 else value
 
 
-def check_arguments(given: Mapping[str, Any]) -> None:
+def check_gridworld_arguments(given: Mapping[str, Any]) -> None:
     """Raise ConfigurationError for the first argument of `GridWorld` that is out of range."""
     least = dict.fromkeys(("num_agents", "size", "mines", "generators", "altars", "altar_cost", "time_limit"), 1)
     least |= {"num_maps": 1, "capacity": given["altar_cost"], "cooldown": 0, "altar_hearts": 0, "map_seed": 0}

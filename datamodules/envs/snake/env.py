@@ -33,7 +33,7 @@ from datamodules.envs.snake.rewards import resolve_reward_table, reward
 LONGEST_EPISODE = 2**29 - 2**16
 
 
-def check_arguments(
+def check_snake_arguments(
     dim: int, start_length: int, max_start_length: int | None, near: int, observation: str, starvation: str | int
 ) -> None:
     """Raise ConfigurationError for the first argument that is out of range."""
@@ -84,11 +84,8 @@ class Snake:
     Args:
         dim: cells along one side.
         start_length: initial length of the snake in cells, head included.
-        max_start_length: if given, episodes start with a snake of a length drawn from `start_length` to this, on a
-            random Hamiltonian cycle of the board (`datamodules.envs.snake.long_starts`); `dim` is even then. It shows
-            boards in training that an agent seldom reaches: evaluate with null. `food` counts from the drawn length.
-        long_start_share: share of the episodes that start so, in [0, 1]; the others start as without it.
         distance_to_border: fewest cells between the initial head and the left or upper border.
+        observation: planes, grid or features, see above.
         rewards: name of a table (`plain`: food 1, death -1; `classic`, `shaped` and `engine`: see
             `datamodules.envs.snake.rewards`) or amounts by term; missing terms are 0. `food` and `death` on those
             steps, `step` on every step, `survive` on all but the fatal one; on steps survived also `closer` or
@@ -97,6 +94,13 @@ class Snake:
             unless eaten) and `inside` (times the logistic function of the cells between head and border).
         starvation: truncation of an episode: "length", after 100 + 10 * length steps without food; a number, after that
             many; "board", 2 * dim^2 steps after its start, whatever was eaten.
+        relative_actions: actions are turns: 0 left, 1 straight on, 2 right.
+        max_start_length: if given, episodes start with a snake of a length drawn from `start_length` to this, on a
+            random Hamiltonian cycle of the board (`datamodules.envs.snake.long_starts`); `dim` is even then. It shows
+            boards in training that an agent seldom reaches: evaluate with null for this and the next. `food` counts
+            from the drawn length.
+        long_start_share: share of the episodes that start so, in [0, 1], if `max_start_length` is given; null: all. The
+            others start as without it.
 
     Raises:
         ConfigurationError: if an argument is out of range.
@@ -114,16 +118,20 @@ class Snake:
         starvation: Literal["length", "board"] | int = "length",
         relative_actions: bool = False,
         max_start_length: int | None = None,
-        long_start_share: float = 1.0,
+        long_start_share: float | None = None,
     ) -> None:
-        check_arguments(dim, start_length, max_start_length, distance_to_border, observation, starvation)
-        if not 0 <= long_start_share <= 1:
-            raise ConfigurationError(f"Snake's long_start_share is {long_start_share}; choose from 0 to 1.")
+        check_snake_arguments(dim, start_length, max_start_length, distance_to_border, observation, starvation)
+        share = 1.0 if long_start_share is None else long_start_share
+        if not 0 <= share <= 1:
+            raise ConfigurationError(f"Snake's long_start_share is {share}; choose from 0 to 1.")
+        if max_start_length is None and long_start_share is not None:
+            raise ConfigurationError(
+                f"Snake's long_start_share is {share}, but without max_start_length no episode starts with a long"
+                " snake: give max_start_length, or set long_start_share to null."
+            )
         self.dim, self.start_length, self.distance_to_border = dim, start_length, distance_to_border
         self.layout, self.relative_actions = observation, relative_actions
-        self.long_starts = (
-            None if max_start_length is None else LongStarts(dim, start_length, max_start_length, long_start_share)
-        )
+        self.long_starts = None if max_start_length is None else LongStarts(dim, start_length, max_start_length, share)
         self.noise_size = 3 if max_start_length is None else 5
         self.rewards = resolve_reward_table(rewards)
         self.fixed_deadline = starvation == "board"

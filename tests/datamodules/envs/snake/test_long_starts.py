@@ -1,3 +1,4 @@
+import inspect
 import re
 from random import Random
 
@@ -146,3 +147,15 @@ def test_lengths_that_do_not_fit_are_refused_in_one_sentence(arguments):
 def test_a_share_out_of_range_is_refused(share):
     with pytest.raises(ConfigurationError, match=f"long_start_share is {share}; choose from 0 to 1."):
         snake(long_start_share=share)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_a_share_of_long_starts_without_their_length_is_refused(share: float) -> None:
+    with pytest.raises(ConfigurationError, match=r"without max_start_length .*: give max_start_length, or set long_st"):
+        snake(max_start_length=None, long_start_share=share)
+
+
+def test_docstring_and_signature_have_the_arguments_in_the_same_order() -> None:
+    documented = re.findall(r"^ {8}([a-z_]+): ", str(Snake.__doc__), re.MULTILINE)
+
+    assert documented == list(inspect.signature(Snake).parameters)
