@@ -212,7 +212,7 @@ class EnvDataModule(LightningDataModule):
 
     @property
     def steps_per_rollout(self) -> int:
-        """T, vector steps of one rollout."""
+        """Return T, the vector steps of one rollout."""
         return int(getattr(self, self.steps_setting))
 
     def make_collector(self) -> RolloutCollector:
@@ -255,7 +255,7 @@ class EnvDataModule(LightningDataModule):
     def check_finite(self) -> None:
         """Raise NonFiniteError if the environments returned NaN or an infinity in the last rollout."""
         if self.collector is not None:
-            self.collector.finite.require()
+            self.collector.finite_check.finish()
 
     def collect(self) -> Any:
         """Return the data of one iteration, during `fit`."""

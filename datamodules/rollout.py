@@ -19,20 +19,20 @@ from datamodules.vector.func_vector_env import PopulationVectorEnv
 
 
 class RolloutDataset(IterationDataset):
-    """Dataset of a collector's rollouts, which may be collected ahead."""
+    """Dataset of a collector's rollouts, collected ahead if `prefetcher` is given."""
 
     def __init__(
-        self, collector: RolloutCollector, iterations: int, trainer: Any, ahead: PrefetchingCollector | None = None
+        self, collector: RolloutCollector, iterations: int, trainer: Any, prefetcher: PrefetchingCollector | None = None
     ):
         super().__init__(iterations, trainer)
-        self.collector, self.ahead = collector, ahead
+        self.collector, self.prefetcher = collector, prefetcher
 
     def collect(self) -> Rollout:
         """Return the next rollout."""
-        if self.ahead is None:
+        if self.prefetcher is None:
             return self.collector.collect()
-        learned, ends = self.trainer.global_step, (self.trainer.num_training_batches, self.trainer.max_steps)
-        return self.ahead.collect(learned, last=learned + 1 in ends)
+        iteration, ends = self.trainer.global_step, (self.trainer.num_training_batches, self.trainer.max_steps)
+        return self.prefetcher.collect(iteration, last=iteration + 1 in ends)
 
 
 class RolloutDataModule(EnvDataModule):
@@ -61,7 +61,7 @@ class RolloutDataModule(EnvDataModule):
                 f"data.policy_lag is {policy_lag}; give 0 (collect, then learn) or 1 (collect the next while learning)."
             )
         self.rollout_length, self.policy_lag = rollout_length, policy_lag
-        self._restored_ahead: dict[str, Any] | None = None
+        self._restored_prefetcher: dict[str, Any] | None = None
 
     @property
     def transitions_per_rollout(self) -> int:
@@ -76,18 +76,19 @@ class RolloutDataModule(EnvDataModule):
     def train_dataloader(self) -> RolloutDataset:
         """Return the dataset that steps environments with the module's policy, or with a copy that collects ahead."""
         assert self.trainer is not None
-        collector, ahead = self.make_collector(), None
+        collector, prefetcher = self.make_collector(), None
         if self.policy_lag:
             if follows_progress(collector.envs):
                 raise ConfigurationError(
                     f"{self.env} becomes harder between two rollouts, but with data.policy_lag 1 the next has begun by"
                     " then: set data.policy_lag to 0, or leave the curriculum out of data.env_kwargs."
                 )
-            ahead = PrefetchingCollector(collector, self._actor, self.trainer.precision_plugin.forward_context)
-            if self._restored_ahead is not None:
-                ahead.load_state_dict(self._restored_ahead)
-        self._restored_ahead = None
-        self.dataset = RolloutDataset(collector, self.iterations, self.trainer, ahead)
+            forward_context = self.trainer.precision_plugin.forward_context
+            prefetcher = PrefetchingCollector(collector, self._actor, forward_context)
+            if self._restored_prefetcher is not None:
+                prefetcher.load_state_dict(self._restored_prefetcher)
+        self._restored_prefetcher = None
+        self.dataset = RolloutDataset(collector, self.iterations, self.trainer, prefetcher)
         return self.dataset
 
     @property
@@ -106,43 +107,51 @@ class RolloutDataModule(EnvDataModule):
         return PopulationVectorEnv(envs, [derive_seed(seed, 0, "eval") for seed in seeds]) if seeds else envs
 
     @property
-    def _ahead(self) -> PrefetchingCollector | None:
-        return None if self.collector is None or self.dataset is None else self.dataset.ahead
+    def _prefetcher(self) -> PrefetchingCollector | None:
+        return None if self.collector is None or self.dataset is None else self.dataset.prefetcher
 
     def _rollout_policy(self) -> Policy:
         return cast(Any, self._actor).policy_copy() if self.policy_lag else self._actor
 
     def extra_metrics(self) -> dict[str, Any]:
         """Return the values to log, with the policy lag of the last rollout if `policy_lag` is 1."""
-        return super().extra_metrics() | ({} if self._ahead is None else {"rollout/policy_lag": self._ahead.policy_lag})
+        metrics = super().extra_metrics()
+        if self._prefetcher is not None:
+            metrics["rollout/policy_lag"] = self._prefetcher.policy_lag
+        return metrics
 
     def rank_state_dict(self) -> dict[str, Any]:
         """Return this rank's state at the start of the pending rollout, if there is one."""
-        return super().rank_state_dict() if self._ahead is None else tree_map(Tensor.cpu, self._ahead.start_state())
+        if self._prefetcher is None:
+            return super().rank_state_dict()
+        return tree_map(Tensor.cpu, self._prefetcher.start_state())
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state with the weights that collect ahead."""
-        ahead = None if self.dataset is None else self.dataset.ahead
-        return super().state_dict() | ({} if ahead is None else {"ahead": tree_map(Tensor.cpu, ahead.state_dict())})
+        prefetcher = None if self.dataset is None else self.dataset.prefetcher
+        state = super().state_dict()
+        if prefetcher is not None:
+            state["ahead"] = tree_map(Tensor.cpu, prefetcher.state_dict())
+        return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Store the weights that collected ahead, if this rank's environments can be restored."""
         super().load_state_dict(state_dict)
-        self._restored_ahead = None if self._restored is None else state_dict.get("ahead")
+        self._restored_prefetcher = None if self._restored is None else state_dict.get("ahead")
 
     def wait(self) -> None:
         """Wait for the pending rollout."""
-        if self._ahead is not None:
-            self._ahead.wait()
+        if self._prefetcher is not None:
+            self._prefetcher.wait()
 
     def on_exception(self, exception: BaseException) -> None:
         """End the thread that collects ahead, without waiting for a slow environment."""
-        if self._ahead is not None:
-            self._ahead.close(seconds=1.0)
+        if self._prefetcher is not None:
+            self._prefetcher.close(seconds=1.0)
         super().on_exception(exception)
 
     def teardown(self, stage: str) -> None:
         """End the thread that collects ahead, then close the environments."""
-        if self._ahead is not None and stage == "fit":
-            self._ahead.close()
+        if self._prefetcher is not None and stage == "fit":
+            self._prefetcher.close()
         super().teardown(stage)

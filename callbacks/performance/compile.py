@@ -80,7 +80,7 @@ class Compile(Callback):
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
         """Restore the settings; graphs are kept, since a failed device cannot be synchronized."""
         for phase in self._phases:
-            phase.restore_parts()
+            phase.restore_targets()
         self._phases = []
         self._return()
         self.teardown(trainer, pl_module, "fit")

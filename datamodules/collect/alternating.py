@@ -58,7 +58,7 @@ class EnvGroup:
     """Half of the rows, and the computation between two of its steps, captured as one launch on a GPU.
 
     For the capture, the environments' result and the step number are read from host memory (pinned with a GPU), the
-    action is written there, and all other tensors have fixed addresses.
+    action is written to it, and all other tensors have fixed addresses.
 
     Args:
         collector: collector whose rows, storage and policy are used.   half: 0 or 1.
@@ -76,10 +76,10 @@ class EnvGroup:
         self.collector, self.half, self.rows = collector, half, collector.pool.groups[half]
         self.device = collector.pool.device
         self.pinned = self.device.type == "cuda"
-        self.number = torch.zeros(1, dtype=torch.int64, pin_memory=self.pinned)
-        self._number = self.number.numpy()
+        self.host_t = torch.zeros(1, dtype=torch.int64, pin_memory=self.pinned)
+        self._host_t_array = self.host_t.numpy()
         self.slot_index = 0
-        self.t, self.before = (torch.zeros(1, dtype=torch.int64, device=self.device) for _ in range(2))
+        self.t, self.previous_t = (torch.zeros(1, dtype=torch.int64, device=self.device) for _ in range(2))
         self.phase: Phase[tuple[()]] = Phase(
             self.run_turn,
             self.device,
@@ -97,13 +97,13 @@ class EnvGroup:
         self.policy_state = tree_map(lambda leaf: leaf[self.rows], self.collector.policy_state)
         self.action = torch.empty_like(storage["action"][0], device="cpu", pin_memory=self.pinned)
         steps = range(self.collector.rollout_length + 1)
-        numbers = [(self.t, self.before)] if self.pinned else [(t, max(t - 1, 0)) for t in steps]
-        self.slots = [_slot_at(storage, *each) for each in numbers]
+        indices = [(self.t, self.previous_t)] if self.pinned else [(t, max(t - 1, 0)) for t in steps]
+        self.slots = [_slot_at(storage, *each) for each in indices]
 
     def send(self, t: int) -> None:
         """Wait for step t - 1, select the actions of step t, and send them."""
         self._wait(t)
-        self._number[0] = t
+        self._host_t_array[0] = t
         self.phase()
         if self.pinned:
             torch.cuda.current_stream(self.device).synchronize()
@@ -117,7 +117,7 @@ class EnvGroup:
 
     def run_turn(self) -> tuple[()]:
         """Copy the result of step t - 1, call `step`, and copy the action of step t to the host."""
-        self.t.copy_(self.number, non_blocking=True)
+        self.t.copy_(self.host_t, non_blocking=True)
         action = self.step(self.collector.pool.copy_to_device(self.half), self.slots[self.slot_index])
         self.action.copy_(action, non_blocking=True)
         return ()
@@ -133,7 +133,7 @@ class EnvGroup:
 
     def store_step(self, step: VectorStep, slot: BufferSlot) -> CollectorState:
         """Store the result of step t - 1 and return the policy input of step t; at t = 0, slot 0 is temporary."""
-        self.before.copy_((self.t - 1).clamp(min=0))
+        self.previous_t.copy_((self.t - 1).clamp(min=0))
         masks, ended = self.collector.buffer.store_step(step, slot)
         episode_start = torch.where(self.t > 0, ended, self.collector.buffer.storage["episode_start"][0, self.rows])
         return self.collector.state._replace(
@@ -160,17 +160,17 @@ class _DynamicSlot(NamedTuple):
         self.column.index_copy_(0, self.t, value.unsqueeze(0).to(self.column.dtype))
 
 
-def _slot_at(storage: dict[str, Tensor], t: int | Tensor, before: int | Tensor) -> BufferSlot:
+def _slot_at(storage: dict[str, Tensor], t: int | Tensor, previous_t: int | Tensor) -> BufferSlot:
     """Return views of the slots of steps t and t - 1; `_DynamicSlot`s if t is a device tensor."""
 
-    def at(column: Tensor, number: int | Tensor) -> Tensor:
-        if isinstance(number, int):
-            return column[min(number, len(column) - 1)]
-        return cast(Tensor, _DynamicSlot(column, number))
+    def at(column: Tensor, index: int | Tensor) -> Tensor:
+        if isinstance(index, int):
+            return column[min(index, len(column) - 1)]
+        return cast(Tensor, _DynamicSlot(column, index))
 
-    answer: dict[str, Any] = {
-        name: at(storage[name], before) for name in ("reward", "terminated", "truncated", "valid")
+    result: dict[str, Any] = {
+        name: at(storage[name], previous_t) for name in ("reward", "terminated", "truncated", "valid")
     }
     extras = {name: at(column, t) for name, column in strip_prefix("extras/", storage).items()}
     obs = tree_map(lambda column: at(column, t), join_parts("obs", storage))
-    return BufferSlot(obs, at(storage["action"], t), **answer, extras=extras, episode={})
+    return BufferSlot(obs, at(storage["action"], t), **result, extras=extras, episode={})

@@ -45,14 +45,18 @@ class RolloutCollector:
     def __init__(self, envs: VectorEnv, policy: Policy, rollout_length: int, generator: torch.Generator, name: str):
         self.envs, self.policy, self.rollout_length, self.generator = envs, policy, rollout_length, generator
         self.stateless_envs = cast(StatelessVectorEnv, envs) if envs.is_stateless else None
-        parts = [(self, "run_chunk")] if self.stateless_envs and getattr(policy, "compilable", True) else []
+        compile_targets = []
+        if self.stateless_envs and getattr(policy, "compilable", True):
+            compile_targets = [(self, "run_chunk")]
         self.chunk_size = CPU_CHUNK if envs.device.type == "cpu" and rollout_length % CPU_CHUNK == 0 else 1
-        self.phase = Phase(self.run, envs.device, name="collect", compile_targets=parts, capturable=envs.is_stateless)
+        self.phase = Phase(
+            self.run, envs.device, name="collect", compile_targets=compile_targets, capturable=envs.is_stateless
+        )
         self.policy_runners = [PolicyRunner(policy, envs.device)]
         self.runs_policy_apart = self.stateless_envs is None and envs.device.type != "cpu"
         self.buffer = RolloutBuffer(envs, rollout_length)
         self._slots: list[BufferSlot] = []
-        self.finite = FiniteCheck(name, envs.spaces["num_agents"])
+        self.finite_check = FiniteCheck(name, envs.spaces["num_agents"])
 
     def reset(self, seed: int) -> None:
         """Reset every environment and the policy state."""
@@ -77,7 +81,7 @@ class RolloutCollector:
         Raises: NonFiniteError for NaN and infinities from the environment; on a GPU in the next call, to avoid
             synchronization.
         """
-        self.finite.require()
+        self.finite_check.finish()
         noise = self.policy.noise((self.rollout_length, self.rows), self.generator)
         env_noise = self.envs.noise(self.rollout_length)
         if not self.buffer.storage:
@@ -88,19 +92,19 @@ class RolloutCollector:
             self.stateless_envs.state = self.state.env_state
         torch.clear_autocast_cache()
         rollout = self.buffer.rollout(episodes)
-        self.finite.note(rollout, finals=self.buffer.final_obs is not None)
+        self.finite_check.start(rollout, has_final_obs=self.buffer.final_obs is not None)
         return rollout
 
     def run(self, state: CollectorState, noise: Tensor, env_noise: Tensor | None) -> tuple[CollectorState, Tensor]:
         """Run T steps into storage; return the new state and the totals of finished episodes."""
         self.buffer.start(state)
-        env_draws = [state.episode_start] * self.rollout_length if env_noise is None else env_noise.unbind()
-        steps = [*zip(noise.unbind(), env_draws, self.buffer.steps, self._slots, strict=True)]
+        step_noise = [state.episode_start] * self.rollout_length if env_noise is None else env_noise.unbind()
+        steps = [*zip(noise.unbind(), step_noise, self.buffer.steps, self._slots, strict=True)]
         for start in range(0, self.rollout_length, self.chunk_size):
             state = self.run_chunk(state, steps[start : start + self.chunk_size], self.buffer.final_states)
         if self.stateless_envs and self.buffer.final_obs is not None:
-            kept, one_agent = self.buffer.final_states, self.buffer.num_agents == 1
-            final_obs = self.stateless_envs.observation(kept) if one_agent else join_parts("obs", kept)
+            final_states, one_agent = self.buffer.final_states, self.buffer.num_agents == 1
+            final_obs = self.stateless_envs.observation(final_states) if one_agent else join_parts("obs", final_states)
             copy_tree_(tree_map(lambda part: part[0], self.buffer.final_obs), final_obs)
         return self.buffer.finalize(state)
 

@@ -26,7 +26,7 @@ class EvaluationState(NamedTuple):
     obs, masks, episode_start: policy input.   policy_state, env_state: of the policy and of on-device envs.
     return_, length, values: of the first `episodes_per_env` episodes of every environment.
     agent_returns: of every agent by name, if there are several; `return_` is their mean.
-    finished: number of finished episodes.   truncate_at_max_steps: number of episodes truncated by the step limit.
+    finished: number of finished episodes.   num_cut: number of episodes truncated by `max_steps`.
     """
 
     obs: Obs
@@ -39,7 +39,7 @@ class EvaluationState(NamedTuple):
     values: State
     agent_returns: State
     finished: Tensor
-    truncate_at_max_steps: Tensor
+    num_cut: Tensor
 
 
 class EvaluationDataset(IterableDataset):
@@ -106,36 +106,36 @@ class EvaluationDataset(IterableDataset):
 
         Raises: ConfigurationError for NaN and infinities from the environment; on a GPU some steps later.
         """
-        finite = EvaluationFiniteCheck(
+        finite_check = EvaluationFiniteCheck(
             self.name,
             self.num_agents,
-            finals=self.record,
+            has_final_obs=self.record,
             autoreset_steps=self.envs.has_invalid_steps,
         )
         generator = torch.Generator(device=self.envs.device).manual_seed(self.seed)
-        state, recorder, steps, given_up = self._start(), TrajectoryRecorder(), 0, False
-        finite.note_reset(state.obs)
-        finite.require()
-        while not given_up and not self._is_done(state, steps):
+        state, recorder, steps, interrupted = self._initial_state(), TrajectoryRecorder(), 0, False
+        finite_check.add_reset(state.obs)
+        finite_check.check()
+        while not interrupted and not self._is_done(state, steps):
             noise = state.episode_start if self.greedy else self.policy.noise((self.rows,), generator)
             env_noise = self.envs.noise(1)
             obs = tree_map(lambda part: part.cpu().clone(), state.obs) if self.record else state.obs
-            draw = state.episode_start if env_noise is None else env_noise[0]
+            step_noise = state.episode_start if env_noise is None else env_noise[0]
             with exits_refused(OWN_CODE):
-                state, action, step = self.phase(state, noise, draw)
-            finite.note(action, step)
+                state, action, step = self.phase(state, noise, step_noise)
+            finite_check.add(action, step)
             if self.envs.device.type == "cpu" or (steps + 1) % self.check_interval == 0:
-                finite.require(step)
+                finite_check.check(step)
             if self.record:
                 recorder.add(obs, action, step)
             if not self.stateless_envs:
                 state = state._replace(obs=tree_map(torch.clone, state.obs))
-            steps, given_up = steps + 1, self.should_stop()
+            steps, interrupted = steps + 1, self.should_stop()
         self._warn_of_cut(state)
-        begun = (state.length.flatten() > 0) & (not given_up)
-        info = {key: value.flatten()[begun] for key, value in (state.values | state.agent_returns).items()}
-        trajectories = recorder.episodes(self.episodes_per_env) if self.record and not given_up else []
-        return EpisodeBatch(state.return_.flatten()[begun], state.length.flatten()[begun], info, trajectories)
+        is_started = (state.length.flatten() > 0) & (not interrupted)
+        info = {key: value.flatten()[is_started] for key, value in (state.values | state.agent_returns).items()}
+        trajectories = recorder.episodes(self.episodes_per_env) if self.record and not interrupted else []
+        return EpisodeBatch(state.return_.flatten()[is_started], state.length.flatten()[is_started], info, trajectories)
 
     def step(
         self, state: EvaluationState, noise: Tensor, env_noise: Tensor
@@ -165,7 +165,7 @@ class EvaluationDataset(IterableDataset):
     def _accumulate(self, state: EvaluationState, step: VectorStep) -> EvaluationState:
         """Add a step to the current episode of every environment that has not finished all its episodes."""
         merged = merge_agents(step.reward, step.terminated | step.truncated, step.valid, self.num_agents)
-        state = self._dropped(state, merged) if self.envs.has_invalid_steps else state
+        state = self._without_failed_episodes(state, merged) if self.envs.has_invalid_steps else state
         counted = (state.finished < self.episodes_per_env) & merged.valid
         index = state.finished.clamp(max=self.episodes_per_env - 1).unsqueeze(1)
         values = {}
@@ -176,7 +176,7 @@ class EvaluationDataset(IterableDataset):
         at_limit = length.gather(1, index).squeeze(1) >= self.max_steps
         truncated = any_agent(step.truncated & ~step.terminated, self.num_agents)
         return state._replace(
-            truncate_at_max_steps=state.truncate_at_max_steps + (counted & truncated & at_limit),
+            num_cut=state.num_cut + (counted & truncated & at_limit),
             return_=state.return_.scatter_add(1, index, (merged.reward * counted).to(torch.float64).unsqueeze(1)),
             length=length,
             values=values,
@@ -186,24 +186,24 @@ class EvaluationDataset(IterableDataset):
 
     def _with_agent_rewards(self, returns: State, reward: Tensor, counted: Tensor, index: Tensor) -> State:
         """Return the agents' returns with the rewards of a step."""
-        rewards = per_agent(reward, self.num_agents).unbind(-1)
+        agent_rewards = per_agent(reward, self.num_agents).unbind(-1)
         return {
-            key: total.scatter_add(1, index, (own * counted).to(torch.float64).unsqueeze(1))
-            for (key, total), own in zip(returns.items(), rewards, strict=False)
+            key: total.scatter_add(1, index, (agent_reward * counted).to(torch.float64).unsqueeze(1))
+            for (key, total), agent_reward in zip(returns.items(), agent_rewards, strict=False)
         }
 
-    def _dropped(self, state: EvaluationState, merged: EnvSteps) -> EvaluationState:
+    def _without_failed_episodes(self, state: EvaluationState, merged: EnvSteps) -> EvaluationState:
         """Discard the current episode of environments that failed; there is none before an autoreset step."""
         slots = torch.arange(self.episodes_per_env, device=merged.valid.device)
-        broken = (state.finished.unsqueeze(1) == slots) & ~merged.valid.unsqueeze(1)
+        failed = (state.finished.unsqueeze(1) == slots) & ~merged.valid.unsqueeze(1)
         values, agent_returns = (
-            {key: total.masked_fill(broken, 0) for key, total in totals.items()}
+            {key: total.masked_fill(failed, 0) for key, total in totals.items()}
             for totals in (state.values, state.agent_returns)
         )
-        return_, length = (total.masked_fill(broken, 0) for total in (state.return_, state.length))
+        return_, length = (total.masked_fill(failed, 0) for total in (state.return_, state.length))
         return state._replace(return_=return_, length=length, values=values, agent_returns=agent_returns)
 
-    def _start(self) -> EvaluationState:
+    def _initial_state(self) -> EvaluationState:
         obs, masks = self.envs.reset(self.seed)
         device = self.envs.device
         episode_start, zeros = (
@@ -222,7 +222,7 @@ class EvaluationDataset(IterableDataset):
             values={key: return_.clone() for key in self.envs.episode_stat_keys},
             agent_returns={f"{name}_return": return_.clone() for name in self._agent_names()},
             finished=torch.zeros(self.envs.num_envs, dtype=torch.int64, device=device),
-            truncate_at_max_steps=torch.zeros(self.envs.num_envs, dtype=torch.int64, device=device),
+            num_cut=torch.zeros(self.envs.num_envs, dtype=torch.int64, device=device),
         )
 
     def _agent_names(self) -> Sequence[str]:
@@ -238,7 +238,7 @@ class EvaluationDataset(IterableDataset):
 
     def _warn_of_cut(self, state: EvaluationState) -> None:
         """Warn of episodes truncated at `max_steps`, unless this is intended or the environment's own limit."""
-        cut, total = int(state.truncate_at_max_steps.sum()), self.envs.num_envs * self.episodes_per_env
+        cut, total = int(state.num_cut.sum()), self.envs.num_envs * self.episodes_per_env
         if cut and not self.cut and self.envs.min_truncation_step != self.max_steps:
             rank_zero_warn(
                 f"{cut} of {total} evaluation episodes were truncated after {self.max_steps} steps."
@@ -265,17 +265,17 @@ class TrajectoryRecorder:
     def episodes(self, episodes_per_row: int) -> list[dict[str, Tensor]]:
         """Return the trajectories of the first `episodes_per_row` episodes of every row."""
         stacked = {name: torch.stack([step[name] for step in self.steps]) for name in self.steps[0]}
-        found = []
+        episodes = []
         for row in range(stacked["reward"].shape[1]):
-            kept = _whole(*(stacked[name][:, row] for name in ("valid", "terminated", "truncated")))
+            kept = _steps_of_whole_episodes(*(stacked[name][:, row] for name in ("valid", "terminated", "truncated")))
             columns = {name: value[:, row][kept] for name, value in stacked.items()}
             ends = (columns["terminated"] | columns["truncated"]).nonzero()[:episodes_per_row, 0] + 1
             starts = torch.cat([torch.zeros(1, dtype=torch.int64), ends[:-1]])[: len(ends)]
-            found += [_episode(columns, int(start), int(end)) for start, end in zip(starts, ends, strict=True)]
-        return found
+            episodes += [_episode(columns, int(start), int(end)) for start, end in zip(starts, ends, strict=True)]
+        return episodes
 
 
-def _whole(valid: Tensor, terminated: Tensor, truncated: Tensor) -> Tensor:
+def _steps_of_whole_episodes(valid: Tensor, terminated: Tensor, truncated: Tensor) -> Tensor:
     """Return the valid steps `[T]` without those of episodes broken by a failure, which an invalid step follows."""
     kept, ended = valid.clone(), terminated | truncated
     for t in (~valid).nonzero()[:, 0].tolist():

@@ -11,7 +11,7 @@ from datamodules.core.pytree import name_parts, tree_leaves, tree_map
 from datamodules.core.types import NonFiniteError, Obs, Rollout, VectorStep
 
 
-class _Found(NamedTuple):
+class _NonFinite(NamedTuple):
     """Non-finite value: its kind, and the step (0 for a reset) and row of its origin."""
 
     what: str
@@ -22,8 +22,8 @@ class _Found(NamedTuple):
 class FiniteCheck:
     """Check of rewards and observations by one sum per rollout; the position is searched only if it is not finite.
 
-    On a CPU `note` checks the sum at once. On a GPU the sum is copied to the host asynchronously and checked by
-    `require`, which must be called before the storage is overwritten.
+    On a CPU `start` checks the sum at once. On a GPU the sum is copied to the host asynchronously and checked by
+    `finish`, which must be called before the storage is overwritten.
 
     Args:
         name: name of the environment in messages.
@@ -35,28 +35,30 @@ class FiniteCheck:
         self._rollout: Rollout | None = None
         self._copied: tuple[Tensor, torch.cuda.Event] | None = None
 
-    def note(self, rollout: Rollout, *, finals: bool) -> None:
+    def start(self, rollout: Rollout, *, has_final_obs: bool) -> None:
         """Check a rollout, or start the check on a GPU.
 
         Args:
             rollout: rollout in the storage that the next one overwrites.
-            finals: whether `final_obs` holds observations.
+            has_final_obs: whether `final_obs` holds observations.
 
         Raises: NonFiniteError on a CPU.
         """
         self._rollout = rollout
-        columns = [rollout.reward, *tree_leaves(rollout.obs), *(tree_leaves(rollout.final_obs) if finals else ())]
+        columns = [rollout.reward, *tree_leaves(rollout.obs)]
+        if has_final_obs:
+            columns += tree_leaves(rollout.final_obs)
         sums = [column.sum() for column in columns if column.is_floating_point()]
         if rollout.reward.device.type == "cpu":
-            self._judge(rollout, sum(map(float, sums)))
+            self._check_total(rollout, sum(map(float, sums)))
             return
         total = torch.stack([each.float() for each in sums]).sum()
         pinned = torch.empty((), pin_memory=True)
         pinned.copy_(total, non_blocking=True)
         self._copied = pinned, torch.cuda.current_stream(total.device).record_event()
 
-    def require(self) -> None:
-        """Finish the check that `note` started.
+    def finish(self) -> None:
+        """Finish the check that `start` started.
 
         Raises: NonFiniteError.
         """
@@ -64,18 +66,18 @@ class FiniteCheck:
             return
         (total, event), self._copied = self._copied, None
         event.synchronize()
-        self._judge(self._rollout, float(total))
+        self._check_total(self._rollout, float(total))
 
-    def _judge(self, rollout: Rollout, total: float) -> None:
+    def _check_total(self, rollout: Rollout, total: float) -> None:
         steps = len(rollout.reward)
-        found = None if math.isfinite(total) else _find(rollout)
+        value = None if math.isfinite(total) else _find_non_finite(rollout)
         self.steps += steps
-        if found is None:
+        if value is None:
             return
-        step = self.steps - steps + found.step
+        step = self.steps - steps + value.step
         when = f"in step {step} since the start of this run" if step else "from its first reset"
         raise NonFiniteError(
-            _sentence(self.name, found.what, found.row // self.num_agents, when)
+            _sentence(self.name, value.what, value.row // self.num_agents, when)
             + " The checkpoints written before are intact; correct the environment, then resume with --ckpt_path last."
         )
 
@@ -83,52 +85,55 @@ class FiniteCheck:
 class EvaluationFiniteCheck:
     """Check of every vector step of an evaluation: its reward, next observation and, if recorded, last observation.
 
-    The sums of a step's rows stay on the device until `require`, so that a GPU does not synchronize at every step.
+    The sums of a step's rows stay on the device until `check`, so that a GPU does not synchronize at every step.
 
     Args:
         name: name of the environment in messages.   num_agents: rows per environment.
-        finals: whether `final_obs` holds the last observations of all ended rows, which are checked too.
+        has_final_obs: whether `final_obs` holds the last observations of all ended rows, which are checked too.
         autoreset_steps: whether the steps that are not valid return the first observation of an episode.
     """
 
-    def __init__(self, name: str, num_agents: int, *, finals: bool, autoreset_steps: bool):
-        self.name, self.num_agents, self.finals, self.autoreset_steps = name, num_agents, finals, autoreset_steps
-        self.steps = 0
+    def __init__(self, name: str, num_agents: int, *, has_final_obs: bool, autoreset_steps: bool):
+        self.name, self.num_agents, self.steps = name, num_agents, 0
+        self.has_final_obs, self.autoreset_steps = has_final_obs, autoreset_steps
         self._sums: list[tuple[int, Tensor, Tensor]] = []  # step, sums of actions, sums of values
 
-    def note_reset(self, obs: Obs) -> None:
+    def add_reset(self, obs: Obs) -> None:
         """Add the observations of the first reset, `[B, ...]`."""
         sums = _row_sums(obs)
         self._sums.append((0, torch.zeros_like(sums), sums))
 
-    def note(self, action: Tensor, step: VectorStep) -> None:
-        """Add a vector step and the actions that it was given; a CPU keeps no step whose values are all finite."""
+    def add(self, action: Tensor, step: VectorStep) -> None:
+        """Add a vector step and the actions that it was given; on a CPU only if a value is not finite."""
         self.steps += 1
         if step.reward.device.type == "cpu":
-            columns = [step.reward, *tree_leaves(step.obs), *(tree_leaves(step.final_obs) if self.finals else ())]
+            columns = [step.reward, *tree_leaves(step.obs)]
+            if self.has_final_obs:
+                columns += tree_leaves(step.final_obs)
             if math.isfinite(sum(float(column.sum()) for column in columns if column.is_floating_point())):
                 return
-        obs, rest = _row_sums(step.obs), step.reward.double()
-        if self.finals and step.final_obs is not None:
-            rest = rest + torch.where(step.terminated | step.truncated, _row_sums(step.final_obs), 0.0)
-        obs = obs if self.autoreset_steps else torch.where(step.valid, obs, 0.0)
-        self._sums.append((self.steps, _row_sums(action), obs + torch.where(step.valid, rest, 0.0)))
+        obs_sums, other_sums = _row_sums(step.obs), step.reward.double()
+        if self.has_final_obs and step.final_obs is not None:
+            other_sums = other_sums + torch.where(step.terminated | step.truncated, _row_sums(step.final_obs), 0.0)
+        if not self.autoreset_steps:
+            obs_sums = torch.where(step.valid, obs_sums, 0.0)
+        self._sums.append((self.steps, _row_sums(action), obs_sums + torch.where(step.valid, other_sums, 0.0)))
 
-    def require(self, step: VectorStep | None = None) -> None:
-        """Check what was added since the last call.
+    def check(self, step: VectorStep | None = None) -> None:
+        """Check the steps added since the last call.
 
         Args:
             step: the vector step added last, to report the value itself.
 
-        Raises: ConfigurationError, which unlike NonFiniteError says nothing against the training data.
+        Raises: ConfigurationError; not NonFiniteError, which would mean that the training data must not be saved.
         """
         sums, self._sums = self._sums, []
         if not sums:
             return
-        bad = ~torch.stack([values for _, _, values in sums]).isfinite()
-        if not bad.any():
+        non_finite = ~torch.stack([values for _, _, values in sums]).isfinite()
+        if not non_finite.any():
             return
-        index, row = bad.nonzero()[0].tolist()
+        index, row = non_finite.nonzero()[0].tolist()
         (number, actions, _), environment = sums[index], row // self.num_agents
         if not actions[row].isfinite():
             raise ConfigurationError(
@@ -168,21 +173,21 @@ def _sentence(name: str, what: str, environment: int, when: str) -> str:
     )
 
 
-def _find(rollout: Rollout) -> _Found | None:
+def _find_non_finite(rollout: Rollout) -> _NonFinite | None:
     """Return the first non-finite value used for learning; None if the policy's action is not finite."""
-    bad = _bad(rollout.obs)
-    bad[:-1] &= rollout.valid
-    bad[-1] &= rollout.valid[-1]
-    bad[1:] |= _bad(rollout.reward) & rollout.valid
-    slots, rows = (_bad(rollout.final_obs) & (rollout.final_step >= 0)).nonzero().unbind(1)
-    bad[rollout.final_step[slots, rows] + 1, rows] = True
-    if not bad.any():
+    non_finite = _is_non_finite(rollout.obs)
+    non_finite[:-1] &= rollout.valid
+    non_finite[-1] &= rollout.valid[-1]
+    non_finite[1:] |= _is_non_finite(rollout.reward) & rollout.valid
+    slots, rows = (_is_non_finite(rollout.final_obs) & (rollout.final_step >= 0)).nonzero().unbind(1)
+    non_finite[rollout.final_step[slots, rows] + 1, rows] = True
+    if not non_finite.any():
         return None  # the sum of finite values overflowed, or the rows are not learned from
-    step, row = (int(part) for part in bad.nonzero()[0])
+    step, row = (int(part) for part in non_finite.nonzero()[0])
     if step and not torch.isfinite(rollout.action[step - 1, row]).all():
         return None  # the policy's action was not finite first
     reward = float(rollout.reward[step - 1, row]) if step else 0.0
-    return _Found(_describe(reward, tree_map(lambda part: part[step, row], rollout.obs)), step, row)
+    return _NonFinite(_describe(reward, tree_map(lambda part: part[step, row], rollout.obs)), step, row)
 
 
 def _describe(reward: float, obs: Obs) -> str:
@@ -198,11 +203,11 @@ def _describe(reward: float, obs: Obs) -> str:
     return "a last observation that is not finite"
 
 
-def _bad(column: Obs) -> Tensor:
+def _is_non_finite(column: Obs) -> Tensor:
     """Return where `[T, B, ...]` has a non-finite value in any part, `[T, B]`."""
-    return torch.stack([_bad_part(part) for part in tree_leaves(column)]).any(0)
+    return torch.stack([_is_non_finite_part(part) for part in tree_leaves(column)]).any(0)
 
 
-def _bad_part(column: Tensor) -> Tensor:
-    bad = ~torch.isfinite(column)
-    return bad.flatten(2).any(2) if column.dim() > 2 else bad
+def _is_non_finite_part(column: Tensor) -> Tensor:
+    non_finite = ~torch.isfinite(column)
+    return non_finite.flatten(2).any(2) if column.dim() > 2 else non_finite

@@ -72,21 +72,22 @@ def batch_size(trainer: Any) -> int:
     Events are logging, evaluation, checkpoints and the end of the run: each happens after the same iteration as with
     one iteration per batch.
     """
-    asked = trainer.datamodule.iterations_per_batch
-    if asked == 1:
+    requested = trainer.datamodule.iterations_per_batch
+    if requested == 1:
         return 1
-    done = trainer.global_step
+    iteration = trainer.global_step
     ends = [end for end in (trainer.max_steps, trainer.num_training_batches) if 0 < end < math.inf]
-    left = [*(period - done % period for period in _due_periods(trainer)), *(int(end) - done for end in ends)]
-    return max(1, min(asked, *left))
+    until_event = [period - iteration % period for period in _event_periods(trainer)]
+    until_end = [int(end) - iteration for end in ends]
+    return max(1, min(requested, *until_event, *until_end))
 
 
-def _due_periods(trainer: Any) -> list[int]:
+def _event_periods(trainer: Any) -> list[int]:
     """Return the periods of all periodic events, in iterations."""
-    saves = [
+    save_periods = [
         getattr(callback, name, 0)
         for callback in trainer.checkpoint_callbacks
         for name in ("every_n_iterations", "_every_n_train_steps")
     ]
-    found = [trainer.log_every_n_steps, trainer.val_check_batch, *saves]
-    return [int(period) for period in found if period is not None and 0 < period < math.inf]
+    periods = [trainer.log_every_n_steps, trainer.val_check_batch, *save_periods]
+    return [int(period) for period in periods if period is not None and 0 < period < math.inf]

@@ -31,7 +31,7 @@ class PolicyRunner:
             compile_targets=[(self, "call")] if getattr(policy, "compilable", True) else [],
             timed=False,
         )
-        self._owns = False
+        self._has_own_inputs = False
 
     def call(self, inputs: PolicyInput, noise: Tensor) -> tuple[PolicyOutput, State]:
         """Call the policy."""
@@ -39,6 +39,7 @@ class PolicyRunner:
 
     def __call__(self, inputs: PolicyInput, noise: Tensor) -> tuple[PolicyOutput, State]:
         """Call `Policy.act` through the phase."""
-        if not self._owns:  # the graph's inputs must not be shared with other code
-            self._owns, inputs, noise = True, tree_map(torch.clone, inputs), noise.clone()
+        if not self._has_own_inputs:  # a graph overwrites the arguments of its first call
+            self._has_own_inputs = True
+            inputs, noise = tree_map(torch.clone, inputs), noise.clone()
         return self.phase(inputs, noise)

@@ -15,7 +15,7 @@ from datamodules.collect.collector import RolloutCollector
 from datamodules.core.pytree import tree_leaves, tree_map
 from datamodules.core.types import Rollout
 
-GRACE = 10.0
+CLOSE_TIMEOUT = 10.0
 """Seconds to wait for a running rollout when a run ends."""
 
 
@@ -46,15 +46,15 @@ class PrefetchingCollector:
     def __init__(self, collector: RolloutCollector, module: Any, context: Callable[[], AbstractContextManager[Any]]):
         self.collector, self.module, self.context, self.policy_lag = collector, module, context, 0
         self._copies = _weights(collector.policy)
-        self._learned: int | None = None
-        self._origin: dict[str, Any] | None = None
-        self._under_way: Future[Rollout] | None = None
-        self._formed, self._memory = False, cast(Any, None)
+        self._weights_iteration: int | None = None
+        self._start_state: dict[str, Any] | None = None
+        self._pending: Future[Rollout] | None = None
+        self._is_first, self._output = True, cast(Any, None)
         self._thread: Thread | None = None
-        self._ordered = SimpleQueue[Future[Rollout] | None]()
+        self._requests = SimpleQueue[Future[Rollout] | None]()
         self._device = collector.envs.device
         self._stream = torch.cuda.Stream(self._device, priority=-1) if self._device.type == "cuda" else None
-        self._weights_taken: torch.cuda.Event | None = None
+        self._weights_copied: torch.cuda.Event | None = None
 
     def collect(self, iteration: int, last: bool) -> Rollout:
         """Return the rollout that was collected ahead, and start the next one.
@@ -65,45 +65,45 @@ class PrefetchingCollector:
 
         Raises: any error of the environments.
         """
-        if self._learned is None:
+        if self._weights_iteration is None:
             self._sync_weights(iteration)
-        rollout = self._copy_out(self._finished())
-        self.policy_lag = iteration - cast(int, self._learned)
+        rollout = self._copy_out(self._next_rollout())
+        self.policy_lag = iteration - cast(int, self._weights_iteration)
         self._sync_weights(iteration)
-        if self._stream is None and self._formed and not last:
-            self._origin = self.collector.state_dict()
-            self._under_way = self._submit()
-        self._formed = True
+        if self._stream is None and not self._is_first and not last:
+            self._start_state = self.collector.state_dict()
+            self._pending = self._submit()
+        self._is_first = False
         return rollout
 
     def wait(self) -> None:
         """Wait for the pending rollout; it is kept for `collect`."""
-        if self._under_way is not None:
-            wait([self._under_way])
+        if self._pending is not None:
+            wait([self._pending])
 
     def close(self, seconds: float | None = None) -> None:
-        """Wait for the pending rollout, at most `seconds` (default `GRACE`), end the thread and report its error.
+        """Wait for the pending rollout, at most `seconds` (None: `CLOSE_TIMEOUT`), end the thread, report its error.
 
         A thread blocked in an environment cannot be interrupted; it is a daemon and does not keep the process alive.
         """
-        self._ordered.put(None)
-        seconds = GRACE if seconds is None else seconds
+        self._requests.put(None)
+        seconds = CLOSE_TIMEOUT if seconds is None else seconds
         if self._thread is not None:
             self._thread.join(seconds)
             if self._thread.is_alive():
                 rank_zero_warn(f"The rollout pending at the end did not finish within {seconds:g} s: it is abandoned.")
-        under_way, self._under_way = self._under_way, None
-        error = under_way.exception() if under_way is not None and under_way.done() else None
+        pending, self._pending = self._pending, None
+        error = pending.exception() if pending is not None and pending.done() else None
         if error is not None:
             rank_zero_warn(f"The rollout pending at the end of the run, which is not used, failed: {error!r}")
 
     def start_state(self) -> dict[str, Any]:
         """Return the collector's state at the start of the pending or next rollout."""
-        return self.collector.state_dict() if self._origin is None else self._origin
+        return self.collector.state_dict() if self._start_state is None else self._start_state
 
     def state_dict(self) -> dict[str, Any]:
         """Return the weights that collect the pending rollout, equal on all ranks, and their iteration."""
-        return {"learned": self._learned, "weights": tree_map(torch.clone, self._copies)}
+        return {"learned": self._weights_iteration, "weights": tree_map(torch.clone, self._copies)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore from `state_dict`; the collector must be restored from `start_state`."""
@@ -122,39 +122,39 @@ class PrefetchingCollector:
 
     def _mark_synced(self, iteration: int | None) -> None:
         """Record the iteration of the copied weights, and on a GPU the event of the copy."""
-        self._learned = iteration
+        self._weights_iteration = iteration
         if self._stream is not None:
-            self._weights_taken = torch.cuda.current_stream(self._device).record_event()
+            self._weights_copied = torch.cuda.current_stream(self._device).record_event()
 
     def _submit(self) -> "Future[Rollout]":
         """Start collecting a rollout in the thread."""
         if self._thread is None:  # a daemon, so that it does not keep the process alive
             self._thread = Thread(target=self._worker_loop, name="collect", daemon=True)
             self._thread.start()
-        begun = Future[Rollout]()
-        self._ordered.put(begun)
-        return begun
+        request = Future[Rollout]()
+        self._requests.put(request)
+        return request
 
     def _worker_loop(self) -> None:
-        for begun in iter(self._ordered.get, None):
+        for request in iter(self._requests.get, None):
             try:
-                begun.set_result(self._collected())
+                request.set_result(self._collect_rollout())
             except BaseException as error:
-                begun.set_exception(error)
+                request.set_exception(error)
 
-    def _finished(self) -> Rollout:
+    def _next_rollout(self) -> Rollout:
         """Return the pending rollout, or collect one."""
-        under_way, self._under_way = self._under_way, None
-        rollout = self._collected() if under_way is None else under_way.result()
-        self._origin = None
+        pending, self._pending = self._pending, None
+        rollout = self._collect_rollout() if pending is None else pending.result()
+        self._start_state = None
         return rollout
 
-    def _collected(self) -> Rollout:
+    def _collect_rollout(self) -> Rollout:
         """Collect a rollout with the copied weights; on a GPU on the separate stream."""
-        if self._stream is None or self._weights_taken is None:
+        if self._stream is None or self._weights_copied is None:
             with self.context():
                 return self.collector.collect()
-        self._stream.wait_event(self._weights_taken)
+        self._stream.wait_event(self._weights_copied)
         with self.context(), torch.cuda.stream(self._stream):
             rollout = self.collector.collect()
         torch.cuda.current_stream(self._device).wait_stream(self._stream)
@@ -162,15 +162,15 @@ class PrefetchingCollector:
 
     def _copy_out(self, rollout: Rollout) -> Rollout:
         """Copy the rollout to memory that the collector does not write to."""
-        pairs = [*zip(tree_leaves(self._memory), tree_leaves(rollout), strict=False)]
-        if pairs and all(mine.shape == its.shape for mine, its in pairs):
-            for mine, its in pairs:
-                mine.copy_(its)
+        pairs = [*zip(tree_leaves(self._output), tree_leaves(rollout), strict=False)]
+        if pairs and all(copy.shape == source.shape for copy, source in pairs):
+            for copy, source in pairs:
+                copy.copy_(source)
         else:
-            self._memory = tree_map(torch.clone, rollout)
-        return self._memory._replace(env_steps=rollout.env_steps)
+            self._output = tree_map(torch.clone, rollout)
+        return self._output._replace(env_steps=rollout.env_steps)
 
 
 def _weights(module: Any) -> dict[str, Tensor]:
-    """Return the parameters, buffers and numbers of a module by name."""
+    """Return the parameters and buffers of a module by name."""
     return dict(module.named_parameters()) | dict(module.named_buffers())

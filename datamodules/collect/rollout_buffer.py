@@ -87,7 +87,7 @@ class RolloutBuffer:
         self.num_envs, self.num_agents = envs.num_envs, envs.spaces["num_agents"]
         self.num_rows = self.num_envs * self.num_agents
         self.num_members = getattr(envs, "num_members", 1)
-        self.can_break = envs.has_invalid_steps and not envs.is_stateless
+        self.can_fail = envs.has_invalid_steps and not envs.is_stateless
         self.has_invalid_steps, self.episode_stat_keys = envs.has_invalid_steps, envs.episode_stat_keys
         self.storage: dict[str, Tensor] = {}
         self.steps = torch.arange(rollout_length, device=self.device).unbind()
@@ -100,7 +100,7 @@ class RolloutBuffer:
         """Allocate every column with the shapes and dtypes of one state and one policy output.
 
         Args:
-            info: what an on-device environment reports of the state, `{name: [B]}`; empty for other environments.
+            info: of the state, from an on-device environment, `{name: [B]}`; empty for other environments.
         """
         columns = {"episode_start": state.episode_start, "action": output.action}
         columns["reward"] = torch.zeros(self.num_rows, device=self.device)
@@ -109,8 +109,8 @@ class RolloutBuffer:
         if state.env_state:
             columns |= add_prefix("episode/", {key: info[key] for key in self.episode_stat_keys})
             columns |= add_prefix("extras/", select_rewards(info))
-            kept = state.env_state if self.num_agents == 1 else name_parts("obs", state.obs)
-            self.final_states = {name: leaf.clone() for name, leaf in kept.items()}
+            final_states = state.env_state if self.num_agents == 1 else name_parts("obs", state.obs)
+            self.final_states = {name: leaf.clone() for name, leaf in final_states.items()}
             self.final_obs = tree_map(lambda part: torch.zeros_like(part).unsqueeze(0), state.obs)
         self.storage = {name: allocate_column(self.rollout_length, value) for name, value in columns.items()}
         self.storage |= {"state/" + name: torch.empty_like(leaf) for name, leaf in state.policy_state.items()}
@@ -185,20 +185,20 @@ class RolloutBuffer:
         """Store the true last observations of truncated rows; `step` may hold only the rows from `first_row` on."""
         if step.final_obs is None:
             return
-        found = (step.truncated & ~step.terminated).nonzero()[:, 0]
-        self.keep_last(t, found, step.final_obs, first_row)
+        truncated_rows = (step.truncated & ~step.terminated).nonzero()[:, 0]
+        self.append_final_obs(t, truncated_rows, step.final_obs, first_row)
 
-    def keep_last(self, t: Tensor, found: Tensor, final_obs: Obs, first_row: int = 0) -> None:
-        """Store the true last observations `found` of step t in free slots; add slots if needed."""
-        rows = found + first_row
+    def append_final_obs(self, t: Tensor, index: Tensor, final_obs: Obs, first_row: int = 0) -> None:
+        """Store the true last observations at `index` of step t in free slots; add slots if needed."""
+        rows = index + first_row
         slots = (self.final_step[:, rows] >= 0).sum(0)
         if self.final_obs is None:
-            self.final_obs = self._no_final_obs()
+            self.final_obs = self._empty_final_obs()
         if rows.numel() and int(slots.max()) == self.final_step.shape[0]:
             self.final_obs = tree_map(lambda part: torch.cat([part, torch.zeros_like(part)]), self.final_obs)
             self.final_step = torch.cat([self.final_step, torch.full_like(self.final_step, -1)])
-        for kept, last in zip(tree_leaves(self.final_obs), tree_leaves(final_obs), strict=True):
-            kept[slots, rows] = last[found]
+        for stored, part in zip(tree_leaves(self.final_obs), tree_leaves(final_obs), strict=True):
+            stored[slots, rows] = part[index]
         self.final_step[slots, rows] = t
 
     def finalize(self, state: CollectorState) -> tuple[CollectorState, Tensor]:
@@ -207,11 +207,11 @@ class RolloutBuffer:
         On a CPU the differences are computed only if an episode ended, elsewhere always; the results are equal.
         """
         storage = self.storage
-        over, valid = storage["terminated"] | storage["truncated"], storage["valid"]
-        torch.logical_or(over[:-1], ~valid[:-1], out=storage["episode_start"][1:])
-        ended = over & valid
-        if self.can_break and (broken := ~valid & ~storage["episode_start"]).any():
-            return self._finish_broken(state, ended, broken)
+        done, valid = storage["terminated"] | storage["truncated"], storage["valid"]
+        torch.logical_or(done[:-1], ~valid[:-1], out=storage["episode_start"][1:])
+        ended = done & valid
+        if self.can_fail and (failed := ~valid & ~storage["episode_start"]).any():
+            return self._finalize_with_failures(state, ended, failed)
         reward, ended, valid = merge_agents(storage["reward"], ended, valid, self.num_agents)
         reward, length = reward.cumsum(0, dtype=torch.float64), valid.cumsum(0)
         if self.device.type == "cpu" and not ended.any():
@@ -238,35 +238,37 @@ class RolloutBuffer:
             return values.sum()
         return values.unflatten(-1, (self.num_members, -1)).movedim(-2, 0).flatten(1).sum(1)
 
-    def _finish_broken(self, state: CollectorState, ended: Tensor, broken: Tensor) -> tuple[CollectorState, Tensor]:
+    def _finalize_with_failures(
+        self, state: CollectorState, ended: Tensor, failed: Tensor
+    ) -> tuple[CollectorState, Tensor]:
         """Do the same as `finalize` if environments failed during an episode, which is excluded from the totals.
 
         The step before a failure is truncated: its value is bootstrapped from its own next observation.
         """
         storage, return_, length = self.storage, state.return_, state.length
         reward, ended, valid = merge_agents(storage["reward"], ended, storage["valid"], self.num_agents)
-        broken_envs = any_agent(broken, self.num_agents)
+        failed_envs = any_agent(failed, self.num_agents)
         totals = return_.new_zeros(3 + len(self.episode_stat_keys))
         for t in range(self.rollout_length):
             return_, length = return_ + reward[t], length + valid[t]
             values = [agent_mean(storage["episode/" + key][t], self.num_agents) for key in self.episode_stat_keys]
             totals += torch.stack([(ended[t] * each).sum().double() for each in (ended[t], return_, length, *values)])
-            over = ended[t] | broken_envs[t]
-            return_, length = return_.masked_fill(over, 0), length.masked_fill(over, 0)
-            if t and broken[t].any():
-                last = tree_map(lambda part, t=t: part[t], self.obs)
-                self.keep_last(self.steps[t - 1], broken[t].nonzero()[:, 0], last)
-                storage["truncated"][t - 1] |= broken[t]
+            done = ended[t] | failed_envs[t]
+            return_, length = return_.masked_fill(done, 0), length.masked_fill(done, 0)
+            if t and failed[t].any():
+                obs = tree_map(lambda part, t=t: part[t], self.obs)
+                self.append_final_obs(self.steps[t - 1], failed[t].nonzero()[:, 0], obs)
+                storage["truncated"][t - 1] |= failed[t]
         return state._replace(return_=return_, length=length), totals
 
     def rollout(self, episodes: Tensor) -> Rollout:
         """Return views of the storage; `episodes` holds the totals of finished episodes."""
         storage = self.storage
-        plain = ("action", "reward", "terminated", "truncated", "valid", "episode_start")
+        columns = ("action", "reward", "terminated", "truncated", "valid", "episode_start")
         return Rollout(
             obs=self.obs,
-            **{name: storage[name] for name in plain},
-            final_obs=self._no_final_obs() if self.final_obs is None else self.final_obs,
+            **{name: storage[name] for name in columns},
+            final_obs=self._empty_final_obs() if self.final_obs is None else self.final_obs,
             final_step=self.final_step,
             state=strip_prefix("state/", storage),
             extras=strip_prefix("extras/", storage),
@@ -278,11 +280,11 @@ class RolloutBuffer:
 
     def _env_steps(self) -> int:
         """Return the valid steps of the rollout, counted once for all agents of an environment."""
-        if not self.can_break:
+        if not self.can_fail:
             return self.rollout_length * self.num_envs
         return int(any_agent(self.storage["valid"], self.num_agents).sum())
 
-    def _no_final_obs(self) -> Obs:
+    def _empty_final_obs(self) -> Obs:
         """Return one slot of zeros for every row."""
         return tree_map(lambda part: torch.zeros_like(part[:1]), self.obs)
 

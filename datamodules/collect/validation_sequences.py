@@ -1,6 +1,6 @@
 """Held-out sequences of random actions, with the true states and vector field if the environment provides them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import torch
@@ -39,16 +39,16 @@ def record_validation_data(envs: VectorEnv, steps: int, seed: int) -> Validation
     `field(states)`.
     """
     system: Any = getattr(envs, "env", None)
-    known = envs.is_stateless and all(hasattr(system, name) for name in ("latent", "mean", "grid", "field"))
+    has_truth = envs.is_stateless and all(hasattr(system, name) for name in ("latent", "mean", "grid", "field"))
     truth: list[tuple[Tensor, Tensor]] = []
 
-    def look() -> None:
-        if known:
+    def record_truth() -> None:
+        if has_truth:
             state = cast(StatelessVectorEnv, envs).state
             truth.append((system.mean(state).clone(), system.latent(state).clone()))
 
-    sequences = record(envs, steps, seed, look)
-    if not known:
+    sequences = record(envs, steps, seed, record_truth)
+    if not has_truth:
         return ValidationData(sequences)
     mean, state = (torch.stack(column) for column in zip(*truth, strict=True))
     grid = system.grid().to(envs.device)
@@ -56,12 +56,12 @@ def record_validation_data(envs: VectorEnv, steps: int, seed: int) -> Validation
 
 
 @torch.no_grad()
-def record(envs: VectorEnv, steps: int, seed: int, look: Any = lambda: None) -> SequenceBatch:
+def record(envs: VectorEnv, steps: int, seed: int, on_observation: Callable[[], None] = lambda: None) -> SequenceBatch:
     """Record sequences of `steps` steps of every row, with uniform actions held for `ACTION_HOLD_STEPS` steps.
 
     Args:
         seed: seed of the environments and of the actions.
-        look: called at every observation, including the first.
+        on_observation: called at every observation, including the first.
     """
     generator = torch.Generator(device=envs.device).manual_seed(seed)
     low = torch.tensor(envs.spaces["action_low"], device=envs.device)
@@ -70,17 +70,20 @@ def record(envs: VectorEnv, steps: int, seed: int, look: Any = lambda: None) -> 
     uniforms = torch.rand(-(-steps // ACTION_HOLD_STEPS), rows, len(low), generator=generator, device=envs.device)
     actions = (low + (high - low) * uniforms).repeat_interleave(ACTION_HOLD_STEPS, dim=0)[:steps]
     obs, contiguous = [require_tensor(envs.reset(seed)[0]).clone()], []
-    look()
+    on_observation()
     for action in actions:
         step = envs.step(action)
         obs.append(require_tensor(step.obs).clone())
         contiguous.append(step.valid & ~(step.terminated | step.truncated))
-        look()
+        on_observation()
     return SequenceBatch(torch.stack(obs), actions, torch.stack(contiguous))
 
 
 def check_finite(sequences: SequenceBatch, what: str) -> None:
-    """Raise ConfigurationError if an observation is NaN or infinite; `what` names the sequences."""
+    """Check that every observation is finite; `what` names the sequences.
+
+    Raises: ConfigurationError otherwise.
+    """
     if not sequences.obs.isfinite().all():
         raise ConfigurationError(f"{what} has NaN or infinite observations, which cannot be learned or predicted.")
 

@@ -24,7 +24,7 @@ CPU_INDUCTOR_OPTIONS: dict[str, Any] = {"cpp_wrapper": True, "cpp.vec_isa_ok": T
 """Inductor options on a CPU: C++ wrapper, because the kernels are short, and no trial compilation for the ISA check."""
 
 MAX_PENDING_EVENTS = 100
-"""Number of pending CUDA event pairs after which their time is added up without waiting for `pop_seconds`."""
+"""Number of pending CUDA event pairs from which their times are added up before the next `pop_seconds`."""
 
 
 class Phase(Generic[Result]):
@@ -63,14 +63,9 @@ class Phase(Generic[Result]):
         capturable: bool = True,
         timed: bool = True,
     ):
+        self.function, self.device, self.name = function, device, name
+        self.compile_targets, self.mutated_tensors = compile_targets, mutated_tensors
         self.capturable, self.timed = capturable, timed
-        self.function, self.device, self.name, self.compile_targets, self.mutated_tensors = (
-            function,
-            device,
-            name,
-            compile_targets,
-            mutated_tensors,
-        )
         self.mode: Mode = "off"
         self.backend = "inductor"
         self.compiled = False
@@ -92,7 +87,7 @@ class Phase(Generic[Result]):
     def __call__(self, *args: Any) -> Result:
         """Call the function and add the elapsed time."""
         if not self._ready:
-            return self._first(args)
+            return self._first_call(args)
         if not self.timed:
             return self._run(args)
         if self.device.type == "cuda":
@@ -102,12 +97,12 @@ class Phase(Generic[Result]):
             end.record()
             self._events.append((start, end))
             if len(self._events) > MAX_PENDING_EVENTS:
-                self._add_up()
+                self._add_event_times()
             return result
-        began = time.perf_counter()
+        start_time = time.perf_counter()
         result = self._run(args)
         with self._lock:
-            self._seconds += time.perf_counter() - began
+            self._seconds += time.perf_counter() - start_time
         return result
 
     def pop_seconds(self) -> float:
@@ -115,10 +110,10 @@ class Phase(Generic[Result]):
 
         On a GPU, calls still running are counted at the next request, so that this method does not synchronize.
         """
-        self._add_up()
+        self._add_event_times()
         with self._lock:
-            spent, self._seconds = self._seconds, 0.0
-        return spent
+            seconds, self._seconds = self._seconds, 0.0
+        return seconds
 
     def release_graph(self) -> None:
         """Free the CUDA graph and the compiled functions; the next call compiles and captures again.
@@ -132,7 +127,7 @@ class Phase(Generic[Result]):
             self._ready, self._inputs = False, []
             self._reset()
 
-    def _add_up(self) -> None:
+    def _add_event_times(self) -> None:
         """Replace the events of finished calls by their elapsed time."""
         with self._lock:
             while self._events and self._events[0][1].query():
@@ -148,39 +143,39 @@ class Phase(Generic[Result]):
         self._graph.replay()
         return cast(Result, self._results)
 
-    def _first(self, args: tuple[Any, ...]) -> Result:
+    def _first_call(self, args: tuple[Any, ...]) -> Result:
         """Run the first call in the fastest mode that works on every rank."""
-        began = time.perf_counter()
+        start_time = time.perf_counter()
         saved = [(tensor, tensor.clone()) for tensor in self.mutated_tensors()] if self.mode != "off" else []
-        done: list[Result] = []
+        results: list[Result] = []
         for compiled, captured in _candidate_modes(self.mode, bool(self.compile_targets), self.capturable):
-            parts, error = self._compile() if compiled else [], None
+            targets, error = self._compile() if compiled else [], None
             try:
                 if captured:
                     self._capture(args, saved)
                 else:
-                    done.append(self.function(*args))
-            except Exception as caught:
-                error = caught
-            error = next((part.error for part in parts if part.error is not None), error)
-            if not (complaint := _first_error_of_ranks(self._error_summary(error))):
-                for part in parts:
-                    part.commit()
+                    results.append(self.function(*args))
+            except Exception as exception:
+                error = exception
+            error = next((target.error for target in targets if target.error is not None), error)
+            if not (reason := _first_error_of_ranks(self._error_summary(error))):
+                for target in targets:
+                    target.commit()
                 break
-            self._fall_back(complaint, captured)
-            if not done:
+            self._fall_back(reason, captured)
+            if not results:
                 _restore_tensors(saved, self.mutated_tensors())
-        result = done[0] if done else self._run(args)
+        result = results[0] if results else self._run(args)
         self._ready = True
-        self.warmup_seconds = time.perf_counter() - began
+        self.warmup_seconds = time.perf_counter() - start_time
         return result
 
     def _compile(self) -> "list[_CompiledTarget]":
         mode = "default" if self.mode == "graph" else self.mode
         options = torch._inductor.list_mode_options(mode) | (CPU_INDUCTOR_OPTIONS if self.device.type == "cpu" else {})
-        how = {"backend": self.backend} | ({"options": options} if self.backend == "inductor" else {})
+        settings = {"backend": self.backend} | ({"options": options} if self.backend == "inductor" else {})
         self.compiled = True
-        return [_CompiledTarget(owner, attribute, how) for owner, attribute in self.compile_targets]
+        return [_CompiledTarget(owner, attribute, settings) for owner, attribute in self.compile_targets]
 
     def _capture(self, args: tuple[Any, ...], saved: list[tuple[Tensor, Tensor]]) -> None:
         self._inputs = tree_leaves(args)
@@ -202,8 +197,8 @@ class Phase(Generic[Result]):
     def _copy_in(self, args: tuple[Any, ...]) -> None:
         pairs = [(old, new) for old, new in zip(self._inputs, tree_leaves(args), strict=True) if _moved(old, new)]
         for dtype in dict.fromkeys(old.dtype for old, _ in pairs):
-            alike = [(old, new) for old, new in pairs if old.dtype == dtype]
-            torch._foreach_copy_([old for old, _ in alike], [new for _, new in alike])
+            same_dtype = [(old, new) for old, new in pairs if old.dtype == dtype]
+            torch._foreach_copy_([old for old, _ in same_dtype], [new for _, new in same_dtype])
 
     def _error_summary(self, error: Exception | None) -> str:
         """Return a one-line summary of the error; empty if there was none."""
@@ -215,17 +210,17 @@ class Phase(Generic[Result]):
 
     def _reset(self) -> None:
         self._graph, self._results, self.compiled = None, None, False
-        self.restore_parts()
+        self.restore_targets()
 
-    def restore_parts(self) -> None:
+    def restore_targets(self) -> None:
         """Replace compiled functions by the original ones."""
         for owner, attribute in self.compile_targets:
             owner.__dict__.pop(attribute, None)
 
-    def _fall_back(self, complaint: str, captured: bool) -> None:
+    def _fall_back(self, reason: str, captured: bool) -> None:
         self._reset()
-        what = "captured as a CUDA graph" if captured else "compiled"
-        rank_zero_warn(f"{self.name} cannot be {what} ({complaint}): the run continues without it, more slowly.")
+        mode = "captured as a CUDA graph" if captured else "compiled"
+        rank_zero_warn(f"{self.name} cannot be {mode} ({reason}): the run continues without it, more slowly.")
 
 
 class _CompiledTarget:
@@ -234,10 +229,10 @@ class _CompiledTarget:
     A rank on which compilation fails therefore makes the same collective calls as the others, and no rank waits.
     """
 
-    def __init__(self, owner: Any, attribute: str, how: dict[str, Any]):
+    def __init__(self, owner: Any, attribute: str, settings: dict[str, Any]):
         self.owner, self.attribute, self.original = owner, attribute, getattr(owner, attribute)
-        own = _with_own_code(torch._dynamo.eval_frame.innermost_fn(self.original))
-        self.compiled: Any = torch.compile(own, fullgraph=True, dynamic=False, **how)
+        function = _with_copied_code(torch._dynamo.eval_frame.innermost_fn(self.original))
+        self.compiled: Any = torch.compile(function, fullgraph=True, dynamic=False, **settings)
         self.error: Exception | None = None
         setattr(owner, attribute, self)
 
@@ -254,7 +249,7 @@ class _CompiledTarget:
         setattr(self.owner, self.attribute, self.compiled)
 
 
-def _with_own_code(function: Any) -> Any:
+def _with_copied_code(function: Any) -> Any:
     """Copy a function or method so that its code object is its own; other callables are returned unchanged.
 
     Dynamo keeps compiled graphs, and counts recompilations, per code object. Shared code would let the phases of all
@@ -262,47 +257,47 @@ def _with_own_code(function: Any) -> Any:
     The graphs are freed with the copy: Dynamo's map from compiled to original code would keep them.
     """
     if isinstance(function, MethodType):
-        return MethodType(_with_own_code(function.__func__), function.__self__)
+        return MethodType(_with_copied_code(function.__func__), function.__self__)
     if not isinstance(function, FunctionType):
         return function
     code = function.__code__.replace()
-    own = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
-    own.__kwdefaults__, own.__qualname__ = function.__kwdefaults__, function.__qualname__
-    weakref.finalize(own, torch._C._dynamo.eval_frame.reset_code, code).atexit = False
-    return own
+    copy = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+    copy.__kwdefaults__, copy.__qualname__ = function.__kwdefaults__, function.__qualname__
+    weakref.finalize(copy, torch._C._dynamo.eval_frame.reset_code, code).atexit = False
+    return copy
 
 
-def _first_error_of_ranks(own: str) -> str:
+def _first_error_of_ranks(summary: str) -> str:
     """Return the first non-empty error summary over all ranks, or an empty text. Every rank must call this."""
     if not (distributed.is_available() and distributed.is_initialized()):
-        return own
-    complaints = [own] * distributed.get_world_size()
-    distributed.all_gather_object(complaints, own)
-    return next(filter(None, complaints), "")
+        return summary
+    summaries = [summary] * distributed.get_world_size()
+    distributed.all_gather_object(summaries, summary)
+    return next(filter(None, summaries), "")
 
 
-def _candidate_modes(mode: Mode, has_parts: bool, capturable: bool) -> list[tuple[bool, bool]]:
+def _candidate_modes(mode: Mode, has_targets: bool, capturable: bool) -> list[tuple[bool, bool]]:
     """List the modes to try as (compiled, captured), fastest first; eager execution is not listed."""
-    captured = [(True, True)] * has_parts + [(False, True)] if mode == "graph" and capturable else []
-    compiled = [(True, False)] if mode not in ("off", "graph") and has_parts else []
+    captured = [(True, True)] * has_targets + [(False, True)] if mode == "graph" and capturable else []
+    compiled = [(True, False)] if mode not in ("off", "graph") and has_targets else []
     return [*captured, *compiled]
 
 
-def _restore_tensors(saved: list[tuple[Tensor, Tensor]], owned: Iterable[Tensor]) -> None:
+def _restore_tensors(saved: list[tuple[Tensor, Tensor]], mutated: Iterable[Tensor]) -> None:
     """Restore the values changed by warm-up calls; zero tensors that were created by them (optimizer state)."""
-    known = {id(tensor) for tensor, _ in saved}
+    saved_ids = {id(tensor) for tensor, _ in saved}
     with torch.no_grad():
         for tensor, value in saved:
             tensor.copy_(value)
-        for tensor in owned:
-            if id(tensor) not in known:
+        for tensor in mutated:
+            if id(tensor) not in saved_ids:
                 tensor.zero_()
 
 
 def _root_cause(error: BaseException) -> BaseException:
     """Return the first error of a chain; ending a failed capture raises another one."""
-    before = error.__cause__ or error.__context__
-    return error if before is None else _root_cause(before)
+    cause = error.__cause__ or error.__context__
+    return error if cause is None else _root_cause(cause)
 
 
 def _moved(old: Tensor, new: Tensor) -> bool:

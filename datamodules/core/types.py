@@ -181,12 +181,12 @@ STATE = "state/"
 
 
 class SequenceContext(NamedTuple):
-    """What a recurrent network needs to know of the sequences that the windows of a `ReplayBatch` begin in.
+    """Sequences in which the windows of a `ReplayBatch` begin, for a recurrent network.
 
     A sequence has `burn_in` steps, L' steps at which windows begin, and n - 1 steps that the last windows extend over.
 
     obs, episode_start: of all these steps, in their order, `[U, burn_in + L' + n - 1, N, ...]`.
-    state: state that the policy had before the first of them, `[U, N, ...]`.
+    state: state of the policy before the first of them, `[U, N, ...]`.
     last_step: index among these steps of the last one in each window, `[U, L', N]`.
     burn_in: number of steps that only compute the state, and are not learned from.
     """
@@ -203,7 +203,6 @@ class ReplayBatch(NamedTuple):
 
     With sequences, they are the windows that begin at the L' learned steps of N sequences: leading dimensions
     `[U, L', N]`, but `indices` of the sequences is `[U, N]`.
-
 
     obs, action: first observation and action of a window.   reward: `[U, N, n]`, zero after the window's last step.
     num_steps: steps in the window, 1 to n, fewer than n if its episode ends.   terminated: whether the episode
@@ -232,7 +231,7 @@ class ReplayBatch(NamedTuple):
 class Replay(Protocol):
     """Protocol of a replay buffer."""
 
-    def update_priorities(self, entry: Tensor, error: Tensor) -> None:
+    def update_priorities(self, indices: Tensor, error: Tensor) -> None:
         """Set the priorities of the windows at `indices` from their errors; no effect under uniform sampling."""
 
 

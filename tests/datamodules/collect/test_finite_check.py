@@ -159,9 +159,9 @@ def vector_step(**columns: Any) -> VectorStep:
     return VectorStep(**{**plain, "final_obs": None, "valid": ~flags, "info": {}, **columns})
 
 
-def evaluation_check(finals: bool = False, autoreset_steps: bool = False) -> EvaluationFiniteCheck:
-    check = EvaluationFiniteCheck("Env", 2, finals=finals, autoreset_steps=autoreset_steps)
-    check.note_reset(torch.zeros(4, 1))
+def evaluation_check(has_final_obs: bool = False, autoreset_steps: bool = False) -> EvaluationFiniteCheck:
+    check = EvaluationFiniteCheck("Env", 2, has_final_obs=has_final_obs, autoreset_steps=autoreset_steps)
+    check.add_reset(torch.zeros(4, 1))
     return check
 
 
@@ -176,9 +176,9 @@ ENDED = torch.tensor([False, False, True, False])
         ({"reward": LAST, "valid": ~ENDED}, {}, False),
         ({"obs": LAST.unsqueeze(1), "valid": ~ENDED}, {}, False),
         ({"obs": LAST.unsqueeze(1), "valid": ~ENDED}, {"autoreset_steps": True}, True),  # the first of an episode
-        ({"final_obs": LAST.unsqueeze(1), "truncated": ENDED}, {"finals": True}, True),
-        ({"final_obs": LAST.unsqueeze(1), "terminated": ENDED}, {"finals": True}, True),
-        ({"final_obs": LAST.unsqueeze(1)}, {"finals": True}, False),
+        ({"final_obs": LAST.unsqueeze(1), "truncated": ENDED}, {"has_final_obs": True}, True),
+        ({"final_obs": LAST.unsqueeze(1), "terminated": ENDED}, {"has_final_obs": True}, True),
+        ({"final_obs": LAST.unsqueeze(1)}, {"has_final_obs": True}, False),
         ({"final_obs": LAST.unsqueeze(1), "truncated": ENDED}, {}, False),
         ({"reward": torch.full((4,), 3e38), "obs": torch.full((4, 1), 3e38)}, {}, False),
         ({"obs": torch.zeros(4, 1, dtype=torch.uint8)}, {}, False),
@@ -188,47 +188,47 @@ def test_values_of_an_evaluation_count_where_they_are_used(
     columns: dict[str, Tensor], settings: dict[str, bool], named: bool
 ) -> None:
     check = evaluation_check(**settings)
-    check.note(torch.zeros(4), vector_step(**columns))
+    check.add(torch.zeros(4), vector_step(**columns))
 
     with pytest.raises(ConfigurationError, match="in environment 1, in step 1 of") if named else nullcontext():
-        check.require()
+        check.check()
 
 
 def test_the_part_of_an_evaluations_observation_is_named() -> None:
-    check = EvaluationFiniteCheck("Env", 1, finals=True, autoreset_steps=False)
+    check = EvaluationFiniteCheck("Env", 1, has_final_obs=True, autoreset_steps=False)
     parts = {"angle": torch.zeros(4, 2), "speed": LAST.unsqueeze(1), "code": torch.zeros(4, dtype=torch.int64)}
-    check.note(torch.zeros(4), step := vector_step(obs=parts))
+    check.add(torch.zeros(4), step := vector_step(obs=parts))
 
     with pytest.raises(ConfigurationError, match="an observation with nan at place 0 of speed in environment 2, in st"):
-        check.require(step)
+        check.check(step)
 
 
 def test_a_device_that_is_asked_later_still_names_the_step() -> None:
     check = evaluation_check()
     for reward in (torch.zeros(4), LAST, torch.zeros(4)):
-        check.note(torch.zeros(4), step := vector_step(reward=reward))
+        check.add(torch.zeros(4), step := vector_step(reward=reward))
 
     with pytest.raises(
         ConfigurationError,
         match="a reward or an observation that is not finite in environment 1, in step 2 of the evaluation",
     ):
-        check.require(step)
+        check.check(step)
 
 
 def test_an_action_that_is_not_finite_is_the_fault_of_the_policy() -> None:
     check = evaluation_check()
-    check.note(LAST, step := vector_step(reward=LAST))
+    check.add(LAST, step := vector_step(reward=LAST))
 
     with pytest.raises(ConfigurationError, match="The policy chose an action that is not finite in environment 1 of E"):
-        check.require(step)
+        check.check(step)
 
 
 def test_a_first_observation_of_an_evaluation_comes_from_a_reset() -> None:
-    check = EvaluationFiniteCheck("Env", 1, finals=False, autoreset_steps=False)
-    check.note_reset(LAST.unsqueeze(1))
+    check = EvaluationFiniteCheck("Env", 1, has_final_obs=False, autoreset_steps=False)
+    check.add_reset(LAST.unsqueeze(1))
 
     with pytest.raises(ConfigurationError, match="in environment 2, from the first reset of the evaluation"):
-        check.require()
+        check.check()
 
 
 def rollout(**columns: Tensor) -> Rollout:
@@ -250,12 +250,12 @@ def test_a_last_observation_belongs_to_the_step_that_was_truncated() -> None:
     with pytest.raises(
         NonFiniteError, match="Env returned a last observation that is not finite in environment 1, in st"
     ):
-        FiniteCheck("Env", 1).note(rollout(final_obs=final_obs, final_step=final_step), finals=True)
+        FiniteCheck("Env", 1).start(rollout(final_obs=final_obs, final_step=final_step), has_final_obs=True)
 
 
 def test_the_first_observation_comes_from_a_reset() -> None:
     with pytest.raises(NonFiniteError, match="with nan at place 0 in environment 0, from its first reset:"):
-        FiniteCheck("Env", 2).note(rollout(obs=at(torch.zeros(4, 2, 1), 0, 1, 0)), finals=False)
+        FiniteCheck("Env", 2).start(rollout(obs=at(torch.zeros(4, 2, 1), 0, 1, 0)), has_final_obs=False)
 
 
 @pytest.mark.parametrize(
@@ -269,8 +269,8 @@ def test_the_first_observation_comes_from_a_reset() -> None:
     ],
 )
 def test_finite_values_and_what_nothing_is_learned_from_are_let_through(columns: dict[str, Tensor]) -> None:
-    FiniteCheck("Env", 1).note(rollout(**columns), finals=True)
+    FiniteCheck("Env", 1).start(rollout(**columns), has_final_obs=True)
 
 
 def test_whole_numbers_are_not_summed() -> None:
-    FiniteCheck("Env", 1).note(rollout(obs=torch.zeros(4, 2, 1, dtype=torch.uint8)), finals=False)
+    FiniteCheck("Env", 1).start(rollout(obs=torch.zeros(4, 2, 1, dtype=torch.uint8)), has_final_obs=False)

@@ -167,7 +167,7 @@ def test_what_failed_in_a_rollout_that_nobody_learns_from_is_a_warning(tmp_path:
 def test_a_run_that_stops_leaves_an_environment_behind_that_hangs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("datamodules.collect.prefetching.GRACE", 0.5)
+    monkeypatch.setattr("datamodules.collect.prefetching.CLOSE_TIMEOUT", 0.5)
     data = cartpole_data(**LAGGED, env="Hanging-v0", num_envs=1, rollout_length=4, total_env_steps=400)
 
     with pytest.warns(UserWarning, match=r"did not finish within 0\.5 s: it is abandoned"):
