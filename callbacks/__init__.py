@@ -1,6 +1,6 @@
 """Callbacks that monitor and adjust a run: one Lightning `Callback` per file, attached by its `class_path` in a config.
 
-A callback depends on Lightning, `datamodules.core.types` and `datamodules.core.phase`, never on a concrete algorithm.
+A callback depends on Lightning and `datamodules.core`, never on a concrete algorithm.
 To add one, write a file in this folder (or anywhere importable), give every setting a default in its `__init__`, test
 that each setting has an effect, add its name to `EXPORTS`, and name it under `trainer.callbacks` in a YAML. If its
 `on_train_batch_*` has the same effect with several iterations per batch (`data.iterations_per_batch`), set the class

@@ -14,7 +14,7 @@ from app.peers.base import UNREACHABLE_STEPS
 from app.timing import past_warm_up, peak_memory_mib, synchronize
 from callbacks.performance.compile import Compile
 from callbacks.performance.execution_summary import backend, execution_summary
-from callbacks.performance.gpu_monitor import Sample, SamplerThread, device_uuid, measured
+from callbacks.performance.gpu_monitor import Sample, SamplerThread, device_uuid, gpu_metrics
 from callbacks.performance.nvml import NVML, NvmlUnavailable
 from callbacks.performance.thread_tuner import ThreadTuner, WorkloadTimer, hill_climb, most_threads
 from callbacks.performance.throughput import phases
@@ -123,7 +123,7 @@ class ProfilerCallback(Callback):
         elapsed = time.perf_counter() - self.begun
         if self.watch is not None:
             self.watch.stop()
-            self.found["gpu"] = gpu_results(self.watch.record_sample())
+            self.found["gpu"] = gpu_results(self.watch.pop_samples())
         iterations = trainer.global_step - self._before[0]
         spent = {name: phase.pop_seconds() / iterations for name, phase in phases(trainer, pl_module).items()}
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
@@ -167,7 +167,7 @@ class ProfilerCallback(Callback):
 
 def gpu_results(samples: Sequence[Sample]) -> dict[str, float]:
     """Return the means and peaks of the samples of one GPU, with its lowest and highest utilisation in percent."""
-    values = {tag.rpartition("/")[2]: value for tag, value in measured(samples).items()}
+    values = {tag.rpartition("/")[2]: value for tag, value in gpu_metrics(samples).items()}
     readings = [reading for _, by_index in samples for reading in by_index.values()]
     if not readings:
         return values

@@ -21,7 +21,7 @@ class EntropyAlarm(Callback):
     Args:
         fraction: of the maximum, above which the entropy counts as too high, in (0, 1].
         patience: logs in a row before the warning.
-        after: fraction of the run before which none is counted.
+        after: fraction of the run before which no log is counted.
 
     Raises: ConfigurationError for a fraction or a patience out of range.
     """
@@ -35,7 +35,7 @@ class EntropyAlarm(Callback):
                 " patience of at least 1."
             )
         self.fraction, self.patience, self.after = fraction, patience, after
-        self.lasting = {ACTIONS: 0, OPTIONS: 0}
+        self.counts = {ACTIONS: 0, OPTIONS: 0}
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Check the entropies logged in this iteration, if any."""
@@ -43,14 +43,14 @@ class EntropyAlarm(Callback):
         if trainer.global_step % every or pl_module.progress < self.after:
             return
         for tag, highest in max_entropies(pl_module).items():
-            self.judge(tag, pl_module.last_logged.get(tag, -math.inf), highest, remedy(pl_module, tag))
+            self.check(tag, pl_module.last_logged.get(tag, -math.inf), highest, remedy(pl_module, tag))
 
-    def judge(self, tag: str, entropy: float, highest: float, advice: str) -> None:
+    def check(self, tag: str, entropy: float, highest: float, advice: str) -> None:
         """Count an entropy above the fraction of its maximum; warn when `patience` is first reached."""
-        if self.lasting[tag] >= self.patience:
+        if self.counts[tag] >= self.patience:
             return
-        self.lasting[tag] = self.lasting[tag] + 1 if entropy > self.fraction * highest else 0
-        if self.lasting[tag] == self.patience:
+        self.counts[tag] = self.counts[tag] + 1 if entropy > self.fraction * highest else 0
+        if self.counts[tag] == self.patience:
             rank_zero_warn(
                 f"{tag} is {entropy:.4g}, more than {self.fraction:.0%} of its maximum {highest:.4g}, for"
                 f" {self.patience} logs in a row: the policy is almost uniform. {advice}"
@@ -58,21 +58,21 @@ class EntropyAlarm(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counts."""
-        return {"lasting": dict(self.lasting)}
+        return {"lasting": dict(self.counts)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore from `state_dict`."""
-        self.lasting |= state_dict["lasting"]
+        self.counts |= state_dict["lasting"]
 
 
 def max_entropies(pl_module: Any) -> dict[str, float]:
     """Return the entropies in nats of a uniform policy, by the tag under which the policy's own is logged."""
-    found, options = {}, getattr(pl_module, "num_options", 1)
+    entropies, options = {}, getattr(pl_module, "num_options", 1)
     if hasattr(pl_module, "max_entropy"):
-        found[ACTIONS] = float(pl_module.max_entropy())
+        entropies[ACTIONS] = float(pl_module.max_entropy())
     elif pl_module.spaces["action_sizes"] and not pl_module.spaces["action_low"]:
-        found[ACTIONS] = sum(map(math.log, pl_module.spaces["action_sizes"]))
-    return found | ({OPTIONS: math.log(options)} if options > 1 else {})
+        entropies[ACTIONS] = sum(map(math.log, pl_module.spaces["action_sizes"]))
+    return entropies | ({OPTIONS: math.log(options)} if options > 1 else {})
 
 
 def remedy(pl_module: Any, tag: str) -> str:

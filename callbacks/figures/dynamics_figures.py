@@ -39,18 +39,18 @@ class DynamicsFigures(Callback):
 
     def __init__(self, every: int = 20, paths: int = 8, steps: int = 40):
         self.every, self.paths, self.steps = every, paths, steps
-        self.film = ExplorationVideo()
+        self.video = ExplorationVideo()
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Measure and draw, if due."""
         if trainer.state.fn != TrainerFn.FITTING or trainer.sanity_checking:
             return
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
-        if self.film.due and trainer.is_global_zero and data.collector is not None:
+        if self.video.due and trainer.is_global_zero and data.collector is not None:
             with torch.no_grad():
-                self.film.record(pl_module, self.views(pl_module, data))
-        due = self.film.evaluations % self.every == 0 or trainer.should_stop
-        self.film.evaluations += 1
+                self.video.record(pl_module, self.views(pl_module, data))
+        due = self.video.evaluations % self.every == 0 or trainer.should_stop
+        self.video.evaluations += 1
         if not due:
             return
         if data.collector is not None:
@@ -62,10 +62,10 @@ class DynamicsFigures(Callback):
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Draw the video."""
         folder = trainer.log_dir or trainer.default_root_dir  # a collective call of all ranks
-        if not self.film.shots or not trainer.is_global_zero:
+        if not self.video.snapshots or not trainer.is_global_zero:
             return
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
-        frames = self.film.frames(self.views(pl_module, data), pl_module.visited_states(), trainer.world_size)
+        frames = self.video.frames(self.views(pl_module, data), pl_module.visited_states(), trainer.world_size)
         with atomic_write(Path(folder) / "exploration.gif") as file:
             file.write(gif(list(frames.values())))
         for env_steps, frame in frames.items():
@@ -94,27 +94,27 @@ class DynamicsFigures(Callback):
         for plane, axes in zip(planes, panels[0], strict=True):
             plane.draw_axes(axes)
             for number, length in enumerate(lengths[: actual.shape[1]].tolist()):
-                for path, look in ((actual, TRUE), (predicted, PREDICTED)):
+                for path, line_style in ((actual, TRUE), (predicted, PREDICTED)):
                     points = plane.project(path[:length, number]).cpu().T.numpy()
-                    lines += axes.plot(*points, markevery=[0], marker="o", markersize=4, **look)
+                    lines += axes.plot(*points, markevery=[0], marker="o", markersize=4, **line_style)
         figure.suptitle(f"Held-out paths of {counted(len(actual) - 1, 'step')} at {pl_module.env_steps:,} env steps")
         legend_below(figure, lines[:2])
         return figure
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the video, which counts the evaluations."""
-        return self.film.state_dict()
+        return self.video.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore from `state_dict`."""
-        self.film.load_state_dict(state_dict)
+        self.video.load_state_dict(state_dict)
 
 
 def draw_fields(pl_module: Any, planes: list[View]) -> Any:
     """Draw one row per plane: the true field, the learned one and their difference, or the learned one alone."""
-    known = planes[0].true is not None
-    titles = ["true field", "learned field", "learned - true, same scale"] if known else ["learned field"]
-    size = (WIDE, 1.0 + 3.1 * len(planes)) if known else (5.6, 1.0 + 3.6 * len(planes))
+    has_true_field = planes[0].true is not None
+    titles = ["true field", "learned field", "learned - true, same scale"] if has_true_field else ["learned field"]
+    size = (WIDE, 1.0 + 3.1 * len(planes)) if has_true_field else (5.6, 1.0 + 3.6 * len(planes))
     figure, panels = new_figure(len(planes), len(titles), size, "compressed", sharex="row", sharey="row")
     figure.suptitle(f"Vector field at {pl_module.env_steps:,} env steps")
     for plane, row in zip(planes, panels, strict=True):
@@ -128,7 +128,7 @@ def draw_fields(pl_module: Any, planes: list[View]) -> Any:
         for axes in row[1:]:
             axes.set_ylabel("")
         draw_speed_bar(figure, scale, row)
-        dots = draw_states(row[int(known)], plane.project(pl_module.visited_states()), "states visited so far")
+        dots = draw_states(row[int(has_true_field)], plane.project(pl_module.visited_states()), "states visited so far")
     legend_below(figure, [dots], markerscale=2)
     return figure
 
@@ -138,7 +138,7 @@ def decision_seconds(pl_module: Any, collector: Any) -> float:
     """Measure the wall-clock time of one policy call on the collector's observations; the result is discarded."""
     state = collector.state
     noise = torch.zeros_like(pl_module.noise((collector.rows,), torch.Generator(device=state.obs.device)))
-    began = time.perf_counter()
+    start_time = time.perf_counter()
     decision, _ = pl_module.act(PolicyInput(state.obs, state.policy_state, state.episode_start), noise=noise)
     decision.action.flatten()[0].item()  # waits for the device
-    return time.perf_counter() - began
+    return time.perf_counter() - start_time

@@ -14,8 +14,7 @@ FRAMES = 40
 NEWEST = 40
 """Number of newest states, drawn larger and in another colour."""
 
-
-SEEN, NEW = "#a3abb5", COLOURS[4]
+OLD_COLOUR, NEW_COLOUR = "#a3abb5", COLOURS[4]
 
 
 class FieldSnapshot(NamedTuple):
@@ -29,20 +28,20 @@ class ExplorationVideo:
     """Recorder of the learned field at evenly spaced evaluations of a run of any length, drawn at its end."""
 
     def __init__(self) -> None:
-        self.shots: list[FieldSnapshot] = []
-        self.gap, self.evaluations = 1, 0
+        self.snapshots: list[FieldSnapshot] = []
+        self.interval, self.evaluations = 1, 0
 
     @property
     def due(self) -> bool:
         """Return whether the next evaluation is to be recorded."""
-        return self.evaluations % self.gap == 0
+        return self.evaluations % self.interval == 0
 
     def record(self, pl_module: Any, views: list[View]) -> None:
         """Record the current field; if there are too many snapshots, drop every second one."""
         arrows = [(view.project(view.states).cpu(), view.project(pl_module.field(view.states)).cpu()) for view in views]
-        self.shots.append(FieldSnapshot(pl_module.env_steps, arrows))
-        if len(self.shots) == 2 * FRAMES:
-            self.shots, self.gap = self.shots[::2], 2 * self.gap
+        self.snapshots.append(FieldSnapshot(pl_module.env_steps, arrows))
+        if len(self.snapshots) == 2 * FRAMES:
+            self.snapshots, self.interval = self.snapshots[::2], 2 * self.interval
 
     def frames(self, views: list[View], visited: Tensor, share: int) -> dict[int, np.ndarray]:
         """Draw frames `[H, W, 3]` by environment steps; all arrows use the scale of the last frame.
@@ -51,18 +50,18 @@ class ExplorationVideo:
             views: current views.   visited: states `[M, D]`, the oldest first.
             share: environment steps per state, summed over ranks.
         """
-        last = self.shots[-1]
+        last = self.snapshots[-1]
         scales = [view.scale(field) for view, (_, field) in zip(views, last.arrows, strict=True)]
 
-        def draw(shot: FieldSnapshot) -> list[Any]:
-            count = max(0, len(visited) - (last.env_steps - shot.env_steps) // share)
-            words = f"Exploration and learned field at {shot.env_steps:,} env steps"
-            artists = [figure.text(0.5, 0.985, words, size="large", ha="center", va="top")]
-            for view, axes, arrows, scale in zip(views, panels[0], shot.arrows, scales, strict=True):
+        def draw(snapshot: FieldSnapshot) -> list[Any]:
+            count = max(0, len(visited) - (last.env_steps - snapshot.env_steps) // share)
+            title = f"Exploration and learned field at {snapshot.env_steps:,} env steps"
+            artists = [figure.text(0.5, 0.985, title, size="large", ha="center", va="top")]
+            for view, axes, arrows, scale in zip(views, panels[0], snapshot.arrows, scales, strict=True):
                 states = view.project(visited[:count])
                 artists += [
                     draw_states(axes, states, "states visited so far"),
-                    draw_states(axes, states[-NEWEST:], f"the newest {NEWEST}", NEW, size=5),
+                    draw_states(axes, states[-NEWEST:], f"the newest {NEWEST}", NEW_COLOUR, size=5),
                     view.draw_arrows(axes, *arrows, scale),
                 ]
             return artists
@@ -79,23 +78,23 @@ class ExplorationVideo:
             figure.canvas.draw()
             figure.set_layout_engine("none")  # all frames have the layout of the last
             background = blank(figure, drawn)
-            for shot in self.shots:
+            for snapshot in self.snapshots:
                 figure.canvas.restore_region(background)
-                for artist in draw(shot):
+                for artist in draw(snapshot):
                     figure.draw_artist(artist)
                     artist.remove()
-                pictures[shot.env_steps] = canvas_pixels(figure)
+                pictures[snapshot.env_steps] = canvas_pixels(figure)
         return pictures
 
     def state_dict(self) -> dict[str, Any]:
         """Return tensors and plain types."""
-        shots = [(shot.env_steps, shot.arrows) for shot in self.shots]
-        return {"shots": shots, "gap": self.gap, "evaluations": self.evaluations}
+        snapshots = [(snapshot.env_steps, snapshot.arrows) for snapshot in self.snapshots]
+        return {"shots": snapshots, "gap": self.interval, "evaluations": self.evaluations}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Restore from `state_dict`."""
-        self.shots = [FieldSnapshot(env_steps, arrows) for env_steps, arrows in state["shots"]]
-        self.gap, self.evaluations = state["gap"], state["evaluations"]
+        self.snapshots = [FieldSnapshot(env_steps, arrows) for env_steps, arrows in state["shots"]]
+        self.interval, self.evaluations = state["gap"], state["evaluations"]
 
 
 def blank(figure: Any, artists: list[Any]) -> Any:
@@ -106,7 +105,7 @@ def blank(figure: Any, artists: list[Any]) -> Any:
     return figure.canvas.copy_from_bbox(figure.bbox)
 
 
-def draw_states(axes: Any, states: Tensor, label: str, colour: str = SEEN, size: float = 3) -> Any:
+def draw_states(axes: Any, states: Tensor, label: str, colour: str = OLD_COLOUR, size: float = 3) -> Any:
     """Draw states `[M, 2]` as dots under the arrows; return the artist."""
     x, y = states.cpu().T.numpy()
     (dots,) = axes.plot(x, y, ".", color=colour, markersize=size, label=label, zorder=2)

@@ -32,7 +32,8 @@ class View(NamedTuple):
     """Plane of two axes.
 
     axes: their indices.   low, high: corners of the visible part `[2]`.
-    states: start points of the arrows, in all dimensions `[M, D]`.   true: the true field there `[M, D]`, if known.
+    states: start points of the arrows, in all dimensions `[M, D]`.
+    true: the true field at these points `[M, D]`, if known.
     """
 
     axes: list[int]
@@ -82,20 +83,20 @@ def views(pl_module: Any, held_out: Any, steps: int) -> list[View]:
     Args:
         steps: number of steps of the held-out sequences to use.
     """
-    known = held_out.grid is not None
-    if known:
+    has_true_field = held_out.grid is not None
+    if has_true_field:
         states, field = held_out.grid, held_out.field
     else:
         states, field = pl_module.predicted(held_out, held_out.sequences.obs.shape[1], steps)[1].flatten(0, 1), None
     low, high = states.amin(0), states.amax(0)
-    margin = torch.zeros_like(low) if known else MARGIN * (high - low) + 1e-6
+    margin = torch.zeros_like(low) if has_true_field else MARGIN * (high - low) + 1e-6
     low, high = low - margin, high + margin
-    found = []
+    planes = []
     for pair in list(combinations(range(states.shape[1]), 2))[:PLANES]:
-        index = sliced(states, pair) if known else spread(states)
+        index = sliced(states, pair) if has_true_field else spread(states)
         axes = list(pair)
-        found.append(View(axes, low[axes], high[axes], states[index], None if field is None else field[index]))
-    return found
+        planes.append(View(axes, low[axes], high[axes], states[index], None if field is None else field[index]))
+    return planes
 
 
 def draw_speed_bar(figure: Any, scale: Scale, axes: Any) -> None:

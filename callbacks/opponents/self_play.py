@@ -95,18 +95,18 @@ class SelfPlay(Callback):
 
     def checkpoints(self, folder: Path) -> list[Path]:
         """Return the checkpoints in a pool's folder up to the last one that was saved, the newest last."""
-        found = {int(path.stem.partition("=")[2]): path for path in folder.glob("iteration=*.ckpt")}
-        return [found[number] for number in sorted(found) if number <= self.saved_at]
+        checkpoints = {int(path.stem.partition("=")[2]): path for path in folder.glob("iteration=*.ckpt")}
+        return [checkpoints[number] for number in sorted(checkpoints) if number <= self.saved_at]
 
     def _copy(self, trainer: Any) -> None:
         """Copy the checkpoints that play, with their indexes, from the resumed checkpoint's pool into this run's."""
-        beside, own = Path(trainer.ckpt_path).parent, self.folder(trainer)
-        earlier = beside if beside.name == POOL else beside / POOL
-        if trainer.is_global_zero and earlier.resolve() != own.resolve():
+        resumed_folder, pool_folder = Path(trainer.ckpt_path).parent, self.folder(trainer)
+        source = resumed_folder if resumed_folder.name == POOL else resumed_folder / POOL
+        if trainer.is_global_zero and source.resolve() != pool_folder.resolve():
             most = max(pool.size for pool in self.pools)
-            for path in self.checkpoints(earlier)[-most:]:
+            for path in self.checkpoints(source)[-most:]:
                 for file in filter(Path.is_file, (index_path(path), path)):
-                    with atomic_write(own / file.name) as copy:
+                    with atomic_write(pool_folder / file.name) as copy:
                         copy.write(file.read_bytes())
         trainer.strategy.barrier()
 

@@ -100,10 +100,10 @@ class StageCurriculum(Callback):
     def _warn_once_if_not_logged(self, pl_module: Any) -> None:
         if pl_module.last_log and not self._is_logged and not self._has_warned:
             self._has_warned = True
-            known = ", ".join(sorted(tag for tag in pl_module.last_log if tag.startswith("rollout/")))
+            rollout_tags = ", ".join(sorted(tag for tag in pl_module.last_log if tag.startswith("rollout/")))
             rank_zero_warn(
                 f"callbacks.StageCurriculum promotes nothing: no training log has its monitor {self.monitor}; set"
-                f" monitor to a tag of the last log: {known or ', '.join(sorted(pl_module.last_log))}."
+                f" monitor to a tag of the last log: {rollout_tags or ', '.join(sorted(pl_module.last_log))}."
             )
 
     def _promotes(self, value: float | None) -> bool:

@@ -57,26 +57,26 @@ class OptionCollapseMonitor(Callback):
     ):
         self.usage, self.length, self.information, self.divergence = usage, length, information, divergence
         self.patience, self.after = patience, after
-        self.lasting: dict[str, int] = dict.fromkeys(REMEDIES, 0)
+        self.counts: dict[str, int] = dict.fromkeys(REMEDIES, 0)
         self._evaluation: tuple[float, float] | None = None
 
     @property
     def alarms(self) -> list[str]:
         """Return the active kinds of collapse."""
-        return [kind for kind, times in self.lasting.items() if times >= self.patience]
+        return [kind for kind, times in self.counts.items() if times >= self.patience]
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Check the values logged in this iteration, if any."""
         every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
         if trainer.global_step % every or not self._due(pl_module):
             return
-        self.judge(self.collapsed(pl_module.last_logged, getattr(pl_module, "min_duration", 1)))
+        self.update_counts(self.collapsed(pl_module.last_logged, getattr(pl_module, "min_duration", 1)))
         pl_module.log_values({"option/alarms": float(len(self.alarms))})
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Check an evaluation during training."""
         if trainer.state.fn == TrainerFn.FITTING and self._due(pl_module):
-            self.judge({"evaluation": self.idle(pl_module.last_logged)})
+            self.update_counts({"evaluation": self.idle(pl_module.last_logged)})
 
     def _due(self, pl_module: Any) -> bool:
         """Return whether several options were logged and the fraction `after` of the run is done."""
@@ -91,11 +91,11 @@ class OptionCollapseMonitor(Callback):
             "information": ("mutual_information", self.information * math.log(options)),
             "divergence": ("divergence_mean", self.divergence),
         }
-        found: dict[str, str | None] = {}
+        problems: dict[str, str | None] = {}
         for kind, (name, bound) in bounds.items():
             value = latest.get(f"option/{name}", math.inf)
-            found[kind] = f"option/{name} is {value:.3g}, under {bound:.3g}" if value < bound else None
-        return found
+            problems[kind] = f"option/{name} is {value:.3g}, under {bound:.3g}" if value < bound else None
+        return problems
 
     def idle(self, latest: dict[str, float]) -> str | None:
         """Return a description if evaluations do not vary and the return is 0 or lower than in training; else None."""
@@ -105,20 +105,20 @@ class OptionCollapseMonitor(Callback):
         poor = mean == 0.0 or mean < latest.get("rollout/return_mean", -math.inf)
         return f"every evaluated episode returned {mean:.4g}" if same and poor else None
 
-    def judge(self, found: dict[str, str | None]) -> None:
-        """Update the count of each kind; warn of those that just reached `patience`."""
-        for kind, problem in found.items():
-            self.lasting[kind] = self.lasting[kind] + 1 if problem else 0
-            if problem and self.lasting[kind] == self.patience:
+    def update_counts(self, problems: dict[str, str | None]) -> None:
+        """Count the kinds that have a problem, and reset the others; warn of those that just reached `patience`."""
+        for kind, problem in problems.items():
+            self.counts[kind] = self.counts[kind] + 1 if problem else 0
+            if problem and self.counts[kind] == self.patience:
                 rank_zero_warn(
                     f"Options collapse ({kind}): {problem} for {counted(self.patience, 'time')}. {REMEDIES[kind]}"
                 )
 
     def state_dict(self) -> dict[str, Any]:
         """Return the counts of each kind."""
-        return {"lasting": dict(self.lasting), "evaluation": self._evaluation}
+        return {"lasting": dict(self.counts), "evaluation": self._evaluation}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore from `state_dict`."""
-        self.lasting |= state_dict["lasting"]
+        self.counts |= state_dict["lasting"]
         self._evaluation = None if state_dict["evaluation"] is None else tuple(state_dict["evaluation"])

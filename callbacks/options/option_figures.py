@@ -14,7 +14,7 @@ class OptionFigures(Callback):
     """Draw, at every evaluation during training, the active options over time and the usage of each.
 
     `option/timeline`: the latest steps of the first environment: a curve over a band in the colours of the options,
-    with a white line at the start of an option and a dashed one at the start of an episode.
+    with a white line at the start of an option and a dotted one at the start of an episode.
     `option/usage`: fraction of steps of each option; the dashed line is uniform usage.
 
     Args:
@@ -46,11 +46,11 @@ class OptionFigures(Callback):
     def _curve(self, steps: dict[str, np.ndarray]) -> np.ndarray:
         """Return the curve over the band, `[steps]`."""
         values = steps["reward"] if self.curve is None else steps["obs"][:, self.curve]
-        return summed_since(values, steps["episode_start"]) if self.running_sum else values
+        return sum_since_start(values, steps["episode_start"]) if self.running_sum else values
 
 
-def summed_since(values: np.ndarray, episode_start: np.ndarray) -> np.ndarray:
-    """Return the running sum, restarted where `reset` is True."""
+def sum_since_start(values: np.ndarray, episode_start: np.ndarray) -> np.ndarray:
+    """Return the running sum, restarted where `episode_start` is True."""
     total = np.cumsum(values, dtype=np.float64)
     start = np.maximum.accumulate(np.where(episode_start, np.arange(len(values)), 0))
     return total - total[start] + values[start]
@@ -100,7 +100,7 @@ def draw_timeline(
         upper.axvline(place - 0.5, color=GREY, linestyle=":", linewidth=1)
     handles: list[Any] = [Patch(color=colour_of(each), label=names[each]) for each in np.unique(option)]
     if steps["episode_start"].any():
-        handles.append(upper.plot([], [], color=GREY, linestyle=":", linewidth=1, label="episode begins")[0])
+        handles.append(upper.plot([], [], color=GREY, linestyle=":", linewidth=1, label="episode start")[0])
     legend_below(figure, handles)
     return figure
 
@@ -110,11 +110,11 @@ def draw_usage(shares: Sequence[float], names: Sequence[str], at: str) -> Any:
     figure, ((axes,),) = new_figure()
     bars = axes.bar(range(len(shares)), shares, width=0.7, color=[colour_of(each) for each in range(len(shares))])
     axes.bar_label(bars, [f"{share:.1%}" for share in shares], padding=3, fontsize=9, bbox={"color": "white", "pad": 1})
-    even = axes.axhline(1 / len(shares), color=INK, linestyle="--", linewidth=1, zorder=1.5, label="even share")
+    uniform = axes.axhline(1 / len(shares), color=INK, linestyle="--", linewidth=1, zorder=1.5, label="uniform usage")
     crowded = len(shares) * max(map(len, names)) > 60
     axes.set_xticks(range(len(shares)), names, rotation=30 if crowded else 0, ha="right" if crowded else "center")
     axes.set(ylim=(0, 1.08), ylabel="share of steps", title=f"Usage of options {at}")
     axes.yaxis.set_major_formatter("{x:.0%}")
     axes.grid(axis="x", visible=False)
-    legend_below(figure, [even])
+    legend_below(figure, [uniform])
     return figure

@@ -35,7 +35,7 @@ class RegimeInformation(Callback):
         self.counts.scatter_add_(0, 2 * state.policy_state["option"] + regime, (~state.episode_start).double())
         if trainer.global_step % trainer.log_every_n_steps == 0:  # type: ignore[attr-defined]
             counts = trainer.strategy.reduce(self.counts, reduce_op="sum")
-            pl_module.log_values({"option/regime_information": float(shared(counts.view(options, 2)))})
+            pl_module.log_values({"option/regime_information": float(mutual_information(counts.view(options, 2)))})
             self.counts.zero_()
 
     def state_dict(self) -> dict[str, Any]:
@@ -47,11 +47,11 @@ class RegimeInformation(Callback):
         self.counts = state_dict["counts"]
 
 
-def shared(counts: Tensor) -> Tensor:
+def mutual_information(counts: Tensor) -> Tensor:
     """Return the mutual information in nats, 0-d, of joint counts `[K, R]`; 0 without counts.
 
     sum_kr p(k, r) log(p(k, r) / (p(k) p(r)))
     """
     joint = counts / counts.sum().clamp(min=1)
-    apart = joint.sum(1, keepdim=True) * joint.sum(0, keepdim=True)
-    return (torch.special.xlogy(joint, joint) - torch.special.xlogy(joint, apart)).sum()
+    independent = joint.sum(1, keepdim=True) * joint.sum(0, keepdim=True)
+    return (torch.special.xlogy(joint, joint) - torch.special.xlogy(joint, independent)).sum()

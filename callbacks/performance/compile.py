@@ -39,21 +39,21 @@ class Compile(Callback):
         backend: str = "inductor",
     ) -> None:
         self.mode, self.float32_matmul_precision, self.backend = mode, float32_matmul_precision, backend
-        self._precision_before: str | None = None
+        self._previous_precision: str | None = None
         self._stream: torch.cuda.Stream | None = None
         self._phases: list[Phase[Any]] = []
 
     def setup(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
         """Set the precision of float32 products."""
-        if self.float32_matmul_precision is not None and self._precision_before is None:
-            self._precision_before = torch.get_float32_matmul_precision()
+        if self.float32_matmul_precision is not None and self._previous_precision is None:
+            self._previous_precision = torch.get_float32_matmul_precision()
             torch.set_float32_matmul_precision(self.float32_matmul_precision)
 
     def teardown(self, trainer: Trainer, pl_module: Any, stage: str) -> None:
         """Restore the precision of float32 products."""
-        before, self._precision_before = self._precision_before, None
-        if before is not None:
-            torch.set_float32_matmul_precision(before)
+        precision, self._previous_precision = self._previous_precision, None
+        if precision is not None:
+            torch.set_float32_matmul_precision(precision)
 
     def _leave_default_stream(self, device: torch.device) -> None:
         """Train on a separate stream: autograd's work on the default stream cannot be captured."""
@@ -68,9 +68,9 @@ class Compile(Callback):
         for phase in self._phases:
             phase.release_graph()
         self._phases = []
-        self._return()
+        self._return_to_default_stream()
 
-    def _return(self) -> None:
+    def _return_to_default_stream(self) -> None:
         if self._stream is not None:
             default = torch.cuda.default_stream(self._stream.device)
             default.wait_stream(self._stream)
@@ -82,7 +82,7 @@ class Compile(Callback):
         for phase in self._phases:
             phase.restore_targets()
         self._phases = []
-        self._return()
+        self._return_to_default_stream()
         self.teardown(trainer, pl_module, "fit")
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:

@@ -30,16 +30,16 @@ class ExecutionSummary(Callback):
     acts_per_iteration = False
 
     def __init__(self) -> None:
-        self._said = False
+        self._has_printed = False
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Print again in a new fit."""
-        self._said = False
+        self._has_printed = False
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Print once."""
-        if not self._said:
-            self._said = True
+        if not self._has_printed:
+            self._has_printed = True
             pl_module.print(table("Execution:", execution_summary(trainer, pl_module)))
 
 
@@ -74,10 +74,10 @@ def table(title: str, values: Mapping[str, str]) -> str:
 
 def form(phase: Phase[Any]) -> str:
     """Return the execution mode of a phase, with the requested mode if it differs."""
-    asked = phase.mode == "graph" or (phase.mode != "off" and bool(phase.compile_targets))
+    requested = phase.mode == "graph" or (phase.mode != "off" and bool(phase.compile_targets))
     return (
         f"{phase.execution_mode} (requested: {phase.mode})"
-        if asked and phase.execution_mode == "eager"
+        if requested and phase.execution_mode == "eager"
         else phase.execution_mode
     )
 

@@ -61,17 +61,17 @@ class GPUMonitor(Callback):
             )
         self.interval_s, self.warn_after_s, self.max_temperature = interval_s, warn_after_s, max_temperature
         self.sampler = sampler
-        self._asked: Sampler | None = None
-        self._watch: SamplerThread | None = None
+        self._sampler_in_use: Sampler | None = None
+        self._thread: SamplerThread | None = None
         self._busy_at: dict[int, float] = {}
         self._warned: set[str] = set()
-        self._silent = False
+        self._has_reported = False
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Determine the devices of this run."""
         self._iteration = trainer.global_step
         self._busy_at, self._warned = {}, set()
-        self._asked = (self.sampler or self._open(trainer)) if trainer.is_global_zero else None
+        self._sampler_in_use = (self.sampler or self._open(trainer)) if trainer.is_global_zero else None
 
     def _open(self, trainer: Trainer) -> Sampler | None:
         device = trainer.strategy.root_device
@@ -81,23 +81,23 @@ class GPUMonitor(Callback):
                 return NVML({index: device_uuid(index) for index in trainer.device_ids})
             except NvmlUnavailable as error:
                 reason = str(error)
-        if not self._silent:
+        if not self._has_reported:
             rank_zero_info(f"No GPU is monitored: {reason}.")
-        self._silent = True
+        self._has_reported = True
         return None
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Start sampling after the first iteration; then log and warn, if due."""
-        if self._asked is None:
+        if self._sampler_in_use is None:
             return
-        if self._watch is None:
-            self._watch = SamplerThread(self._asked, self.interval_s)
-            self._watch.start()
+        if self._thread is None:
+            self._thread = SamplerThread(self._sampler_in_use, self.interval_s)
+            self._thread.start()
         every = trainer.log_every_n_steps
         if trainer.global_step // every > self._iteration // every or trainer.is_last_batch:
             self._iteration = trainer.global_step
-            samples = self._watch.record_sample()
-            if values := measured(samples):
+            samples = self._thread.pop_samples()
+            if values := gpu_metrics(samples):
                 pl_module.log_values(values)
             self.warn(samples)
 
@@ -110,9 +110,9 @@ class GPUMonitor(Callback):
         self._stop()
 
     def _stop(self) -> None:
-        if self._watch is not None:
-            self._watch.stop()
-            self._watch = None
+        if self._thread is not None:
+            self._thread.stop()
+            self._thread = None
 
     def warn(self, samples: Iterable[Sample]) -> None:
         """Warn of problems in the samples since the last call that occur for the first time in this run."""
@@ -121,30 +121,30 @@ class GPUMonitor(Callback):
                 if not reading.utilisation < LOW_UTILISATION:
                     self._busy_at[index] = at
                 idle_s = at - self._busy_at.setdefault(index, at)
-                for kind, complaint in self._complaints(reading, idle_s).items():
+                for kind, problem in self._problems(reading, idle_s).items():
                     if kind not in self._warned:
                         self._warned.add(kind)
-                        rank_zero_info(f"GPU {index} {complaint}")
+                        rank_zero_info(f"GPU {index} {problem}")
 
-    def _complaints(self, reading: GpuReading, idle_s: float) -> dict[str, str]:
+    def _problems(self, reading: GpuReading, idle_s: float) -> dict[str, str]:
         """Return the problems of a GPU that was underused for `idle_s` seconds, with remedies, by kind."""
-        found = {}
+        problems = {}
         if reading.utilisation < LOW_UTILISATION and idle_s >= self.warn_after_s:
-            found["utilisation"] = (
+            problems["utilisation"] = (
                 f"has been under {LOW_UTILISATION:.0f} % busy for {idle_s:.0f} s ({reading.utilisation:.0f} % now): it"
                 " waits for work. Raise --data.num_envs, or let `python -m app diagnose` name the bottleneck."
             )
         if reading.memory_mib > HIGH_MEMORY * reading.memory_total_mib:
-            found["memory"] = (
+            problems["memory"] = (
                 f"uses {reading.memory_mib:,.0f} of its {reading.memory_total_mib:,.0f} MiB and may run out: lower"
                 " --data.num_envs or the size of the network, or end other programs on it."
             )
         if reading.temperature_c > self.max_temperature:
-            found["temperature"] = (
+            problems["temperature"] = (
                 f"is at {reading.temperature_c:.0f} C, over {self.max_temperature:.0f} C, and may throttle: improve"
                 " its cooling, or lower its power limit (`nvidia-smi --power-limit`)."
             )
-        return found
+        return problems
 
 
 class SamplerThread(threading.Thread):
@@ -162,8 +162,8 @@ class SamplerThread(threading.Thread):
             self._samples.append((time.monotonic(), self._sampler.sample()))
             self._stopped.wait(self._interval_s)
 
-    def record_sample(self) -> list[Sample]:
-        """Return the samples since the last call."""
+    def pop_samples(self) -> list[Sample]:
+        """Return the samples since the last call, and remove them."""
         return [self._samples.popleft() for _ in range(len(self._samples))]
 
     def stop(self) -> None:
@@ -180,7 +180,7 @@ def device_uuid(index: int) -> str:
     return f"GPU-{torch.cuda.get_device_properties(index).uuid}"
 
 
-def measured(samples: Sequence[Sample]) -> dict[str, float]:
+def gpu_metrics(samples: Sequence[Sample]) -> dict[str, float]:
     """Return the values to log by tag, without unavailable ones."""
     by_index: dict[int, list[GpuReading]] = {}
     for _, readings in samples:

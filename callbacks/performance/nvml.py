@@ -72,17 +72,17 @@ class NVML:
     def _read(self, handle: Any) -> GpuReading:
         nvml = self._nvml
         return GpuReading(
-            utilisation=self._told(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
-            memory_mib=self._told(lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used / MIB),
-            memory_total_mib=self._told(lambda: nvml.nvmlDeviceGetMemoryInfo(handle).total / MIB),
-            temperature_c=self._told(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
-            power_w=self._told(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000),
-            clock_mhz=self._told(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
+            utilisation=self._query(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
+            memory_mib=self._query(lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used / MIB),
+            memory_total_mib=self._query(lambda: nvml.nvmlDeviceGetMemoryInfo(handle).total / MIB),
+            temperature_c=self._query(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
+            power_w=self._query(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1000),
+            clock_mhz=self._query(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
         )
 
-    def _told(self, question: Callable[[], float]) -> float:
+    def _query(self, function: Callable[[], float]) -> float:
         """Return the value of a query, NaN if this GPU does not support it (such as a laptop's power)."""
         try:
-            return float(question())
+            return float(function())
         except self._nvml.NVMLError:
             return math.nan

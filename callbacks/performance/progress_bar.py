@@ -96,18 +96,18 @@ class TrainingProgress(ProgressBar):
 
     def line(self, trainer: Trainer, pl_module: Any, now: float, ended: bool = False) -> str:
         """Return the text at time `now` of the monotonic clock, during the session or at its end."""
-        started, first, env_steps_first = self._start
-        done, to_do = trainer.global_step - first, iterations(trainer) - trainer.global_step
-        then, env_steps_then = self._recent[0] if not ended else (started, env_steps_first)
-        speed = (pl_module.env_steps - env_steps_then) / max(now - then, 1e-9)
+        start_time, start_step, start_env_steps = self._start
+        done, remaining = trainer.global_step - start_step, iterations(trainer) - trainer.global_step
+        since, env_steps_since = (start_time, start_env_steps) if ended else self._recent[0]
+        speed = (pl_module.env_steps - env_steps_since) / max(now - since, 1e-9)
         parts = [f"{pl_module.env_steps:,} of {self._total:,} env steps", f"{speed:,.0f}/s"]
         parts += [
             f"{name} {pl_module.last_logged[tag]:.4g}" for name, tag in SHOWN.items() if tag in pl_module.last_logged
         ]
-        if done and to_do and not ended:
-            parts.append(f"{tqdm.format_interval((now - started) / done * to_do)} left")
+        if done and remaining and not ended:
+            parts.append(f"{tqdm.format_interval((now - start_time) / done * remaining)} left")
         else:
-            parts.append(f"{tqdm.format_interval(now - started)} in all")
+            parts.append(f"{tqdm.format_interval(now - start_time)} in all")
         return ", ".join(parts)
 
     def _close(self) -> None:

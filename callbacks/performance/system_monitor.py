@@ -38,11 +38,11 @@ class SystemMonitor(Callback):
 
     def __init__(self, proc: str = str(PROC)):
         self.proc = Path(proc)
-        self._before: tuple[float, float] | None = None
+        self._previous: tuple[float, float] | None = None
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Begin to count."""
-        self._iteration, self._before = trainer.global_step, None
+        self._iteration, self._previous = trainer.global_step, None
         self.measure(trainer.strategy.root_device)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -58,9 +58,9 @@ class SystemMonitor(Callback):
         values: dict[str, float] = {}
         if usages := process_usages(os.getpid(), self.proc):
             now, cpu_s = time.monotonic(), sum(usage.cpu_s for usage in usages)
-            if self._before is not None and now > self._before[0]:
-                values["system/cpu_percent"] = max(0.0, 100 * (cpu_s - self._before[1]) / (now - self._before[0]))
-            self._before = (now, cpu_s)
+            if self._previous is not None and now > self._previous[0]:
+                values["system/cpu_percent"] = max(0.0, 100 * (cpu_s - self._previous[1]) / (now - self._previous[0]))
+            self._previous = (now, cpu_s)
             values["system/memory_mib"] = sum(usage.memory_mib for usage in usages)
             values["system/num_processes"] = float(len(usages))
         if device.type == "cuda":

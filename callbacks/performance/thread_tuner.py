@@ -16,10 +16,10 @@ from datamodules.core.files.printable import counted
 from datamodules.core.pytree import tree_map
 from datamodules.core.types import PolicyInput
 
-CLEARLY_FASTER = 0.9
+MAX_TIME_RATIO = 0.9
 """Doubling the threads must reduce the time below this fraction: otherwise the cores are better used by others."""
 
-HOPELESS = 2.0
+MAX_SLOWDOWN = 2.0
 """Slowdown by doubling the threads beyond which they are not timed again: the cores are busy."""
 
 SAMPLE_SECONDS = 0.01
@@ -47,14 +47,14 @@ class ThreadTuner(Callback):
             raise ConfigurationError(f"ThreadTuner's threads is {threads}; give auto, or a number of at least 1.")
         self.threads = threads
         self._chosen: int | None = None
-        self._resumed: int | None = None
-        self._before: int | None = None
+        self._saved_threads: int | None = None
+        self._previous_threads: int | None = None
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Choose, set and print the number of threads."""
         if self.threads == "auto" and trainer.strategy.root_device.type != "cpu":
             return
-        self._before = torch.get_num_threads()
+        self._previous_threads = torch.get_num_threads()
         chosen, reason = self._choice(trainer, pl_module)
         self._chosen = trainer.strategy.broadcast(chosen)
         torch.set_num_threads(self._chosen)
@@ -64,8 +64,8 @@ class ThreadTuner(Callback):
         if self.threads != "auto":
             return self.threads, "as requested"
         limit = most_threads(trainer.num_devices * (1 + len(trainer.datamodule.concurrent_phases)))
-        if self._resumed is not None and self._resumed <= limit:
-            return self._resumed, "as before the interruption"
+        if self._saved_threads is not None and self._saved_threads <= limit:
+            return self._saved_threads, "as before the interruption"
         if limit == 1:
             shared = ", one for collecting and one for learning" * len(trainer.datamodule.concurrent_phases)
             return 1, f"there are no more cores{shared}, or OMP_NUM_THREADS is the limit"
@@ -79,9 +79,9 @@ class ThreadTuner(Callback):
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Restore the previous number of threads."""
-        if self._before is not None:
-            torch.set_num_threads(self._before)
-            self._before = None
+        if self._previous_threads is not None:
+            torch.set_num_threads(self._previous_threads)
+            self._previous_threads = None
 
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
         """Restore the previous number of threads."""
@@ -93,7 +93,7 @@ class ThreadTuner(Callback):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Keep the number for the resumed run."""
-        self._resumed = state_dict["threads"]
+        self._saved_threads = state_dict["threads"]
 
 
 class WorkloadTimer:
@@ -111,16 +111,17 @@ class WorkloadTimer:
         transitions = getattr(trainer.datamodule, "transitions_per_rollout", collector.rows)
         self.act_rows = collector.rollout_length * collector.rows
         self.learn_rows = getattr(pl_module, "update_epochs", 1) * transitions
-        with self._undisturbed():
-            self.act_inputs = self._fitting(collector.rows, learn=False)
-            self.learn_inputs = self._fitting(-(-transitions // getattr(pl_module, "num_minibatches", 1)), learn=True)
+        with self._preserved_state():
+            minibatch_rows = -(-transitions // getattr(pl_module, "num_minibatches", 1))
+            self.act_inputs = self._sized_inputs(collector.rows, learn=False)
+            self.learn_inputs = self._sized_inputs(minibatch_rows, learn=True)
 
     def seconds(self, threads: int) -> float:
         """Return the time of one iteration's work on that many threads; restores the number of threads."""
         before = torch.get_num_threads()
         torch.set_num_threads(threads)
         try:
-            with self._undisturbed():
+            with self._preserved_state():
                 act = self._time(self.act_inputs, learn=False) * self.act_rows / num_rows(self.act_inputs)
                 learn = self._time(self.learn_inputs, learn=True) * self.learn_rows / num_rows(self.learn_inputs)
         finally:
@@ -128,7 +129,7 @@ class WorkloadTimer:
         return act + learn
 
     @contextmanager
-    def _undisturbed(self) -> Iterator[None]:
+    def _preserved_state(self) -> Iterator[None]:
         training = [module for module in self.module.modules() if module.training]
         self.module.eval()
         try:
@@ -138,7 +139,7 @@ class WorkloadTimer:
             for module in training:
                 module.training = True
 
-    def _fitting(self, rows: int, learn: bool) -> tuple[PolicyInput, Any]:
+    def _sized_inputs(self, rows: int, learn: bool) -> tuple[PolicyInput, Any]:
         """Return inputs of that many rows, or of as many as are needed for a sufficiently long call."""
         inputs = self._inputs(min(rows, 64))
         while num_rows(inputs) < rows and self._time(inputs, learn) < SAMPLE_SECONDS:
@@ -159,13 +160,13 @@ class WorkloadTimer:
     def _time(self, inputs: tuple[PolicyInput, Any], learn: bool) -> float:
         """Return the seconds of the second of two calls; the first one starts the threads."""
         for _ in range(2):
-            begun = time.perf_counter()
+            start_time = time.perf_counter()
             with torch.set_grad_enabled(learn):
                 decision, _ = self.module.act(*inputs)
                 outputs = [out.sum() for out in (decision.action, *decision.extras.values()) if out.requires_grad]
                 if outputs:
                     torch.autograd.grad(outputs, self.parameters, allow_unused=True)
-        return time.perf_counter() - begun
+        return time.perf_counter() - start_time
 
 
 def num_rows(inputs: tuple[PolicyInput, Any]) -> int:
@@ -182,10 +183,10 @@ def hill_climb(seconds_on: Callable[[int], float], limit: int, rounds: int = 5) 
     while chosen < limit:
         more = min(2 * chosen, limit)
         pairs = [(seconds_on(chosen), seconds_on(more))]
-        while len(pairs) < rounds and pairs[-1][1] < HOPELESS * pairs[-1][0]:
+        while len(pairs) < rounds and pairs[-1][1] < MAX_SLOWDOWN * pairs[-1][0]:
             pairs.append((seconds_on(chosen), seconds_on(more)))
         times[chosen], times[more] = (median(seconds) for seconds in zip(*pairs, strict=True))
-        if times[more] >= CLEARLY_FASTER * times[chosen]:
+        if times[more] >= MAX_TIME_RATIO * times[chosen]:
             break
         chosen = more
     return chosen, times
@@ -194,8 +195,8 @@ def hill_climb(seconds_on: Callable[[int], float], limit: int, rounds: int = 5) 
 def most_threads(ranks: int) -> int:
     """Return the maximum number of threads of each rank on this host."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    asked = os.environ.get("OMP_NUM_THREADS", "")
-    return max(1, min(cores // ranks, int(asked) if asked.isdigit() else cores))
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    return max(1, min(cores // ranks, int(limit) if limit.isdigit() else cores))
 
 
 def _repeated(rows: Any, number: int) -> Any:

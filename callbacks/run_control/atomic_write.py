@@ -21,14 +21,14 @@ TEMPORARY = re.compile(r"\..+\.\d+\.unfinished")
 
 
 @contextmanager
-def atomic_write(path: Path, whole: Callable[[Path], None] | None = None) -> Iterator[BinaryIO]:
+def atomic_write(path: Path, before_replace: Callable[[Path], None] | None = None) -> Iterator[BinaryIO]:
     """Yield a binary file to write, which replaces `path` atomically when the block ends.
 
     It is written beside its destination, flushed to the disk and renamed. If the block fails, the old file at `path` is
     unchanged and the new file is removed.
 
     Args:
-        whole: called with the complete temporary file before it replaces `path`.
+        before_replace: called with the complete temporary file before it replaces `path`.
 
     Raises: UnwritableFileError, for example on a full disk or if the folder is read-only.
     """
@@ -40,8 +40,8 @@ def atomic_write(path: Path, whole: Callable[[Path], None] | None = None) -> Ite
             file.flush()
             os.fsync(file.fileno())
             file.close()
-            if whole is not None:
-                whole(unfinished)
+            if before_replace is not None:
+                before_replace(unfinished)
             os.replace(unfinished, path)
     except OSError as error:
         if error.errno is None:
@@ -74,12 +74,12 @@ class _Sink:
             self.file.flush()
 
 
-def save_tensors(content: Any, path: Path, whole: Callable[[Path], None] | None = None) -> None:
-    """Replace `path` atomically by the `torch.save` of `content`; `whole` as in `atomic_write`.
+def save_tensors(content: Any, path: Path, before_replace: Callable[[Path], None] | None = None) -> None:
+    """Replace `path` atomically by the `torch.save` of `content`; `before_replace` as in `atomic_write`.
 
     Raises: UnwritableFileError, for example on a full disk.
     """
-    with atomic_write(path, whole) as file:
+    with atomic_write(path, before_replace) as file:
         sink = _Sink(file)
         try:
             torch.save(content, sink)  # type: ignore[arg-type]
@@ -94,8 +94,7 @@ def sweep_unfinished(folder: Path) -> None:
 
     Files of running processes are locked and kept.
     """
-    found = [path for path in folder.glob(".*.unfinished") if TEMPORARY.fullmatch(path.name)]
-    for path in found:
+    for path in [path for path in folder.glob(".*.unfinished") if TEMPORARY.fullmatch(path.name)]:
         with suppress(OSError), _locked(path, wait=False):
             path.unlink()
 

@@ -20,7 +20,7 @@ from datamodules.core.files.tensor_files import load_tensors
 from datamodules.core.signals import SignalExit
 from datamodules.core.types import NonFiniteError
 
-RECORD_OF_BEST = (
+BEST_ATTRIBUTES = (
     "best_k_models",
     "best_model_path",
     "best_model_score",
@@ -101,7 +101,7 @@ class RunCheckpoint(ModelCheckpoint):
         )
         self.every_n_iterations = every_n_iterations
         self.best_evaluation: dict[str, float] = {}
-        self._begun_at = 0
+        self._first_step = 0
         self._replaced_best: list[str] = []
 
     def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -123,9 +123,9 @@ class RunCheckpoint(ModelCheckpoint):
         write_atomically(trainer)
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Record the first step of this process: until an iteration ends, the resumed checkpoint is better."""
+        """Record the first step of this process: `on_exception` saves only after an iteration has ended."""
         super().on_train_start(trainer, pl_module)
-        self._begun_at = trainer.global_step
+        self._first_step = trainer.global_step
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Save the best, if this evaluation is better and complete, and the last."""
@@ -157,7 +157,7 @@ class RunCheckpoint(ModelCheckpoint):
     def _save_topk_checkpoint(self, trainer: Any, monitor_candidates: dict[str, Any]) -> None:
         """Restore the record of the best if the new one cannot be saved."""
         require_stable(trainer)
-        before = {name: copy(getattr(self, name)) for name in RECORD_OF_BEST}
+        before = {name: copy(getattr(self, name)) for name in BEST_ATTRIBUTES}
         try:
             super()._save_topk_checkpoint(trainer, monitor_candidates)
         except BaseException:
@@ -190,13 +190,9 @@ class RunCheckpoint(ModelCheckpoint):
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Save the last checkpoint, if it is usable and this process can decide alone."""
-        worthless = isinstance(exception, TrainingDiverged | NonFiniteError | KeyboardInterrupt | SignalExit)
-        if (
-            worthless
-            or trainer.world_size > 1
-            or not keeps_checkpoints(trainer)
-            or trainer.global_step <= self._begun_at
-        ):
+        is_unusable = isinstance(exception, TrainingDiverged | NonFiniteError | KeyboardInterrupt | SignalExit)
+        has_progress = trainer.global_step > self._first_step
+        if is_unusable or trainer.world_size > 1 or not keeps_checkpoints(trainer) or not has_progress:
             return
         try:
             self._save_last_checkpoint(trainer, self._monitor_candidates(trainer))

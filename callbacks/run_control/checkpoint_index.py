@@ -18,9 +18,9 @@ from datamodules.core.errors import ConfigurationError
 class IndexEntry(NamedTuple):
     """Entry for one version of a checkpoint.
 
-    score: monitored value, None if there is none.   monitor, mode: tag of the value, and whether more is better.
-    best: path of the best checkpoint at that time.   environment: `env`, `env_kwargs` and
-        `wrappers`, if there are any; None if unknown.
+    score: monitored value, None if there is none.   monitor, mode: tag of the value, and max or min.
+    best: path of the best checkpoint at that time.   environment: `env`, `env_kwargs` and `wrappers`, if there are any;
+        None if unknown.
     """
 
     sha256: str
@@ -44,8 +44,8 @@ def write_index(checkpoint: Mapping[str, Any], written: Path, path: Path) -> Non
     The entry of the current file at `path` is kept, however many saves were interrupted since.
     """
     current = sha256(path) if path.is_file() else None
-    before = [entry for entry in read_index(path) if entry.sha256 == current]
-    entries = [entry_of(checkpoint, path, sha256(written)), *before[:1]]
+    current_entries = [entry for entry in read_index(path) if entry.sha256 == current]
+    entries = [entry_of(checkpoint, path, sha256(written)), *current_entries[:1]]
     text = json.dumps([entry._asdict() for entry in entries], indent=1)
     with atomic_write(index_path(path)) as file:
         file.write(text.encode() + b"\n")
@@ -81,8 +81,8 @@ def sha256(path: Path) -> str:
 
 def entry_of(checkpoint: Mapping[str, Any], path: Path, digest: str) -> IndexEntry:
     """Return the entry of a checkpoint's content, as returned by `torch.load`."""
-    known = [(str(key), state) for key, state in checkpoint.get("callbacks", {}).items() if "best_model_path" in state]
-    key, state = next(((k, s) for k, s in known if str(path) in s.get("best_k_models", {})), (known or [("", {})])[0])
+    states = [(str(key), state) for key, state in checkpoint.get("callbacks", {}).items() if "best_model_path" in state]
+    key, state = next(((k, s) for k, s in states if str(path) in s.get("best_k_models", {})), (states or [("", {})])[0])
     score = state.get("best_k_models", {}).get(str(path), state.get("current_score"))
     data = checkpoint.get("datamodule_hyper_parameters") or {}
     return IndexEntry(

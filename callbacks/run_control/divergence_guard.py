@@ -9,8 +9,7 @@ import torch
 from lightning.pytorch import Callback, Trainer
 
 MAX_KL = 100.0
-"""Maximum KL divergence of an iteration in nats. Healthy iterations of PPO have 0.001 to 0.1; a likelihood ratio of
-e^100 is not a learning step."""
+"""Maximum KL divergence of an iteration in nats; iterations of PPO that learn have 0.001 to 0.1."""
 
 NO_ENTROPY, STUCK_LOGS = 1e-6, 10
 """Entropy in nats below which it counts as zero, and the logs in a row after which such a policy counts as stuck."""
@@ -25,22 +24,22 @@ class TrainingDiverged(RuntimeError):
 
 def not_finite(values: Mapping[str, float]) -> str:
     """Return which value of training is not finite; empty if none."""
-    wrong = (f"{tag} is {value}" for tag, value in values.items() if tag[:6] == "train/" and not math.isfinite(value))
-    return next(wrong, "")
+    reasons = (f"{tag} is {value}" for tag, value in values.items() if tag[:6] == "train/" and not math.isfinite(value))
+    return next(reasons, "")
 
 
-class JudgedLogs:
-    """Training logs of one agent, judged one after the other.
+class CollapseDetector:
+    """Detector of a policy of one agent that can no longer learn, from its training logs in their order.
 
     Attributes:
         lowest, highest: range of the returns logged while the policy had entropy.
     """
 
     def __init__(self) -> None:
-        self._return, self._stuck = math.nan, 0
+        self._last_return, self._stuck_logs = math.nan, 0
         self.lowest, self.highest = math.inf, -math.inf
 
-    def judge(self, log: Mapping[str, float]) -> str:
+    def check(self, log: Mapping[str, float]) -> str:
         """Return why learning is impossible after one more log; empty if it is not."""
         if abs(log.get("train/approx_kl", 0.0)) > MAX_KL:
             moved = f"{log['train/approx_kl']:.3g} nats in an iteration, more than {MAX_KL:g}"
@@ -48,13 +47,13 @@ class JudgedLogs:
         entropy, return_ = log.get("train/entropy"), log.get("rollout/return_mean")
         if entropy is None or return_ is None:
             return ""
-        before, self._return = self._return, return_
+        previous, self._last_return = self._last_return, return_
         if abs(entropy) > NO_ENTROPY:
-            self._stuck = 0
+            self._stuck_logs = 0
             self.lowest, self.highest = min(self.lowest, return_), max(self.highest, return_)
             return ""
-        self._stuck = self._stuck + 1 if return_ == before else 1
-        if self._stuck < STUCK_LOGS or not self._lost_its_gain(return_):
+        self._stuck_logs = self._stuck_logs + 1 if return_ == previous else 1
+        if self._stuck_logs < STUCK_LOGS or not self._lost_its_gain(return_):
             return ""
         return (
             f"train/entropy was 0 and rollout/return_mean {return_:g} in {STUCK_LOGS} logs in a row, after returns"
@@ -76,7 +75,7 @@ class DivergenceGuard(Callback):
     that was logged while there was entropy, by more than `KEPT_GAIN` of the range of these returns. So does one that
     had no entropy from the start. A resumed run knows the returns logged before.
 
-    Every agent of a population is judged by its own log, and one that diverged ends the run.
+    Every agent of a population is checked by its own log; one that diverged ends the run.
 
     Only values on the host are read, without synchronization, and the weights only before a checkpoint is written. The
     last valid checkpoint is kept.
@@ -87,26 +86,26 @@ class DivergenceGuard(Callback):
     acts_per_iteration = False
 
     def __init__(self) -> None:
-        self._judged: dict[str, float] = {}
-        self._agents: defaultdict[str, JudgedLogs] = defaultdict(JudgedLogs)
+        self._checked_log: dict[str, float] = {}
+        self._detectors: defaultdict[str, CollapseDetector] = defaultdict(CollapseDetector)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Check the values logged last."""
-        if pl_module.last_log is not self._judged:
-            self._judged = pl_module.last_log
-            for name, log in pl_module.training_log.by_agent(self._judged).items():
-                if said := not_finite(log) or self._agents[name].judge(log):
-                    raise_diverged(trainer, f"{said} (the agent of {name})" if name else said)
-        if said := not_finite(pl_module.last_logged):
-            raise_diverged(trainer, said)
+        if pl_module.last_log is not self._checked_log:
+            self._checked_log = pl_module.last_log
+            for name, log in pl_module.training_log.by_agent(self._checked_log).items():
+                if reason := not_finite(log) or self._detectors[name].check(log):
+                    raise_diverged(trainer, f"{reason} (the agent of {name})" if name else reason)
+        if reason := not_finite(pl_module.last_logged):
+            raise_diverged(trainer, reason)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the range of the returns logged while the policy had entropy, of a single agent."""
-        return {"lowest": self._agents[""].lowest, "highest": self._agents[""].highest}
+        return {"lowest": self._detectors[""].lowest, "highest": self._detectors[""].highest}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the range of returns."""
-        self._agents[""].lowest, self._agents[""].highest = state_dict["lowest"], state_dict["highest"]
+        self._detectors[""].lowest, self._detectors[""].highest = state_dict["lowest"], state_dict["highest"]
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         """Check the weights before they replace valid ones on the disk."""

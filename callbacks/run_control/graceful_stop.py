@@ -23,7 +23,7 @@ from datamodules.core.signals import (
     silence_lost_outputs,
 )
 
-WORDS = b"\nStopping after this iteration; Ctrl-C again stops at once, without saving.\n"
+STOP_MESSAGE = b"\nStopping after this iteration; Ctrl-C again stops at once, without saving.\n"
 
 
 class GracefulStop(Callback):
@@ -45,20 +45,20 @@ class GracefulStop(Callback):
         self.stopped_by: signal.Signals | None = None
         self._received: signal.Signals | None = None
         self._is_second = SecondSignal()
-        self._replaced: dict[signal.Signals, Any] = {}
-        self._says_so = True
-        self._evaluates: int | float = 1.0
-        self._hosts: distributed.ProcessGroup | None = None  # a group that does not wait for the devices
+        self._previous_handlers: dict[signal.Signals, Any] = {}
+        self._prints_message = True
+        self._limit_val_batches: int | float = 1.0
+        self._host_group: distributed.ProcessGroup | None = None  # a group that does not wait for the devices
 
     def on_train_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Install the signal handlers, in the main thread, as Python requires."""
         self.stopped_by = self._received = None
         self._is_second = SecondSignal()
-        self._says_so = trainer.is_global_zero
-        self._hosts = distributed.new_group(backend="gloo") if trainer.world_size > 1 else None
+        self._prints_message = trainer.is_global_zero
+        self._host_group = distributed.new_group(backend="gloo") if trainer.world_size > 1 else None
         if threading.current_thread() is threading.main_thread():
             for number in handled_signals():
-                self._replaced[number] = signal.signal(number, self.receive)
+                self._previous_handlers[number] = signal.signal(number, self.receive)
 
     def receive(self, number: int, frame: FrameType | None) -> None:
         """Record the signal; a signal handler, which runs between any two instructions and therefore does no more.
@@ -68,14 +68,14 @@ class GracefulStop(Callback):
         silence_lost_outputs()
         if self._is_second(number):
             raise SignalExit(number)
-        if self._received is None and self._says_so:
+        if self._received is None and self._prints_message:
             with suppress(OSError):  # the reader of the output may have ended with the same Ctrl-C
-                os.write(2, WORDS)
+                os.write(2, STOP_MESSAGE)
         self._received = signal.Signals(number)
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Stop if any rank received a signal; weights and environments are consistent between iterations."""
-        self._stop_if_told(trainer)
+        self._stop_if_signalled(trainer)
 
     def on_validation_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Let a signal interrupt the episodes."""
@@ -88,58 +88,58 @@ class GracefulStop(Callback):
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Stop after the evaluation rather than after one more iteration."""
         if trainer.state.fn == TrainerFn.VALIDATING:
-            self._give_back(trainer)
+            self._restore_handlers(trainer)
         if trainer.state.fn == TrainerFn.FITTING and not trainer.sanity_checking:
-            self._stop_if_told(trainer)
+            self._stop_if_signalled(trainer)
 
     def on_test_start(self, trainer: Trainer, pl_module: Any) -> None:
         """Let a signal end the process, since there is nothing to save."""
         if threading.current_thread() is threading.main_thread():
             for number in handled_signals():
-                self._replaced[number] = signal.signal(number, exit_by_signal)
+                self._previous_handlers[number] = signal.signal(number, exit_by_signal)
 
     on_predict_start = on_test_start
 
     def on_test_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Restore the signal handlers."""
-        self._give_back(trainer)
+        self._restore_handlers(trainer)
 
     on_predict_end = on_test_end
 
-    def _stop_if_told(self, trainer: Trainer) -> None:
+    def _stop_if_signalled(self, trainer: Trainer) -> None:
         number = int(self._received or 0)
-        if self._hosts is not None:
+        if self._host_group is not None:
             received = torch.tensor(number)
-            distributed.all_reduce(received, distributed.ReduceOp.MAX, group=self._hosts)
+            distributed.all_reduce(received, distributed.ReduceOp.MAX, group=self._host_group)
             number = int(received)
         if number and self.stopped_by is None:
             self.stopped_by = signal.Signals(number)
             silence_lost_outputs()  # their reader may have ended with the same Ctrl-C
             trainer.should_stop = True
-            self._evaluates, trainer.limit_val_batches = trainer.limit_val_batches, 0
+            self._limit_val_batches, trainer.limit_val_batches = trainer.limit_val_batches, 0
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Restore the signal handlers; print what was saved and how to resume."""
-        self._give_back(trainer)
+        self._restore_handlers(trainer)
         if self.stopped_by is None:
             return
-        trainer.limit_val_batches = self._evaluates
+        trainer.limit_val_batches = self._limit_val_batches
         stopped = f"Stopped by {self.stopped_by.name} after iteration {trainer.global_step}"
         pl_module.print(printable(stopped + saved(trainer)))
 
     def on_exception(self, trainer: Trainer, pl_module: Any, exception: BaseException) -> None:
         """Restore the signal handlers; end the other ranks' processes with this one."""
-        self._give_back(trainer)
+        self._restore_handlers(trainer)
         if isinstance(exception, SignalExit) and trainer.strategy.launcher is not None:
             trainer.strategy.launcher.kill(getattr(signal, "SIGKILL", signal.SIGTERM))
 
-    def _give_back(self, trainer: Any) -> None:
+    def _restore_handlers(self, trainer: Any) -> None:
         """Restore the handlers, also a SIGHUP that is now ignored in those that Lightning restores after this."""
-        restore_handlers(self._replaced)
-        for number in self._replaced:
+        restore_handlers(self._previous_handlers)
+        for number in self._previous_handlers:
             if signal.getsignal(number) == signal.SIG_IGN:
                 trainer._signal_connector._original_handlers[number] = signal.SIG_IGN
-        self._replaced = {}
+        self._previous_handlers = {}
 
 
 def saved(trainer: Any) -> str:

@@ -1,7 +1,7 @@
 """Commands printed by callbacks to continue from a checkpoint."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from lightning.pytorch import Trainer
 
@@ -13,6 +13,5 @@ def command(trainer: Trainer, verb: str, checkpoint: str | Path) -> str:
     """
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         if hasattr(callback, "command"):
-            said: Any = callback.command(verb, str(checkpoint))
-            return str(said)
+            return str(cast(Any, callback).command(verb, str(checkpoint)))
     return f"trainer.{verb}(model, datamodule=data, ckpt_path={str(checkpoint)!r}, weights_only=True)"

@@ -76,9 +76,9 @@ def scores(evaluation: Mapping[str, float]) -> str:
         return ", never evaluated"
     if "eval/return_mean" not in evaluation:
         return ", " + ", ".join(f"{tag} {value:.3f}" for tag, value in evaluation.items())
-    said = [f"eval/return_mean {evaluation['eval/return_mean']:.2f} ± {evaluation.get('eval/return_std', 0):.2f}"]
-    own = [tag for tag in evaluation if tag.endswith("_mean") and tag not in ("eval/return_mean", "eval/length_mean")]
-    return ", " + ", ".join(said + [f"{tag} {evaluation[tag]:.2f}" for tag in own])
+    parts = [f"eval/return_mean {evaluation['eval/return_mean']:.2f} ± {evaluation.get('eval/return_std', 0):.2f}"]
+    tags = [tag for tag in evaluation if tag.endswith("_mean") and tag not in ("eval/return_mean", "eval/length_mean")]
+    return ", " + ", ".join(parts + [f"{tag} {evaluation[tag]:.2f}" for tag in tags])
 
 
 def table(values: Mapping[str, float]) -> str:
@@ -105,14 +105,14 @@ def quantity(name: str) -> str:
 
 def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Flatten nested settings to plain values under dotted names, without derived and private ones."""
-    found: dict[str, Any] = {}
+    flattened: dict[str, Any] = {}
     for key, value in settings.items():
         if key == "spaces" or str(key).startswith("_"):
             continue
         if isinstance(value, Mapping):
-            found |= flat(value, f"{prefix}{key}.")
+            flattened |= flat(value, f"{prefix}{key}.")
         elif isinstance(value, bool | int | float | str):
-            found[f"{prefix}{key}"] = value
+            flattened[f"{prefix}{key}"] = value
         else:
-            found[f"{prefix}{key}"] = getattr(value, "__qualname__", str(value))
-    return found
+            flattened[f"{prefix}{key}"] = getattr(value, "__qualname__", str(value))
+    return flattened

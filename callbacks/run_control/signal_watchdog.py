@@ -24,21 +24,21 @@ class SignalWatchdog:
     def __init__(self, grace: float):
         self.grace = grace
         self._pipe: tuple[int, int] | None = None
-        self._before = -1
+        self._previous_fd = -1
 
     def __enter__(self) -> Self:
         """Start watching; possible only in the main thread."""
         if threading.current_thread() is threading.main_thread():
             self._pipe = reader, writer = os.pipe()
             os.set_blocking(writer, False)
-            self._before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+            self._previous_fd = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
             threading.Thread(target=self._watch, args=(reader,), name="signals", daemon=True).start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         """Stop watching."""
         if self._pipe is not None:
-            signal.set_wakeup_fd(self._before)
+            signal.set_wakeup_fd(self._previous_fd)
             os.close(self._pipe[1])
             self._pipe = None
 

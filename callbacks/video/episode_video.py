@@ -226,9 +226,14 @@ def environ(trainer: Any) -> dict[str, str]:
     trusted = {*os.environ.get("LEYDEN_TRUST", "").split(",")} | {*own_modules(trainer.lightning_module.hparams)}
     trusted |= {*own_modules(trainer.datamodule.hparams)}
     paths = [str(HOME), *(path or str(Path.cwd()) for path in sys.path)]
-    own = {"PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)), "LEYDEN_TRUST": ",".join(sorted(trusted - {""}))}
-    own |= {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy"}
-    return os.environ | own
+    return os.environ | {
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(paths)),
+        "LEYDEN_TRUST": ",".join(sorted(trusted - {""})),
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+        "SDL_VIDEODRIVER": "dummy",
+        "SDL_AUDIODRIVER": "dummy",
+    }
 
 
 def own_modules(value: Any) -> Iterator[str]:

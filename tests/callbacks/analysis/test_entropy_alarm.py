@@ -23,7 +23,7 @@ def warned(alarm: EntropyAlarm, entropies: list[float]) -> int:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         for entropy in entropies:
-            alarm.judge(ACTIONS, entropy, 1.0, "Lower it.")
+            alarm.check(ACTIONS, entropy, 1.0, "Lower it.")
     return len(said)
 
 

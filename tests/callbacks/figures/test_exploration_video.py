@@ -12,7 +12,7 @@ from PIL import Image, ImageColor
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from callbacks.figures.dynamics_figures import DynamicsFigures
-from callbacks.figures.exploration_video import FRAMES, NEW, SEEN, ExplorationVideo
+from callbacks.figures.exploration_video import FRAMES, NEW_COLOUR, OLD_COLOUR, ExplorationVideo
 from callbacks.figures.plotting import DPI
 from callbacks.figures.projections import View, panel_size
 from callbacks.run_control.checkpoint import RunCheckpoint
@@ -40,7 +40,7 @@ def count(picture: np.ndarray, colour: str) -> int:
 
 @pytest.mark.parametrize("evaluations", [3, 79, 80, 1_000])
 def test_a_run_of_any_length_is_some_evenly_spaced_frames(evaluations: int) -> None:
-    steps = [shot.env_steps for shot in filmed(evaluations).shots]
+    steps = [shot.env_steps for shot in filmed(evaluations).snapshots]
 
     assert min(evaluations, FRAMES) <= len(steps) < 2 * FRAMES
     assert len(set(np.diff(steps))) == 1 and steps[0] == 10
@@ -51,8 +51,8 @@ def test_a_frame_shows_what_was_seen_by_then_and_the_newest_in_another_colour() 
 
     first, *_, last = filmed(10).frames([PLANE], visited, 1).values()
 
-    assert count(first, SEEN) == 0 and count(first, NEW) > 0
-    assert count(last, SEEN) > 0 and count(last, NEW) > count(first, NEW)
+    assert count(first, OLD_COLOUR) == 0 and count(first, NEW_COLOUR) > 0
+    assert count(last, OLD_COLOUR) > 0 and count(last, NEW_COLOUR) > count(first, NEW_COLOUR)
     assert not np.array_equal(first[:40], last[:40]), "the title says how far the run was"
 
 
@@ -84,5 +84,5 @@ def test_a_resumed_run_goes_on_with_its_film(tmp_path: Path) -> None:
     run = trainer(tmp_path / "b", rest, RunCheckpoint("dynamics/field_r2"), val_check_interval=2)
     run.fit(explorer(whole), datamodule=whole, ckpt_path=last, weights_only=True)
 
-    assert [shot.env_steps for shot in first.film.shots] == [8, 16, 24]
-    assert [shot.env_steps for shot in rest.film.shots] == [8, 16, 24, 32, 40, 48]
+    assert [shot.env_steps for shot in first.video.snapshots] == [8, 16, 24]
+    assert [shot.env_steps for shot in rest.video.snapshots] == [8, 16, 24, 32, 40, 48]

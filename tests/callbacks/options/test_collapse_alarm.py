@@ -45,7 +45,7 @@ def test_an_alarm_needs_patience_sounds_once_and_can_sound_again():
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         for found in (sick, sick, sick, {"length": None}, sick, sick):
-            alarm.judge(found)
+            alarm.update_counts(found)
 
     assert len(said) == 2
     assert "Options collapse (length): too short for 2 times. Options end almost at once: raise" in str(said[0].message)
@@ -67,9 +67,9 @@ def test_an_idle_evaluation_is_one_that_always_returns_the_same_poor_number():
 
 def test_the_alarm_goes_on_after_a_resume():
     first, second = OptionCollapseMonitor(), OptionCollapseMonitor()
-    first.judge({"usage": "too few"})
+    first.update_counts({"usage": "too few"})
     first.idle(evaluated(0.0))
 
     second.load_state_dict(first.state_dict())
 
-    assert second.lasting == first.lasting and second.state_dict() == first.state_dict()
+    assert second.counts == first.counts and second.state_dict() == first.state_dict()

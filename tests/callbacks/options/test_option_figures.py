@@ -14,7 +14,7 @@ from callbacks.options.option_figures import (
     draw_timeline,
     draw_usage,
     option_names,
-    summed_since,
+    sum_since_start,
 )
 from datamodules.trading.scripted_options import OpenLong, Wait
 
@@ -32,7 +32,7 @@ def timeline(curve: np.ndarray) -> Any:
 
 
 def test_a_running_sum_begins_anew_with_every_episode():
-    total = summed_since(np.array([1.0, 2.0, 3.0, 4.0]), np.array([False, False, True, False]))
+    total = sum_since_start(np.array([1.0, 2.0, 3.0, 4.0]), np.array([False, False, True, False]))
 
     assert total.tolist() == [1.0, 3.0, 3.0, 7.0]
 
@@ -45,7 +45,7 @@ def test_the_band_shows_the_options_in_their_colours_and_lines_where_they_and_ep
     (begins,) = (each for each in band.collections)
     assert [segment[0, 0] for segment in begins.get_segments()] == [-0.5, 1.5]
     assert [line.get_xdata()[0] for line in upper.lines if len(line.get_xdata())] == [-0.5]
-    assert [text.get_text() for text in figure.legends[0].texts] == [*NAMES, "episode begins"]
+    assert [text.get_text() for text in figure.legends[0].texts] == [*NAMES, "episode start"]
 
 
 def test_the_curve_has_the_colours_of_the_options_and_a_flat_one_is_drawn_too():

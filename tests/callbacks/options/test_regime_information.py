@@ -8,7 +8,7 @@ import pytest
 import torch
 from lightning.pytorch import Callback
 
-from callbacks.options.regime_information import RegimeInformation, shared
+from callbacks.options.regime_information import RegimeInformation, mutual_information
 from datamodules.trading.datamodule import TradingDataModule
 from modules.networks.heads.twin_critic import TwinMLP
 from modules.networks.mlp import MLP
@@ -39,9 +39,9 @@ def test_independence_shares_nothing_and_identity_all_there_is():
     alike = torch.tensor([[10.0, 30], [20, 60]])
     same = torch.tensor([[25.0, 0], [0, 75], [0, 0]])
 
-    assert shared(alike) == pytest.approx(0.0, abs=1e-6)
-    assert shared(same) == pytest.approx(-0.25 * math.log(0.25) - 0.75 * math.log(0.75), abs=1e-6)
-    assert shared(torch.zeros(2, 2)) == 0.0
+    assert mutual_information(alike) == pytest.approx(0.0, abs=1e-6)
+    assert mutual_information(same) == pytest.approx(-0.25 * math.log(0.25) - 0.75 * math.log(0.75), abs=1e-6)
+    assert mutual_information(torch.zeros(2, 2)) == 0.0
 
 
 def test_options_that_know_the_regime_share_its_entropy_and_others_next_to_nothing(tmp_path: Path):

@@ -9,7 +9,7 @@ import pytest
 from lightning.pytorch import Callback
 from lightning.pytorch.cli import LightningArgumentParser
 
-from callbacks.performance.gpu_monitor import GPUMonitor, SamplerThread, measured
+from callbacks.performance.gpu_monitor import GPUMonitor, SamplerThread, gpu_metrics
 from callbacks.performance.nvml import GpuReading
 from datamodules.core.errors import ConfigurationError
 
@@ -60,7 +60,7 @@ def test_means_and_peaks_of_a_window_are_measured_and_the_unknown_is_left_out() 
     first = BUSY._replace(power_w=math.nan)
     second = first._replace(utilisation=50.0, memory_mib=3000.0, temperature_c=70.0, clock_mhz=1000.0)
 
-    values = measured([(0.0, {1: first}), (1.0, {1: second})])
+    values = gpu_metrics([(0.0, {1: first}), (1.0, {1: second})])
 
     assert values == {
         "gpu/1/utilisation": 73.0,
