@@ -34,7 +34,7 @@ def main() -> None:
     replace_unprintable()
     try:
         run_verb()
-    except KeyboardInterrupt:  # before the run could take the signal over: nothing is lost
+    except KeyboardInterrupt:  # before the run has installed its signal handlers: there is nothing to save
         raise SystemExit(130) from None
     except OSError as error:
         if error.errno not in CANNOT_WRITE and not isinstance(error, UnwritableFileError):
@@ -73,7 +73,7 @@ def run_verb() -> None:
         print(introduction(verb), flush=True)
     announce(verb, configs)
     module, _, function = VERBS[verb].partition(":")
-    gc.disable()  # collections would visit every new class and function, again and again, and find nothing
+    gc.disable()  # imports create many objects and no garbage; collections would only traverse them
     try:
         imported = import_module(module)
     finally:
@@ -82,10 +82,10 @@ def run_verb() -> None:
 
 
 def announce(verb: str, configs: Sequence[Path]) -> None:
-    """Print on stderr what starts, if importing torch takes seconds; not on ranks started by a run."""
+    """Print the verb and its configs on stderr before torch is imported, which takes seconds; not on started ranks."""
     if verb not in WITHOUT_TORCH and "torch" not in sys.modules and "LOCAL_RANK" not in os.environ:
-        what = " ".join([verb, *(path.name for path in configs)])
-        print(printable_line(f"{what}: loading torch ..."), file=sys.stderr, flush=True)
+        command = " ".join([verb, *(path.name for path in configs)])
+        print(printable_line(f"{command}: loading torch ..."), file=sys.stderr, flush=True)
 
 
 def replace_unprintable() -> None:
@@ -107,18 +107,20 @@ def usage() -> str:
 
 
 def check_packages() -> None:
-    """Refuse to start if another folder shadows one of our packages, which have common names."""
-    homes = {}
+    """Refuse to start if another folder shadows one of Leyden's packages, which have common names."""
+    folders = {}
     for name in PACKAGES:
         spec = find_spec(name)
         if spec is None or not spec.submodule_search_locations:
             exit_with_error(
                 f"The package `{name}` is missing or shadowed by a file of that name: start from another folder."
             )
-        homes[name] = Path(next(iter(spec.submodule_search_locations))).resolve().parent
-    for name, home in homes.items():
-        if home != homes["app"]:
-            exit_with_error(f"`{name}` was found in {home}, but `app` in {homes['app']}: start from another folder.")
+        folders[name] = Path(next(iter(spec.submodule_search_locations))).resolve().parent
+    for name, folder in folders.items():
+        if folder != folders["app"]:
+            exit_with_error(
+                f"`{name}` was found in {folder}, but `app` in {folders['app']}: start from another folder."
+            )
 
 
 def parse_trust_flags() -> None:

@@ -21,11 +21,11 @@ from modules.optim.optimizer_group import OptimizerGroup
 
 relu_backward = torch.ops.aten.threshold_backward.grad_input
 
-PLAIN = (nn.Flatten, nn.Linear, TwinLinear, nn.ReLU)
+SUPPORTED_LAYERS = (nn.Flatten, nn.Linear, TwinLinear, nn.ReLU)
 """Layers that `Layers` can replace."""
 
-CONTAINERS = (nn.Sequential, MLP, QHead, QNetwork, SquashedGaussianHead, TwinMLP)
-"""Modules around them whose `forward` is known."""
+SUPPORTED_CONTAINERS = (nn.Sequential, MLP, QHead, QNetwork, SquashedGaussianHead, TwinMLP)
+"""Modules that contain these layers, with a `forward` that `Layers` can replace."""
 
 
 class Layers:
@@ -39,9 +39,9 @@ class Layers:
     def __init__(self, parameters: list[Tensor], gradients: list[Tensor] | None = None):
         self.weights, self.biases = parameters[::2], parameters[1::2]
         self.gradients = gradients
-        alone = parameters[0].dim() == 2
-        self.affine: Callable[..., Tensor] = torch.addmm if alone else torch.baddbmm
-        self.product: Callable[..., Tensor] = torch.mm if alone else torch.bmm
+        is_single = parameters[0].dim() == 2
+        self.affine: Callable[..., Tensor] = torch.addmm if is_single else torch.baddbmm
+        self.product: Callable[..., Tensor] = torch.mm if is_single else torch.bmm
 
     def __call__(self, x: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Return the outputs, and every layer's input."""
@@ -57,19 +57,19 @@ class Layers:
         for layer in reversed(range(len(inputs))):
             self.product(inputs[layer].mT, grad_output, out=self.gradients[2 * layer])
             torch.sum(grad_output, -2, keepdim=True, out=self.gradients[2 * layer + 1])
-            grad_output = self.through(layer, inputs, grad_output) if layer else grad_output
+            grad_output = self.grad_pre_activation(layer, inputs, grad_output) if layer else grad_output
 
     def grad_input(self, inputs: list[Tensor], grad_output: Tensor) -> Tensor:
         """Return the gradient by the input of the first layer."""
         for layer in reversed(range(1, len(inputs))):
-            grad_output = self.through(layer, inputs, grad_output)
+            grad_output = self.grad_pre_activation(layer, inputs, grad_output)
         return self.product(grad_output, self.weights[0].mT)
 
-    def through(self, layer: int, inputs: list[Tensor], grad_output: Tensor) -> Tensor:
+    def grad_pre_activation(self, layer: int, inputs: list[Tensor], grad_output: Tensor) -> Tensor:
         """Return the gradient by the input of a layer, before its ReLU; one output column needs no matrix product."""
         weight = self.weights[layer].mT
-        below = grad_output * weight if grad_output.shape[-1] == 1 else self.product(grad_output, weight)
-        return relu_backward(below, inputs[layer], 0, grad_input=below)
+        grad = grad_output * weight if grad_output.shape[-1] == 1 else self.product(grad_output, weight)
+        return relu_backward(grad, inputs[layer], 0, grad_input=grad)
 
 
 def layers_of(flat: FlatParameters) -> Layers:
@@ -90,9 +90,10 @@ def as_rows(parameter: Tensor) -> Tensor:
 
 def is_relu_mlp(network: nn.Module) -> bool:
     """Return whether a network is a ReLU MLP with biases and neither it nor any submodule has a hook or a buffer."""
-    layers = [layer for layer in network.modules() if not list(layer.children())]
-    supported = all(type(layer) in PLAIN and getattr(layer, "bias", True) is not None for layer in layers)
-    supported = supported and all(type(part) in CONTAINERS for part in network.modules() if part not in layers)
+    layers = [module for module in network.modules() if not list(module.children())]
+    containers = [module for module in network.modules() if module not in layers]
+    supported = all(type(layer) in SUPPORTED_LAYERS and getattr(layer, "bias", True) is not None for layer in layers)
+    supported = supported and all(type(container) in SUPPORTED_CONTAINERS for container in containers)
     return supported and not any(map(has_hooks, network.modules())) and not list(network.buffers())
 
 

@@ -77,11 +77,11 @@ class ManualSAC:
     def gradient_step(self, batch: SACBatch, next_noise: Tensor, noise: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Step critics, actor and temperature once; return the critics' absolute errors `[N]`, and the metrics."""
         actor, critic, *temperature = self.model.raw_optimizers[: self.model.curiosity_index]
-        bound, alpha = self.model.max_grad_norm, self.model.log_alpha.exp()
+        max_grad_norm, alpha = self.model.max_grad_norm, self.model.log_alpha.exp()
         critic_loss, errors, q_mean = self.critic_gradient_(batch, next_noise, alpha)
-        critic_norm = self.optim.step_from_flat_grad(critic, bound)
+        critic_norm = self.optim.step_from_flat_grad(critic, max_grad_norm)
         actor_loss, entropy = self.actor_gradient_(batch, noise, alpha)
-        actor_norm = self.optim.step_from_flat_grad(actor, bound)
+        actor_norm = self.optim.step_from_flat_grad(actor, max_grad_norm)
         if temperature:
             surplus = batch.counts * (entropy - self.model.target_entropy_of(None))
             torch.mul(surplus.mean(), alpha, out=self.optim.flat[temperature[0]].grad_views[0])
@@ -105,8 +105,8 @@ class ManualSAC:
         sample = SquashedSample.of(output, noise)
         (q1, q2), critic_inputs = self.q(self.critic, batch.obs, sample.action)
         grad_value = batch.counts * (-1 / len(batch.counts))
-        first = torch.heaviside(q2 - q1, q1.new_full((), 0.5))  # weight of q1 in the minimum's gradient; 1/2 if equal
-        grad_q = torch.stack([grad_value * first, grad_value * (1 - first)]).unsqueeze(-1)
+        q1_is_lower = torch.heaviside(q2 - q1, q1.new_full((), 0.5))  # 1/2 if equal, as in the gradient of the minimum
+        grad_q = torch.stack([grad_value * q1_is_lower, grad_value * (1 - q1_is_lower)]).unsqueeze(-1)
         grad_action = self.critic.grad_input(critic_inputs, grad_q).sum(0)[:, -sample.action.shape[-1] :]
         self.actor.backward_(inputs, sample.grad_output(grad_action, -grad_value * alpha))
         return -(batch.counts * soft_value(q1, q2, sample.log_prob, alpha)).mean(), -sample.log_prob

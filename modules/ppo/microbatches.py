@@ -4,7 +4,7 @@ import gc
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,6 +13,9 @@ from datamodules.core.errors import ConfigurationError
 from modules.base.checks import divisors
 from modules.optim.optimizer_group import trainable
 from modules.ppo.batch import NormalizedAdvantage, PPOBatch, PPOLoss
+
+if TYPE_CHECKING:
+    from modules.ppo.ppo import PPO
 
 
 class Microbatch(NamedTuple):
@@ -44,12 +47,12 @@ def accumulated_losses(
 
 
 @contextmanager
-def memory_advice(model: Any, batch: PPOBatch) -> Iterator[None]:
+def memory_advice(model: "PPO", batch: PPOBatch) -> Iterator[None]:
     """Replace an out-of-memory error of an update by a sentence that names the settings and the size that fits.
 
     Args:
-        model: the `PPO`, which tries gradients of smaller microbatches.
-        batch: the rollout's.
+        model: algorithm, which tries gradients of smaller microbatches.
+        batch: that of the rollout.
 
     Raises: ConfigurationError for a torch.OutOfMemoryError.
     """
@@ -74,7 +77,7 @@ def memory_advice(model: Any, batch: PPOBatch) -> Iterator[None]:
         ) from error
 
 
-def gradient_fits(model: Any, batch: PPOBatch) -> bool:
+def gradient_fits(model: "PPO", batch: PPOBatch) -> bool:
     """Return whether the memory suffices for the gradient of a microbatch."""
     normalized = NormalizedAdvantage(batch.advantage, batch.target, None)
     try:

@@ -1,6 +1,6 @@
 """Segments of a rollout: steps of one environment that a recurrent network is unrolled over, and V-trace runs along."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -11,8 +11,11 @@ from modules.functional.returns import vtrace_correction
 from modules.ppo.batch import PPOBatch
 from modules.ppo.large_batch import LargeBatch
 
+if TYPE_CHECKING:
+    from modules.ppo.ppo import PPO
 
-def check_segments(model: Any) -> None:
+
+def check_segments(model: "PPO") -> None:
     """Check that the settings of segments, V-trace and priorities act.
 
     Raises: ConfigurationError for a value other than the default where the setting that it needs is off.

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,9 @@ from modules.networks.base import Network, extract_features, run_layers
 from modules.networks.mlp import MLP
 from modules.networks.multi_input import make_network, obs_shape_of
 from modules.sac.batch import SACBatch
+
+if TYPE_CHECKING:
+    from modules.sac.sac import SAC
 
 MIN_MEAN_ERROR = 1e-12
 """Lower bound of the mean error that divides the reward, so that a well predicted environment gives little."""
@@ -45,7 +48,7 @@ class NoCuriosity(nn.Module):
         """Return all minibatches `[U, N, ...]` with the intrinsic reward added; call it without gradient."""
         return batch
 
-    def learn_(self, batch: SACBatch, model: Any) -> list[Tensor]:
+    def learn_(self, batch: SACBatch, model: "SAC") -> list[Tensor]:
         """Train on a minibatch with the model's optimizer number `curiosity_index`; return the metrics."""
         return []
 
@@ -148,7 +151,7 @@ class Curiosity(NoCuriosity):
         mean = (batch.counts * error).sum() / batch.counts.sum().clamp(min=1)
         return batch._replace(return_=batch.return_ + self.current_scale * error / mean.clamp(min=MIN_MEAN_ERROR))
 
-    def learn_(self, batch: SACBatch, model: Any) -> list[Tensor]:
+    def learn_(self, batch: SACBatch, model: "SAC") -> list[Tensor]:
         """Train on a minibatch with the model's optimizer number `curiosity_index`; return the metrics."""
         loss, metrics = self.loss(batch)
         model.step(loss, model.raw_optimizers[model.curiosity_index], math.inf)

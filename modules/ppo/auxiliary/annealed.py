@@ -1,12 +1,15 @@
 """AnnealedLoss: an auxiliary loss whose coefficients fall to 0 with the environment steps."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from datamodules.core.errors import ConfigurationError
 from modules.ppo.auxiliary.base import AuxiliaryLoss
+
+if TYPE_CHECKING:
+    from modules.ppo.ppo import PPO
 
 
 class AnnealedLoss(AuxiliaryLoss):
@@ -29,7 +32,7 @@ class AnnealedLoss(AuxiliaryLoss):
             )
         self.constant_env_steps, self.anneal_env_steps = constant_env_steps, anneal_env_steps
 
-    def on_fit_start(self, model: Any) -> None:
+    def on_fit_start(self, model: "PPO") -> None:
         """Create the share on the model's device."""
         self.share = torch.ones((), device=model.device)
         self.total_env_steps = model.data.total_env_steps

@@ -1,7 +1,7 @@
 """AuxiliaryLoss: a term that is added to PPO's loss, and the list of those of a model."""
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -10,6 +10,9 @@ from datamodules.core.errors import ConfigurationError
 from datamodules.core.types import Rollout
 from modules.networks.distributions import Distribution
 from modules.ppo.batch import PPOBatch
+
+if TYPE_CHECKING:
+    from modules.ppo.ppo import PPO
 
 Columns = dict[str, Any]
 """Tensors by name, in nested dictionaries; `[T, B, ...]` in a rollout, and like `PPOBatch` in a batch."""
@@ -38,21 +41,21 @@ class AuxiliaryLoss:
     metrics: tuple[str, ...] = ()
     supports_microbatches = True
 
-    def on_fit_start(self, model: Any) -> None:
+    def on_fit_start(self, model: "PPO") -> None:
         """Create tensors on the model's device; its weights are those of the checkpoint, if the run is resumed."""
 
     def update_schedule(self, env_steps: int) -> None:
         """Set what depends on the environment steps that this run has taken, before every iteration."""
 
-    def prepare(self, model: Any, rollout: Rollout) -> Columns:
+    def prepare(self, model: "PPO", rollout: Rollout) -> Columns:
         """Return columns `[T, B, ...]` for `loss`; called once per iteration, without gradient."""
         return {}
 
-    def draw(self, model: Any, batch: PPOBatch) -> Columns:
+    def draw(self, model: "PPO", batch: PPOBatch) -> Columns:
         """Return its columns of the whole batch with the random numbers of an epoch; called before every epoch."""
         return batch.extras.get(self.name, {})
 
-    def loss(self, model: Any, batch: PPOBatch, forward: ForwardPass) -> tuple[Tensor, list[Tensor]]:
+    def loss(self, model: "PPO", batch: PPOBatch, forward: ForwardPass) -> tuple[Tensor, list[Tensor]]:
         """Return the term of a minibatch, 0-d, coefficient included, and the values of `metrics`, 0-d."""
         raise NotImplementedError
 
@@ -97,7 +100,7 @@ class AuxiliaryLosses:
     def __len__(self) -> int:
         return len(self.losses)
 
-    def on_fit_start(self, model: Any) -> None:
+    def on_fit_start(self, model: "PPO") -> None:
         """Create tensors on the model's device.
 
         Raises: ConfigurationError for microbatches, if a loss needs whole minibatches.
@@ -115,15 +118,15 @@ class AuxiliaryLosses:
         for loss in self.losses:
             loss.update_schedule(env_steps)
 
-    def prepare(self, model: Any, rollout: Rollout) -> Columns:
+    def prepare(self, model: "PPO", rollout: Rollout) -> Columns:
         """Return the columns of every loss, by name."""
         return self._by_name(lambda loss: loss.prepare(model, rollout))
 
-    def draw(self, model: Any, batch: PPOBatch) -> PPOBatch:
+    def draw(self, model: "PPO", batch: PPOBatch) -> PPOBatch:
         """Return the batch with the random numbers of an epoch."""
         return batch._replace(extras=batch.extras | self._by_name(lambda loss: loss.draw(model, batch)))
 
-    def loss(self, model: Any, batch: PPOBatch, forward: ForwardPass) -> tuple[Tensor, Tensor]:
+    def loss(self, model: "PPO", batch: PPOBatch, forward: ForwardPass) -> tuple[Tensor, Tensor]:
         """Return the sum of the terms, 0-d, and the values of `metrics` `[len(metrics)]`, detached."""
         terms, values = zip(*(loss.loss(model, batch, forward) for loss in self.losses), strict=True)
         return torch.stack(terms).sum(), torch.stack([value for each in values for value in each]).detach()

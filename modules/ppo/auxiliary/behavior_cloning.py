@@ -1,6 +1,6 @@
 """BehaviorCloningLoss: imitate the actions of stored episodes, less and less."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -11,6 +11,9 @@ from modules.networks.base import no_episode_start
 from modules.ppo.auxiliary.annealed import AnnealedLoss
 from modules.ppo.auxiliary.base import Columns, ForwardPass
 from modules.ppo.batch import PPOBatch
+
+if TYPE_CHECKING:
+    from modules.ppo.ppo import PPO
 
 
 class BehaviorCloningLoss(AnnealedLoss):
@@ -46,7 +49,7 @@ class BehaviorCloningLoss(AnnealedLoss):
             raise ConfigurationError(f"BehaviorCloningLoss has coef {coef}; it must be above 0.")
         self.dataset, self.coef = dataset, coef
 
-    def on_fit_start(self, model: Any) -> None:
+    def on_fit_start(self, model: "PPO") -> None:
         """Read the episodes, and keep their transitions on the model's device."""
         super().on_fit_start(model)
         if model.recurrent:
@@ -60,12 +63,12 @@ class BehaviorCloningLoss(AnnealedLoss):
         self.obs = obs.to(model.device, torch.float32 if obs.is_floating_point() else obs.dtype)
         self.action = action.to(model.device, torch.float32 if action.is_floating_point() else torch.int64)
 
-    def draw(self, model: Any, batch: PPOBatch) -> Columns:
+    def draw(self, model: "PPO", batch: PPOBatch) -> Columns:
         """Return the numbers of stored transitions, as many as the batch has."""
         shape, device = batch.advantage.shape, batch.advantage.device
         return {"index": torch.randint(len(self.action), shape, generator=model.minibatch_generator, device=device)}
 
-    def loss(self, model: Any, batch: PPOBatch, forward: ForwardPass) -> tuple[Tensor, list[Tensor]]:
+    def loss(self, model: "PPO", batch: PPOBatch, forward: ForwardPass) -> tuple[Tensor, list[Tensor]]:
         """Return the loss, its mean before the coefficients, and the share."""
         index = batch.extras[self.name]["index"].flatten()
         obs = model.normalized(self.obs.index_select(0, index))

@@ -1,6 +1,6 @@
 """InfoNCELoss: features of a step resemble those of a later step of the same episode."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -14,6 +14,9 @@ from modules.functional.policy_gradient import masked_mean
 from modules.networks.base import no_episode_start
 from modules.ppo.auxiliary.base import AuxiliaryLoss, Columns, ForwardPass
 from modules.ppo.batch import PPOBatch
+
+if TYPE_CHECKING:
+    from modules.ppo.ppo import PPO
 
 
 class InfoNCELoss(AuxiliaryLoss):
@@ -66,7 +69,7 @@ class InfoNCELoss(AuxiliaryLoss):
         self.coef, self.gamma, self.temperature = coef, gamma, temperature
         self.num_negatives, self.logsumexp_coef = num_negatives, logsumexp_coef
 
-    def on_fit_start(self, model: Any) -> None:
+    def on_fit_start(self, model: "PPO") -> None:
         """Check the minibatches.
 
         Raises: ConfigurationError for segments of a feed-forward network, and for segments drawn by priority.
@@ -82,11 +85,11 @@ class InfoNCELoss(AuxiliaryLoss):
                 " InfoNCELoss would take the copies of a step for negatives of it: set model.priority_alpha to 0."
             )
 
-    def prepare(self, model: Any, rollout: Rollout) -> Columns:
+    def prepare(self, model: "PPO", rollout: Rollout) -> Columns:
         """Return which steps do not continue the step before; of a recurrent network the batch says it."""
         return {} if model.recurrent else {"boundary": rollout.episode_start | ~rollout.valid}
 
-    def draw(self, model: Any, batch: PPOBatch) -> Columns:
+    def draw(self, model: "PPO", batch: PPOBatch) -> Columns:
         """Return uniforms; without recurrence also the positives' observations, and both indices into the batch."""
         shape, generator = (*batch.advantage.shape, 1 + self.num_negatives), model.minibatch_generator
         noise = torch.rand(shape, generator=generator, device=batch.advantage.device)
@@ -102,7 +105,7 @@ class InfoNCELoss(AuxiliaryLoss):
         indices = {name: index.view_as(boundary) for name, index in (("step", step), ("positive", positive))}
         return {"boundary": boundary, "later": later.view_as(boundary), **indices, "positive_obs": obs, "noise": noise}
 
-    def loss(self, model: Any, batch: PPOBatch, forward: ForwardPass) -> tuple[Tensor, list[Tensor]]:
+    def loss(self, model: "PPO", batch: PPOBatch, forward: ForwardPass) -> tuple[Tensor, list[Tensor]]:
         """Return the loss, and its mean before the coefficients and the share of anchors nearest to their positive."""
         columns, features = batch.extras[self.name], forward.features.float().flatten(0, -2)
         noise = columns["noise"].flatten(0, -2)

@@ -1,6 +1,6 @@
 """L2InitLoss: squared distance of the weights to those at the start of the run."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -8,6 +8,9 @@ from torch import Tensor, nn
 from datamodules.core.errors import ConfigurationError
 from modules.ppo.auxiliary.base import AuxiliaryLoss, ForwardPass
 from modules.ppo.batch import PPOBatch
+
+if TYPE_CHECKING:
+    from modules.ppo.ppo import PPO
 
 
 class L2InitLoss(AuxiliaryLoss):
@@ -37,7 +40,7 @@ class L2InitLoss(AuxiliaryLoss):
         self._names: list[str] = []
         self._restored: dict[str, Tensor] | None = None
 
-    def on_fit_start(self, model: Any) -> None:
+    def on_fit_start(self, model: "PPO") -> None:
         """Store a copy of the weights, or take those of the checkpoint."""
         trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
         restored, self._restored = self._restored, None
@@ -51,7 +54,7 @@ class L2InitLoss(AuxiliaryLoss):
         self._names = list(trained)
         self.pairs = [(each, initial[name].detach().to(each.device).clone()) for name, each in trained.items()]
 
-    def loss(self, model: Any, batch: PPOBatch, forward: ForwardPass) -> tuple[Tensor, list[Tensor]]:
+    def loss(self, model: "PPO", batch: PPOBatch, forward: ForwardPass) -> tuple[Tensor, list[Tensor]]:
         """Return the penalty, and the distance."""
         squared = torch.stack([(parameter - initial).square().sum() for parameter, initial in self.pairs]).sum()
         return self.coef * squared, [squared.detach().sqrt()]
