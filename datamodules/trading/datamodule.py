@@ -1,5 +1,6 @@
 """TradingDataModule: trading accounts with training, validation and test periods."""
 
+from collections.abc import Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -38,10 +39,12 @@ class TradingDataModule(ReplayDataModule):
         val_from: first day of validation; null: after 60 % of the bars.
         test_from: first day of test; null: after 80 % of the bars.
         env: id of the environment.
-        env_kwargs: other arguments of `datamodules.trading.env.Trading`, including costs and limits.
+        env_kwargs: other arguments of `datamodules.trading.env.Trading`, including costs and limits; those above are
+            set by their own names only.
         replay: arguments of `datamodules.ReplayDataModule`.
 
-    Raises: ConfigurationError for prices that cannot be used, and fewer environments than symbols.
+    Raises: ConfigurationError for prices that cannot be used, fewer environments than symbols, and `env_kwargs` that
+        contradict the arguments above.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class TradingDataModule(ReplayDataModule):
         require_values("data", TradingDataModule, locals())
         market = {"symbol": symbol, "prices": prices, "synthetic": synthetic}
         market |= {"val_from": val_from, "test_from": test_from, "price_format": price_format}
+        _refuse_market(env_kwargs or {}, market)
         later = {"split": "val"} | (replay.pop("eval_env_kwargs", None) or {})
         super().__init__(env, env_kwargs=(env_kwargs or {}) | market, eval_env_kwargs=later, **replay)
         example = Trading(**self.env_kwargs)
@@ -140,3 +144,13 @@ class TradingDataModule(ReplayDataModule):
             return float(account(held, gain[training], env.costs).factor.log().sum())
 
         return {name: regime_weights(prices.close, model, growth) for name, model in models.items()}
+
+
+def _refuse_market(env_kwargs: Mapping[str, Any], market: Mapping[str, Any]) -> None:
+    """Raise ConfigurationError for arguments of the environment that the data module sets to other values."""
+    for name, value in market.items():
+        if name in env_kwargs and env_kwargs[name] != value:
+            shown, own = ("null" if each is None else each for each in (env_kwargs[name], value))
+            raise ConfigurationError(
+                f"data.env_kwargs.{name} is {shown}, but data.{name}, which is {own}, sets it: set data.{name} instead."
+            )

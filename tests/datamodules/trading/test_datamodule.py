@@ -135,3 +135,20 @@ def test_the_regime_of_the_last_decision_is_told_while_fitting(tmp_path: Path) -
 
     assert torch.equal(ruling, torch.from_numpy(regime(900, 5))[bar - 1])
     assert held(tmp_path, "WALK").active_regime() is None
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "own"),
+    [("symbol", "WALK", "REGIMES"), ("prices", "x.csv", "null"), ("val_from", "2020-01-01", "null"),
+     ("synthetic", {"bars": 300}, "{'bars': 900}")],
+)  # fmt: skip
+def test_arguments_of_the_environment_that_the_data_sets_are_refused(name: str, value: Any, own: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        TradingDataModule("REGIMES", **{**SMALL, "env_kwargs": {name: value}})
+
+    said = f"data.env_kwargs.{name} is {value}, but data.{name}, which is {own}, sets it: set data.{name} instead."
+    assert str(refused.value) == said
+
+
+def test_the_same_value_twice_is_no_contradiction() -> None:
+    assert TradingDataModule("WALK", **{**SMALL, "env_kwargs": {"symbol": "WALK"}}).symbols == 1
