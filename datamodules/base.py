@@ -132,7 +132,7 @@ class EnvDataModule(LightningDataModule):
         self.spaces = self.agents.spaces
         self.collector: RolloutCollector | None = None
         self._restored: dict[str, Any] | None = None
-        self._final: dict[str, Any] | None = None
+        self._state_after_fit: dict[str, Any] | None = None
         self._eval_envs: VectorEnv | None = None
 
     def _probe_spaces(self) -> SpaceSpec:
@@ -247,10 +247,10 @@ class EnvDataModule(LightningDataModule):
         """Create this rank's environments; the host's cores are divided among its ranks."""
         assert self.trainer is not None
         device, ranks = self.trainer.strategy.root_device, self.trainer.num_devices
-        where: dict[str, Any] = {"device": device, "ranks": ranks, "timeout": self.env_timeout}
-        where |= {"restart": self.on_env_error == "restart", "num_workers": self.num_workers}
-        where |= {"pin_memory": self.pin_memory, "env_kwargs": env_kwargs, "wrappers": wrappers}
-        return self.agents.wrap(make_vector_env(self.env, rows, backend=self.backend, **where))
+        settings: dict[str, Any] = {"device": device, "ranks": ranks, "timeout": self.env_timeout}
+        settings |= {"restart": self.on_env_error == "restart", "num_workers": self.num_workers}
+        settings |= {"pin_memory": self.pin_memory, "env_kwargs": env_kwargs, "wrappers": wrappers}
+        return self.agents.wrap(make_vector_env(self.env, rows, backend=self.backend, **settings))
 
     def check_finite(self) -> None:
         """Raise NonFiniteError if the environments returned NaN or an infinity in the last rollout."""
@@ -331,12 +331,12 @@ class EnvDataModule(LightningDataModule):
             images: render every state; False plays without.
         """
         greedy = self.eval_greedy if greedy is None else greedy
-        how: dict[str, Any] = {"seed": seed, "greedy": greedy, "max_steps": self.eval_max_steps}
+        settings: dict[str, Any] = {"greedy": greedy, "max_steps": self.eval_max_steps, "seed": seed, "images": images}
         env_kwargs = self.rendered_env_kwargs
         if self.agents.parts or self.agents.agent_spaces["num_agents"] > 1 or self._resolved.is_whole:
             envs = make_vector_env(self.env, 1, backend=self.backend, env_kwargs=env_kwargs, wrappers=self.wrappers)
-            return vector_episode(self.agents.wrap(envs, self.agents.against(policy)), policy, images=images, **how)
-        return rendered_episode(self.env, env_kwargs, policy, wrappers=self.wrappers, images=images, **how)
+            return vector_episode(self.agents.wrap(envs, self.agents.against(policy)), policy, **settings)
+        return rendered_episode(self.env, env_kwargs, policy, wrappers=self.wrappers, **settings)
 
     @property
     def _resolved(self) -> ResolvedEnv:
@@ -358,11 +358,11 @@ class EnvDataModule(LightningDataModule):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the collector states of all ranks; called on every rank when a checkpoint is saved."""
-        own = self._final if self.collector is None else self.rank_state_dict()
+        state = self._state_after_fit if self.collector is None else self.rank_state_dict()
         if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
-            return {"ranks": [own]}
+            return {"ranks": [state]}
         ranks: list[Any] = [None] * self.world_size
-        torch.distributed.all_gather_object(ranks, own)
+        torch.distributed.all_gather_object(ranks, state)
         return {"ranks": ranks}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -376,7 +376,7 @@ class EnvDataModule(LightningDataModule):
     def teardown(self, stage: str) -> None:
         """Close the environments."""
         if self.collector is not None and stage == "fit":
-            self._final = self.rank_state_dict()  # for a checkpoint saved after the fit
+            self._state_after_fit = self.rank_state_dict()  # for a checkpoint saved after the fit
             self.collector.envs.close()
             self.collector = None
         self._close_evaluation()

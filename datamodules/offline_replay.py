@@ -71,7 +71,7 @@ class OfflineReplayDataset(ReplayDataset):
 
     def _load(self) -> None:
         """Create the buffer and fill it with the episodes, unless it is restored from a checkpoint."""
-        data, example, restored = self.data, self.collector.collect(), self._saved is not None
+        data, example, restored = self.data, self.collector.collect(), self._restored_state is not None
         assert data.episodes is not None
         self.example, masks = example, dict(self.collector.state.masks)
         stored = rollout_of(data.episodes, example, data.source)
@@ -83,7 +83,7 @@ class OfflineReplayDataset(ReplayDataset):
             )
         if data.frame_stack > 1 and not is_frame_stack(stored, data.frame_stack):
             raise ConfigurationError(f"{data.source} does not hold stacked frames: set data.frame_stack to 1.")
-        self.replay = self._make(example, masks, more_finals=int((stored.final_step >= 0).sum()))
+        self.replay = self._make_buffer(example, masks, extra_final_slots=int((stored.final_step >= 0).sum()))
         if restored:
             return
         self.replay.write(stored, masks)
@@ -98,14 +98,14 @@ class OfflineReplayDataset(ReplayDataset):
         iteration = self.data.env_steps_taken // self.data.steps_per_iteration
         first = iteration * steps % max(1, self.stored_steps - steps + 1)
         rows = torch.arange(first, first + steps + 1, device=ring.device)
-        entry = rows.unsqueeze(1) * ring.num_rows + torch.arange(ring.num_rows, device=ring.device)
-        obs = ring.obs(entry.flatten())
+        indices = rows.unsqueeze(1) * ring.num_rows + torch.arange(ring.num_rows, device=ring.device)
+        obs = ring.obs(indices.flatten())
         assert not isinstance(obs, dict)
-        flags = ring.gather("flags", entry[:-1]).to(self.device)
+        flags = ring.gather("flags", indices[:-1]).to(self.device)
         return self.example._replace(
-            obs=obs.unflatten(0, entry.shape).to(self.device),
-            action=ring.gather("action", entry[:-1]).to(self.device),
-            reward=ring.gather("reward", entry[:-1]).to(self.device),
+            obs=obs.unflatten(0, indices.shape).to(self.device),
+            action=ring.gather("action", indices[:-1]).to(self.device),
+            reward=ring.gather("reward", indices[:-1]).to(self.device),
             terminated=(flags & TERMINATED) > 0,
             truncated=(flags & TRUNCATED) > 0,
             valid=(flags & VALID) > 0,

@@ -238,16 +238,16 @@ class ReplayDataModule(EnvDataModule):
         Raises: ConfigurationError on every rank if the file of one is damaged.
         """
         assert self.trainer is not None
-        rank, agreed = self.trainer.global_rank, self.trainer.strategy.reduce_boolean_decision
+        rank, on_all_ranks = self.trainer.global_rank, self.trainer.strategy.reduce_boolean_decision
         path = Path(str(self.trainer.ckpt_path)).parent / replay_name(rank, saved["identity"])
         state, problem = None, "The replay buffer of another rank is damaged: see its message."
         try:
-            state, sound = read_replay(path, saved["identity"]), True
+            state, is_intact = read_replay(path, saved["identity"]), True
         except ConfigurationError as error:
-            problem, sound = str(error), False
-        if not agreed(sound):
+            problem, is_intact = str(error), False
+        if not on_all_ranks(is_intact):
             raise ConfigurationError(problem)
-        if agreed(state is not None):
+        if on_all_ranks(state is not None):
             return state
         rank_zero_info("The checkpoint has no replay buffer, which only `last` has: it is filled before learning.")
         return None
@@ -277,12 +277,12 @@ class ReplayDataset(IterationDataset):
         self.store: Phase[None] = Phase(self._store, device, name="store")
         self.sample: Phase[ReplayBatch] = Phase(self._sample, device, name="sample")
         self.reprioritize: Phase[None] = Phase(
-            self._reprioritize, device, name="reprioritize", mutated_tensors=self._weights
+            self._reprioritize, device, name="reprioritize", mutated_tensors=self._priority_tensors
         )
         rank = data.trainer.global_rank if data.trainer is not None else 0
         self.generator = derive_generator(global_seed(), rank, "replay", device)
-        self._saved: dict[str, Any] | None = None
-        self._cut = self._started = False
+        self._restored_state: dict[str, Any] | None = None
+        self._are_episodes_cut = self._has_started = False
 
     def restore(self, state: dict[str, Any] | None, continues: bool) -> None:
         """Restore a saved content, if there is one, as soon as the shapes are known.
@@ -290,13 +290,13 @@ class ReplayDataset(IterationDataset):
         Args:
             continues: whether the environments continue their episodes, or have been reset.
         """
-        self._saved, self._cut = state, not continues
+        self._restored_state, self._are_episodes_cut = state, not continues
         if state is not None:
             self.replay_id[1], self.env_steps = state["identity"][1], state["env_steps"]
 
     def content(self) -> dict[str, Any] | None:
         """Return the content of the buffer, or the content to restore; None if there is neither."""
-        return self._saved if self.replay is None else self.replay.state_dict()
+        return self._restored_state if self.replay is None else self.replay.state_dict()
 
     def collect(self) -> OffPolicyIteration:
         """Collect and store a rollout, and sample minibatches."""
@@ -309,7 +309,7 @@ class ReplayDataset(IterationDataset):
                 " which stores observations unchanged."
             )
         if self.replay is None:
-            self.replay = self._make(rollout, masks)
+            self.replay = self._make_buffer(rollout, masks)
         replay = self.replay
         self.store(rollout, masks)
         replay.commit_()
@@ -330,12 +330,12 @@ class ReplayDataset(IterationDataset):
     def _learning_starts(self) -> bool:
         """Return whether all ranks together have done `data.learning_starts` environment steps; equal on every rank."""
         data, steps = self.data, self.env_steps
-        if not self._started:
+        if not self._has_started:
             if data.trainer is not None and data.world_size > 1:
-                own = torch.tensor(steps, device=self.device)
-                steps = int(data.trainer.strategy.reduce(own, reduce_op="sum"))
-            self._started = steps >= data.learning_starts
-        return self._started
+                rank_steps = torch.tensor(steps, device=self.device)
+                steps = int(data.trainer.strategy.reduce(rank_steps, reduce_op="sum"))
+            self._has_started = steps >= data.learning_starts
+        return self._has_started
 
     def update_priorities(self, indices: Tensor, error: Tensor) -> None:
         """Set the priorities of the windows at `indices` from their errors; no effect under uniform sampling."""
@@ -346,7 +346,7 @@ class ReplayDataset(IterationDataset):
         assert self.replay is not None
         self.replay.update_priorities(indices, error)
 
-    def _weights(self) -> list[Tensor]:
+    def _priority_tensors(self) -> list[Tensor]:
         assert self.replay is not None
         assert self.replay.priorities is not None
         return [*self.replay.priorities.levels, self.replay.priorities.maximum]
@@ -359,21 +359,22 @@ class ReplayDataset(IterationDataset):
         assert self.replay is not None
         return self.replay.sample(noise)
 
-    def _make(self, rollout: Rollout, masks: dict[str, Tensor], more_finals: int = 0) -> NStepReplayBuffer:
+    def _make_buffer(self, rollout: Rollout, masks: dict[str, Tensor], extra_final_slots: int = 0) -> NStepReplayBuffer:
         """Create the buffer with the shapes of the first rollout, and restore the saved content.
 
         Args:
-            more_finals: true last observations to store beside those that the environments are expected to return.
+            extra_final_slots: true last observations to store beside those that the environments may return.
         """
         data, stack = self.data, self.data.frame_stack
-        finals = num_final_slots(data.rows, self.collector.rows, self.collector.envs.min_truncation_step) + more_finals
-        needed = required_bytes(rollout, masks, data.rows, finals=finals, frame_stack=stack)
+        num_slots = num_final_slots(data.rows, self.collector.rows, self.collector.envs.min_truncation_step)
+        num_slots += extra_final_slots
+        needed = required_bytes(rollout, masks, data.rows, finals=num_slots, frame_stack=stack)
         folder = data.disk_folder()
         device = choose_storage_device(data.storage, self.device, needed, data.capacity, folder)
         self.store.capturable = self.sample.capturable = self.reprioritize.capturable = device == self.device
-        place: dict[str, Any] = {"device": device, "folder": folder}
-        place["pinned"] = folder is None and (device.type, self.device.type) == ("cpu", "cuda")
-        ring = RingBuffer(rollout, masks, data.rows, num_final_slots=finals, frame_stack=stack, **place)
+        memory: dict[str, Any] = {"device": device, "folder": folder}
+        memory["pinned"] = folder is None and (device.type, self.device.type) == ("cpu", "cuda")
+        ring = RingBuffer(rollout, masks, data.rows, num_final_slots=num_slots, frame_stack=stack, **memory)
         priorities = SumTree(data.rows * ring.num_rows, data.priority_alpha, device) if data.priority_alpha else None
         settings: dict[str, Any] = {"has_invalid_steps": rollout.has_invalid_steps, "priorities": priorities}
         if data.n_sampled_goal:
@@ -386,9 +387,9 @@ class ReplayDataset(IterationDataset):
             replay = SequenceReplayBuffer(ring, data.n_step, self.device, **settings)
         else:
             replay = NStepReplayBuffer(ring, data.n_step, self.device, **settings)
-        if self._saved is not None:
-            replay.load_state_dict(self._saved)
-            if self._cut:
+        if self._restored_state is not None:
+            replay.load_state_dict(self._restored_state)
+            if self._are_episodes_cut:
                 replay.cut_()
-        self._saved = None
+        self._restored_state = None
         return replay

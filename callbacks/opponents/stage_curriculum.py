@@ -75,7 +75,7 @@ class StageCurriculum(Callback):
         """Promote, if the newest log says so."""
         if trainer.global_step % trainer.log_every_n_steps:
             return
-        env, value = innermost_env(trainer.datamodule.collector.envs), pl_module.last_log.get(self.monitor)
+        env, value = innermost_env(trainer.datamodule.collector.envs), pl_module.last_training_log.get(self.monitor)
         self._is_logged |= value is not None
         due = pl_module.env_steps - self.began_at >= self.min_env_steps and self.stage < len(env.stages) - 1
         if trainer.strategy.broadcast(due and self._promotes(value)):
@@ -90,7 +90,7 @@ class StageCurriculum(Callback):
 
     def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Warn if the logs lack the value that promotes; a value of episodes comes when the first have ended."""
-        if not self.monitor.startswith("rollout/") or "rollout/return_mean" in pl_module.last_log:
+        if not self.monitor.startswith("rollout/") or "rollout/return_mean" in pl_module.last_training_log:
             self._warn_once_if_not_logged(pl_module)
 
     def on_train_end(self, trainer: Trainer, pl_module: Any) -> None:
@@ -98,12 +98,12 @@ class StageCurriculum(Callback):
         self._warn_once_if_not_logged(pl_module)
 
     def _warn_once_if_not_logged(self, pl_module: Any) -> None:
-        if pl_module.last_log and not self._is_logged and not self._has_warned:
+        if pl_module.last_training_log and not self._is_logged and not self._has_warned:
             self._has_warned = True
-            rollout_tags = ", ".join(sorted(tag for tag in pl_module.last_log if tag.startswith("rollout/")))
+            rollout_tags = ", ".join(sorted(tag for tag in pl_module.last_training_log if tag.startswith("rollout/")))
             rank_zero_warn(
                 f"callbacks.StageCurriculum promotes nothing: no training log has its monitor {self.monitor}; set"
-                f" monitor to a tag of the last log: {rollout_tags or ', '.join(sorted(pl_module.last_log))}."
+                f" monitor to a tag of the last log: {rollout_tags or ', '.join(sorted(pl_module.last_training_log))}."
             )
 
     def _promotes(self, value: float | None) -> bool:

@@ -91,9 +91,9 @@ class DivergenceGuard(Callback):
 
     def on_train_batch_end(self, trainer: Trainer, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Check the values logged last."""
-        if pl_module.last_log is not self._checked_log:
-            self._checked_log = pl_module.last_log
-            for name, log in pl_module.training_log.by_agent(self._checked_log).items():
+        if pl_module.last_training_log is not self._checked_log:
+            self._checked_log = pl_module.last_training_log
+            for name, log in pl_module.metric_logger.by_agent(self._checked_log).items():
                 if reason := not_finite(log) or self._detectors[name].check(log):
                     raise_diverged(trainer, f"{reason} (the agent of {name})" if name else reason)
         if reason := not_finite(pl_module.last_logged):

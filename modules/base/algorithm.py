@@ -65,7 +65,7 @@ class Algorithm(LightningModule):
         env_steps: valid environment steps, all ranks together, counted once for all agents of an environment.
         agent_steps: valid steps of all agents, if there are several.   updates: optimizer steps.
         earlier_env_steps: `env_steps` at the start of this run, those of the checkpoint that it started from.
-        last_logged: the last value of every tag.   last_log: values of the last training log.
+        last_logged: the last value of every tag.   last_training_log: values of the last training log.
         phases: timed, optionally compiled `prepare` and `update`, while fitting.
         optim: optimizers stepped in `update`, while fitting.
         replaced_methods: names of the methods that `replace_methods_` has replaced.
@@ -92,8 +92,8 @@ class Algorithm(LightningModule):
         self.env_steps, self.earlier_env_steps, self.updates = 0, 0, 0
         self.agent_steps: int | Tensor = 0
         self.last_logged: dict[str, float] = {}
-        self.last_log: dict[str, float] = {}
-        self.training_log = MetricLogger()
+        self.last_training_log: dict[str, float] = {}
+        self.metric_logger = MetricLogger()
         self.evaluation_episodes = EvaluationStats()
         self.replaced_methods: tuple[str, ...] = ()
         self._rank_state: dict[str, Any] | None = None
@@ -197,7 +197,7 @@ class Algorithm(LightningModule):
         self.env_steps += host_all_reduce_sum(collected.env_steps)
         if collected.agent_steps is not None:
             self.agent_steps = all_reduce_sum(collected.agent_steps) + self.agent_steps
-        self.training_log.update(collected.episodes, metrics)
+        self.metric_logger.update(collected.episodes, metrics)
         cast(list[Any], self.optimizers())[-1].step()
         set_length(self.trainer, self.data.iterations)
         if self.global_step % cast(Any, self.trainer).log_every_n_steps == 0 or self.progress >= 1:
@@ -223,7 +223,7 @@ class Algorithm(LightningModule):
         values = {"train/learning_rate": rate, **self.extra_metrics(), **self.data.extra_metrics()}
         if self.spaces["num_agents"] > 1:
             values["rollout/agent_steps"] = self.agent_steps
-        self.training_log.start_transfer(self.env_steps, values)
+        self.metric_logger.start_transfer(self.env_steps, values)
         if self.device.type == "cpu" or self.progress >= 1:
             self.finish_log()
 
@@ -233,8 +233,8 @@ class Algorithm(LightningModule):
 
     def finish_log(self, wait: bool = True) -> None:
         """Log the completed transfers of `log_training`; wait for all of them if `wait`."""
-        for values, env_steps in self.training_log.completed(wait):
-            self.last_log = values
+        for values, env_steps in self.metric_logger.completed(wait):
+            self.last_training_log = values
             self.log_values(values, env_steps)
 
     def log_values(self, values: dict[str, float], env_steps: int | None = None) -> None:
@@ -362,13 +362,13 @@ class Algorithm(LightningModule):
         """Return the state of this rank only, as tensors and plain types."""
         self.finish_log()
         scale = self.optim.scaler.state_dict() if self.optim.scaler is not None else {}
-        log = self.training_log.state_dict()
+        log = self.metric_logger.state_dict()
         return {"minibatch": self.minibatch_generator.get_state(), "scale": scale, **log}
 
     def load_rank_state_dict(self, state: dict[str, Any]) -> None:
         """Restore the state saved by `rank_state_dict`."""
         restore_generator(self.minibatch_generator, state["minibatch"])
-        self.training_log.load_state_dict(state, self.device)
+        self.metric_logger.load_state_dict(state, self.device)
         if self.optim.scaler is not None and state.get("scale"):
             self.optim.scaler.load_state_dict(state["scale"])
 

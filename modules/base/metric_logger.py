@@ -42,13 +42,13 @@ class AsyncHostCopy:
 class MetricLogger:
     """Accumulates metrics and training episodes, and returns their means asynchronously.
 
-    `start_transfer` copies the current means to the host; `completed` yields the copies that have arrived. A GPU
-    computes between the two calls, so that no one waits for it.
+    `start_transfer` copies the current means to the host; `completed` yields the copies that have arrived. The
+    training loop goes on between the two calls and does not wait for the device.
     """
 
     def __init__(self) -> None:
         self.means, self.episodes = MeanMetrics(), TrainingEpisodeStats()
-        self._begun: deque[tuple[AsyncHostCopy, list[str], list[str]]] = deque()
+        self._transfers: deque[tuple[AsyncHostCopy, list[str], list[str]]] = deque()
 
     def update(self, episodes: MetricVector, metrics: MetricVector | None) -> None:
         """Add one iteration; metrics are None if it only collected."""
@@ -60,7 +60,7 @@ class MetricLogger:
         """Start copying the means since the last call, and the given values by tag. Every rank calls this together."""
         sums = (self.means.pop(), self.episodes.pop())
         transfer = AsyncHostCopy(env_steps, *sums, *(torch.as_tensor(value) for value in values.values()))
-        self._begun.append((transfer, list(self.means.names), list(values)))
+        self._transfers.append((transfer, list(self.means.names), list(values)))
 
     def completed(self, wait: bool) -> Iterator[tuple[dict[str, float], int]]:
         """Yield values by tag and the environment steps they belong to, oldest first.
@@ -70,8 +70,8 @@ class MetricLogger:
         Args:
             wait: for all transfers; else only those that have arrived are yielded.
         """
-        while self._begun and (wait or self._begun[0][0].is_ready):
-            transfer, names, tags = self._begun.popleft()
+        while self._transfers and (wait or self._transfers[0][0].is_ready):
+            transfer, names, tags = self._transfers.popleft()
             means, totals, *rest = transfer.values()
             values = self.by_tag(names, means, totals)
             yield values | {tag: value for tag, (value,) in zip(tags, rest, strict=True)}, transfer.env_steps

@@ -62,7 +62,7 @@ class PPOPopulation(PPO):
         self.seeds, self.num_members, self.saved_member = list(seeds), len(seeds), 0
         check_vmappable(self)
         stack_parameters_(self, [make_member(spaces, seed, ppo) for seed in seeds])
-        self.training_log = MemberMetricLogger(self.seeds)
+        self.metric_logger = MemberMetricLogger(self.seeds)
         self.evaluation_episodes = MemberEvaluations(self.seeds)  # type: ignore[assignment]
         self.member_loggers: list[TensorBoardLogger] = []
 

@@ -87,7 +87,7 @@ class Logs(Callback):
 
     def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
         named = zip(("train/approx_kl", "train/entropy", "rollout/return_mean"), self.logs.pop(0), strict=True)
-        module.last_log = {tag: value for tag, value in named if value is not None}
+        module.last_training_log = {tag: value for tag, value in named if value is not None}
 
 
 @pytest.mark.parametrize(("kl", "stops"), [(100.0, False), (100.1, True), (-100.1, True)])

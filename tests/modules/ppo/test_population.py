@@ -95,7 +95,7 @@ def test_a_member_that_diverges_is_named_by_its_seed(tmp_path: Path, value: floa
     class Spoils(Callback):
         def on_train_batch_end(self, trainer: Any, module: Any, *_: Any) -> None:
             if math.isfinite(value):
-                module.last_log = module.last_log | {"train/approx_kl/seed_1": value}
+                module.last_training_log = module.last_training_log | {"train/approx_kl/seed_1": value}
             else:
                 with torch.no_grad():
                     next(module.parameters())[1].fill_(value)
