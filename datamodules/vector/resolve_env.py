@@ -62,7 +62,7 @@ class ResolvedEnv(NamedTuple):
         if self.vector_env is None:
             return False
         taken = signature(self.vector_env)
-        return not (taken.is_open or "num_envs" in taken.hints)
+        return not (taken.takes_kwargs or "num_envs" in taken.hints)
 
     def check_env_kwargs(self, kwargs: Mapping[str, Any], where: str = "env_kwargs", as_gymnasium: bool = True) -> None:
         """Check the arguments of the environment: names, and types if it is on-device or one of Leyden's.

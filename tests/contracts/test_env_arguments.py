@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import datamodules.envs  # noqa: F401  (registers them)
-from datamodules.core.arguments import fits, is_finite
+from datamodules.core.arguments import is_finite, matches_type
 from datamodules.core.errors import ConfigurationError
 from datamodules.vector.make_env import make_env, make_vector_env, probe_spaces
 from datamodules.vector.resolve_env import resolve_env
@@ -37,7 +37,7 @@ every_argument = pytest.mark.parametrize(("name", "argument", "hint"), ARGUMENTS
 
 @every_argument
 def test_a_value_of_another_type_is_refused_by_name(name: str, argument: str, hint: Any) -> None:
-    wrong = [value for value in VALUES if not (fits(value, hint) and is_finite(value))]
+    wrong = [value for value in VALUES if not (matches_type(value, hint) and is_finite(value))]
 
     assert wrong
     for value in wrong:
@@ -53,9 +53,10 @@ def test_a_value_of_its_type_makes_an_environment_or_is_refused(
     name: str, argument: str, hint: Any, data: st.DataObject
 ) -> None:
     value = data.draw(
-        st.sampled_from([value for value in VALUES if fits(value, hint) and is_finite(value)] or [None]) | small(hint)
+        st.sampled_from([value for value in VALUES if matches_type(value, hint) and is_finite(value)] or [None])
+        | small(hint)
     )
-    if not fits(value, hint):
+    if not matches_type(value, hint):
         return
 
     try:
@@ -66,7 +67,9 @@ def test_a_value_of_its_type_makes_an_environment_or_is_refused(
 
 def small(hint: Any) -> st.SearchStrategy[Any]:
     """Draw small values of a type."""
-    drawn = [st.integers(-3, 8)] * fits(1, hint) + [st.floats(-3, 3)] * fits(0.5, hint) + [st.booleans()]
+    drawn = (
+        [st.integers(-3, 8)] * matches_type(1, hint) + [st.floats(-3, 3)] * matches_type(0.5, hint) + [st.booleans()]
+    )
     return st.one_of(*drawn, st.none(), st.lists(st.integers(-1, 5), max_size=3))
 
 

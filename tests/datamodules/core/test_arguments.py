@@ -1,4 +1,4 @@
-"""Arguments are checked by type hints: what fits, how a type is said, which names a class takes."""
+"""Arguments are checked by type hints: what matches_type, how a type is said, which names a class takes."""
 
 import functools
 import math
@@ -14,8 +14,8 @@ from datamodules.core.arguments import (
     check_names,
     check_ranges,
     describe_type,
-    fits,
     is_finite,
+    matches_type,
     signature,
 )
 from datamodules.core.errors import ConfigurationError
@@ -81,8 +81,8 @@ class Empty:
     ids=str,
 )
 def test_a_value_fits_a_type_as_a_configuration_file_gives_it(hint: Any, good: list[Any], bad: list[Any]) -> None:
-    assert [value for value in good if not fits(value, hint)] == []
-    assert [value for value in bad if fits(value, hint)] == []
+    assert [value for value in good if not matches_type(value, hint)] == []
+    assert [value for value in bad if matches_type(value, hint)] == []
 
 
 @pytest.mark.parametrize(
@@ -151,11 +151,11 @@ def test_names_alone_are_checked_without_types() -> None:
         check_names(Maze, {"sizes": 2}, "Maze", "env_kwargs.")
 
 
-def test_a_class_with_other_arguments_has_those_of_its_bases_and_is_open() -> None:
+def test_a_class_with_other_arguments_has_those_of_its_bases_and_takes_kwargs() -> None:
     found = signature(BigMaze)
 
-    assert (list(found.hints), found.required, found.is_open) == (["size", "slip", "goal", "doors"], [], True)
-    assert signature(Maze).required == ["size"] and not signature(Maze).is_open
+    assert (list(found.hints), found.required, found.takes_kwargs) == (["size", "slip", "goal", "doors"], [], True)
+    assert signature(Maze).required == ["size"] and not signature(Maze).takes_kwargs
 
 
 def test_of_several_rules_only_the_first_broken_one_is_named() -> None:
