@@ -113,7 +113,12 @@ def check_names(target: Callable[..., Any], names: Iterable[str], owner: str, wh
 
 
 def check_arguments(
-    target: Callable[..., Any], arguments: Mapping[str, Any], owner: str, where: str = "", finite: bool = True
+    target: Callable[..., Any],
+    arguments: Mapping[str, Any],
+    owner: str,
+    where: str = "",
+    finite: bool = True,
+    scalars_only: bool = False,
 ) -> None:
     """Check names and types of the arguments of a class or function, and that none is missing.
 
@@ -122,6 +127,8 @@ def check_arguments(
     Args:
         target: the class or function.   arguments: values by name.   owner, where: as for `check_names`.
         finite: refuse infinities and NaN.
+        scalars_only: check types of numbers, bools and texts only, and allow None: for classes whose other type hints
+            are not exact.
 
     Raises: ConfigurationError for the first argument that is wrong, with its name, its value and its type.
     """
@@ -129,6 +136,8 @@ def check_arguments(
     hints, defaults, required, _ = signature(target)
     for name, value in arguments.items():
         hint = hints.get(name, Any)
+        if scalars_only and (value is None or not is_scalar(hint)):
+            continue
         allowed = matches_type(value, hint) or (value is None and defaults.get(name, hint) is None)
         if not allowed or (finite and not is_finite(value)):
             shown = "null" if value is None else f"{value!r:.80}"
@@ -202,6 +211,13 @@ def is_finite(value: Any) -> bool:
         return not isinstance(value, Real) or math.isfinite(value)
     except OverflowError:
         return False
+
+
+def is_scalar(hint: Any) -> bool:
+    """Return whether values of a type are numbers, bools or texts, or None beside them."""
+    if get_origin(hint) in (Union, UnionType):
+        return all(part is NoneType or is_scalar(part) for part in get_args(hint))
+    return hint in (bool, int, float, str)
 
 
 def describe_type(hint: Any) -> str:

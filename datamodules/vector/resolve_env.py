@@ -65,10 +65,10 @@ class ResolvedEnv(NamedTuple):
         return not (taken.takes_kwargs or "num_envs" in taken.hints)
 
     def check_env_kwargs(self, kwargs: Mapping[str, Any], where: str = "env_kwargs", as_gymnasium: bool = True) -> None:
-        """Check the arguments of the environment: names, and types if it is on-device or one of Leyden's.
+        """Check the arguments of the environment: names, and types if it is on-device, one of Leyden's or Gymnasium's.
 
-        Gymnasium's classes state types that they do not require, such as a tuple for a list. Leyden's environments take
-        finite numbers only.
+        Gymnasium's classes state types that they do not require, such as a tuple for a list: only numbers, bools and
+        texts are checked. Leyden's environments take finite numbers only.
 
         Args:
             kwargs: the arguments.   where: the setting in messages.
@@ -86,6 +86,8 @@ class ResolvedEnv(NamedTuple):
         own = is_own(maker)
         if own or self.tensor_env is not None:
             return check_arguments(maker, given, self.name, f"{where}.", finite=own)
+        if str(getattr(getattr(maker, "func", maker), "__module__", "")).startswith("gymnasium.envs."):
+            return check_arguments(maker, given, self.name, f"{where}.", finite=False, scalars_only=True)
         return check_names(maker, given, self.name, f"{where}.")
 
 

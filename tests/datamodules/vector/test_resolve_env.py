@@ -1,18 +1,22 @@
 """What an environment's name may stand for beside single environments: several agents, and vectors only."""
 
 import importlib.util
+from contextlib import suppress
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import gymnasium as gym
 import pytest
 import torch
+from gymnasium.envs.registration import load_env_creator
 
+from datamodules.core.arguments import signature
 from datamodules.core.errors import ConfigurationError
 from datamodules.multi_agent.tensor_vector_env import MultiAgentTensorVectorEnv
 from datamodules.multi_agent.vector_adapter import MultiAgentVectorAdapter
 from datamodules.vector import resolve_env as resolving
 from datamodules.vector.make_env import make_vector_env, probe_spaces
+from datamodules.vector.resolve_env import resolve_env
 from tests.support import vector_only_env
 from tests.support.counting_env import copied
 
@@ -169,3 +173,43 @@ def test_a_name_of_envpool_is_none_of_gymnasium(env: str) -> None:
     source = resolving.resolve_env(env, "envpool")
 
     assert source.is_whole and not source.has_fixed_num_envs and source.spec is None
+
+
+@pytest.mark.parametrize("make", [probe_spaces, lambda env, kwargs: make_vector_env(env, 2, env_kwargs=kwargs)])
+@pytest.mark.parametrize(
+    ("env", "kwargs", "sentence"),
+    [
+        (
+            "CartPole-v1",
+            {"sutton_barto_reward": "maybe"},
+            "sutton_barto_reward of CartPole-v1 is 'maybe'; it must be true",
+        ),
+        (
+            "FrozenLake-v1",
+            {"success_rate": "high"},
+            "success_rate of FrozenLake-v1 is 'high'; it must be a finite number",
+        ),
+        ("FrozenLake-v1", {"map_name": 4}, "map_name of FrozenLake-v1 is 4; it must be a text"),
+    ],
+)
+def test_scalars_of_gymnasiums_environments_are_checked(
+    make: Any, env: str, kwargs: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=rf"^env_kwargs\.{sentence}"):
+        make(env, kwargs)
+
+
+@pytest.mark.parametrize("kwargs", [{"map_name": None}, {"reward_schedule": [0.5, 0, 0.0]}, {"success_rate": 1}])
+def test_what_gymnasiums_type_hints_leave_out_is_accepted(kwargs: dict[str, Any]) -> None:
+    assert probe_spaces("FrozenLake-v1", kwargs)["action_sizes"] == [4]
+
+
+def test_gymnasiums_environments_accept_their_registered_arguments_and_defaults() -> None:
+    for name in [name for name in gym.registry if not name.startswith(("phys2d", "tabular"))]:
+        spec = gym.spec(name)
+        if not str(spec.entry_point).startswith("gymnasium.envs."):
+            continue
+        with suppress(gym.error.DependencyNotInstalled):
+            maker = load_env_creator(str(spec.entry_point))
+            defaults = {key: value for key, value in signature(maker).defaults.items() if key != "render_mode"}
+            resolve_env(name).check_env_kwargs(defaults | spec.kwargs)
