@@ -146,8 +146,8 @@ class Algorithm(LightningModule):
     def schedule_learning_rates_(self, factor: float = 1.0) -> None:
         """Set the learning rates of the iteration by `learning_rate_schedule`, times a factor."""
         kind, progress = self.learning_rate_schedule, self.progress
-        *rates, share = (factor * schedule_value(kind, start, progress) for start in (*self.learning_rates(), 1.0))
-        self.optim.set_learning_rates_(rates, share)
+        rates = [factor * schedule_value(kind, start, progress) for start in (*self.learning_rates(), 1.0)]
+        self.optim.set_learning_rates_(rates[:-1], factor=rates[-1])
 
     def after_update(self, collected: Any) -> None:
         """Update what follows an update, such as running statistics and priorities; called also if there was none."""
@@ -279,8 +279,8 @@ class Algorithm(LightningModule):
 
         Args: those of Lightning; `trusted` names further packages that may be imported, others are refused.
         """
-        own = {cls.__module__.partition(".")[0]}.difference(MODEL_ALLOWED)
-        with checked_loading(checkpoint_path, (*own, *trusted), kwargs, cls):
+        own_package = {cls.__module__.partition(".")[0]}.difference(MODEL_ALLOWED)
+        with checked_loading(checkpoint_path, (*own_package, *trusted), kwargs, cls):
             model = super().load_from_checkpoint(checkpoint_path, *args, **{**kwargs, "weights_only": True})
         model.modes.eval_()
         return model.eval()

@@ -148,10 +148,10 @@ def check_overrides(algorithm: type) -> None:
     Raises: ConfigurationError for such a method, `train(self, batch)` for example.
     """
     for name, base in inspect.getmembers(LightningModule, inspect.isfunction):
-        own = getattr(algorithm, name)
-        if name.startswith("_") or own is base or not inspect.isfunction(own):
+        method = getattr(algorithm, name)
+        if name.startswith("_") or method is base or not inspect.isfunction(method):
             continue
-        needed, taken = _positional(base), _positional(own)
+        needed, taken = _positional(base), _positional(method)
         if math.isinf(needed.most):
             continue
         if taken.required > needed.required or taken.most < needed.most:
@@ -261,8 +261,8 @@ def check_own_optimizers(model: Any) -> None:
 
     Raises: ConfigurationError otherwise.
     """
-    own = vars(model).get("optim")
-    if own is None or model.trainer.optimizers[:-1] != own.each:
+    optimizers = vars(model).get("optim")
+    if optimizers is None or model.trainer.optimizers[:-1] != optimizers.each:
         raise ConfigurationError(
             f"{type(model).__name__} overrides configure_optimizers, which also makes the optimizer that counts"
             " iterations: override build_optimizers instead, which returns a list of the optimizers that update steps."

@@ -145,18 +145,18 @@ def check_importable(hparams: Any, trusted: tuple[str, ...]) -> None:
 def is_own(path: str) -> bool:
     """Return whether a dotted path below `MODEL_ALLOWED` names what is defined there, not what is imported there."""
     top, *parts = path.split(".")
-    found: Any = import_module(top)
+    target: Any = import_module(top)
     for part in parts:
-        if isinstance(found, ModuleType):
+        if isinstance(target, ModuleType):
             with suppress(ModuleNotFoundError):
-                found = import_module(f"{found.__name__}.{part}")
+                target = import_module(f"{target.__name__}.{part}")
                 continue
-        found = getattr(found, part, None)
-        if isinstance(found, ModuleType):
+        target = getattr(target, part, None)
+        if isinstance(target, ModuleType):
             return False
-        if found is None:
+        if target is None:
             return True  # nothing to import: an error of its own
-    return getattr(found, "__module__", path).split(".")[0] in ("modules", "datamodules", "torch")
+    return getattr(target, "__module__", path).split(".")[0] in ("modules", "datamodules", "torch")
 
 
 def load_algorithm(checkpoint: Path, trusted: tuple[str, ...] = ()) -> Any:
@@ -183,14 +183,14 @@ def algorithm_class(hparams: dict[str, Any], checkpoint: Path) -> Any:
     path = str(hparams.get("_class_path", ""))
     module, _, name = path.rpartition(".")
     try:
-        found = getattr(import_module(module), name)
+        target = getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigurationError(
             f"{checkpoint} was written by `{path}`, which cannot be imported ({error}): start where that file is."
         ) from error
-    if not (isinstance(found, type) and issubclass(found, LightningModule)):
+    if not (isinstance(target, type) and issubclass(target, LightningModule)):
         raise ConfigurationError(f"{checkpoint} was written by `{path}`, which is no algorithm of Leyden.")
-    return found
+    return target
 
 
 def _plain(value: Any, parameter: inspect.Parameter | None = None) -> Any:

@@ -15,11 +15,11 @@ def copy_policy(module: Module) -> Module:
 
     Raises: ConfigurationError for networks that cannot be copied.
     """
-    own = {name: vars(module)[name] for name in ("_modules", "_parameters", "_buffers")}
+    parts = {name: vars(module)[name] for name in ("_modules", "_parameters", "_buffers")}
     held = [child for part in module.modules() for name, child in vars(part).items() if name.endswith("_hooks")]
     shared = {id(hook): hook for hooks in held if isinstance(hooks, dict) for hook in hooks.values()}
     try:
-        copied = copy.deepcopy(own, shared)
+        copied = copy.deepcopy(parts, shared)
     except Exception as error:
         raise ConfigurationError(
             f"data.policy_lag is 1, which needs a copy of {type(module).__name__}'s networks, but they cannot"

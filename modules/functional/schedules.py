@@ -24,14 +24,14 @@ def schedule_value(kind: Schedule, start: float, progress: float, end: float = 0
 
     Source: the cosine is Loshchilov and Hutter 2017, arXiv:1608.03983, eq. 5, without restarts.
     """
-    share = min(max(progress, 0.0), 1.0)
+    fraction = min(max(progress, 0.0), 1.0)
     match kind:
         case "constant":
             return start
         case "linear":
-            return start + (end - start) * share
+            return start + (end - start) * fraction
         case "cosine":
-            return end + (start - end) * 0.5 * (1.0 + math.cos(math.pi * share))
+            return end + (start - end) * 0.5 * (1.0 + math.cos(math.pi * fraction))
     raise ValueError(f"schedule is {kind!r}; use constant, linear or cosine.")
 
 
@@ -50,11 +50,11 @@ def scaled_learning_rate(rate: float, batch: int, reference: int | None, maximum
     return scaled if maximum is None else min(scaled, maximum)
 
 
-def warmup_factor(progress: float, share: float) -> float:
-    """Return the factor of a linear warm-up: progress / share within the first `share` of the run, then 1.
+def warmup_factor(progress: float, fraction: float) -> float:
+    """Return the factor of a linear warm-up: progress / fraction within the first `fraction` of the run, then 1.
 
     Args:
         progress: fraction of the run at the end of the iteration, so that the first factor is not 0.
-        share: fraction of the run that warms up; 0 for none.
+        fraction: fraction of the run that warms up; 0 for none.
     """
-    return 1.0 if progress >= share else progress / share
+    return 1.0 if progress >= fraction else progress / fraction

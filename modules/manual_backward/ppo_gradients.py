@@ -55,7 +55,7 @@ def ppo_gradients(
 
     Source: Schulman et al. 2017, arXiv:1707.06347, eq. 9, negated.
     """
-    share = 1 / entropy.numel() if valid is None else valid.sum().clamp(min=1).reciprocal()
+    weight = 1 / entropy.numel() if valid is None else valid.sum().clamp(min=1).reciprocal()
     log_ratio = log_prob - old_log_prob
     ratio_m1 = log_ratio.expm1()  # ratio - 1
     clipped_ratio_m1 = torch.clamp(ratio_m1, -clip, clip)  # type: ignore[arg-type]  # float or tensor, not a mixture
@@ -63,11 +63,11 @@ def ppo_gradients(
     error, squared = _regression(value, old_value, target, value_clip_range)
     kl, is_clipped = ratio_m1 - log_ratio, ratio_m1 != clipped_ratio_m1
     terms = (-torch.minimum(surrogate, clipped), 0.5 * squared, entropy, kl, is_clipped)
-    metrics = zero_invalid(torch.stack(terms), valid).flatten(1).sum(1) * share
+    metrics = zero_invalid(torch.stack(terms), valid).flatten(1).sum(1) * weight
     grad_entropy = None
     if entropy_coef:
-        grad_entropy = (torch.ones_like(entropy) if valid is None else valid) * (-entropy_coef * share)
-    grad_log_prob, grad_value = (surrogate <= clipped) * surrogate * -share, error * (value_loss_coef * share)
+        grad_entropy = (torch.ones_like(entropy) if valid is None else valid) * (-entropy_coef * weight)
+    grad_log_prob, grad_value = (surrogate <= clipped) * surrogate * -weight, error * (value_loss_coef * weight)
     return LossGradients(metrics, zero_invalid(grad_log_prob, valid), zero_invalid(grad_value, valid), grad_entropy)
 
 

@@ -43,12 +43,12 @@ def all_gather_rows(x: Tensor) -> Tensor:
     return torch.cat(rows)
 
 
-def all_gather_object(own: object) -> list[object]:
+def all_gather_object(value: object) -> list[object]:
     """Return every rank's object (tensors and plain types), in the order of the ranks."""
     if world_size() == 1:
-        return [own]
+        return [value]
     objects: list[object] = [None] * world_size()
-    distributed.all_gather_object(objects, own)
+    distributed.all_gather_object(objects, value)
     return objects
 
 

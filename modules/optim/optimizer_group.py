@@ -63,8 +63,8 @@ class OptimizerGroup:
         self._own_rates = [[own_rate(optimizer, group) for group in optimizer.param_groups] for optimizer in self.each]
         self.flat = {optimizer: flat for optimizer in each if (flat := flatten_optimizer(optimizer)) is not None}
         self.scaler: GradScaler | None = None
-        own = ("params", "lr", "capturable")
-        self._options = [{key: group[key] for key in group if key not in own} for group in self.groups]
+        excluded = ("params", "lr", "capturable")
+        self._options = [{key: group[key] for key in group if key not in excluded} for group in self.groups]
         self._rates_set: list[tuple[float, float] | None] = [None] * len(self.each)
 
     @property
@@ -80,12 +80,12 @@ class OptimizerGroup:
 
     def gradients(self) -> list[Tensor]:
         """Return the gradients of the last step of every optimizer, averaged over ranks and clipped; [] before it."""
-        found: list[Tensor] = []
+        gradients: list[Tensor] = []
         for optimizer in self.each:
             flat = self.flat.get(optimizer)
-            known = [parameter.grad for parameter in parameters_of(optimizer)] if flat is None else flat.grad_views
-            found += [gradient for gradient in known if gradient is not None]
-        return found
+            each = [parameter.grad for parameter in parameters_of(optimizer)] if flat is None else flat.grad_views
+            gradients += [gradient for gradient in each if gradient is not None]
+        return gradients
 
     def detach_scaler_(self, precision: Any) -> None:
         """Take the loss scaler from Lightning's precision plugin, which would also scale the counting optimizer."""
@@ -121,8 +121,8 @@ class OptimizerGroup:
         """Take a `step` with the sum of the gradients of several losses, of which one graph at a time is in memory."""
         total: list[Tensor | None] = []
         for loss in losses:
-            found = self._gradients(loss, [optimizer])
-            total = [_sum(*each) for each in zip(total, found, strict=True)] if total else found
+            gradients = self._gradients(loss, [optimizer])
+            total = [_sum(*pair) for pair in zip(total, gradients, strict=True)] if total else gradients
         self._store_gradients(total, [optimizer])
         return self._step_all({optimizer: max_grad_norm})[0]
 
@@ -165,21 +165,22 @@ class OptimizerGroup:
         flat = self.flat.get(optimizer)
         return parameters_of(optimizer) if flat is None else flat.parameters
 
-    def _store_gradients(self, found: Sequence[Tensor | None], optimizers: list[Optimizer]) -> None:
+    def _store_gradients(self, gradients: Sequence[Tensor | None], optimizers: list[Optimizer]) -> None:
         """Give every parameter of the optimizers its gradient, and run the hooks on it."""
-        rest = iter(found)
+        remaining = iter(gradients)
         for optimizer in optimizers:
             flat, group = self.flat.get(optimizer), self._learned(optimizer)
-            gradients = [next(rest) for _ in group]
+            group_gradients = [next(remaining) for _ in group]
             if flat is not None:
-                flat.copy_grads_(gradients)
+                flat.copy_grads_(group_gradients)
             else:
-                for parameter, gradient in zip(group, gradients, strict=True):
+                for parameter, gradient in zip(group, group_gradients, strict=True):
                     parameter.grad = gradient
             observed = [parameter._post_accumulate_grad_hooks for parameter in group]
             if any(observed):
-                views = gradients if flat is None else flat.grad_views
-                run_hooks_(group, [None if new is None else view for new, view in zip(gradients, views, strict=True)])
+                views = group_gradients if flat is None else flat.grad_views
+                pairs = zip(group_gradients, views, strict=True)
+                run_hooks_(group, [None if gradient is None else view for gradient, view in pairs])
 
     def _step_all(self, bounds: dict[Optimizer, float]) -> list[Tensor]:
         """Take a step of each optimizer with the gradients stored; return their norms."""
@@ -204,17 +205,17 @@ class OptimizerGroup:
         self.scaler.step(optimizer)
         return torch.where(norm.isfinite(), norm, 0.0)
 
-    def set_learning_rates_(self, learning_rates: Sequence[float], share: float = 1.0) -> None:
+    def set_learning_rates_(self, learning_rates: Sequence[float], factor: float = 1.0) -> None:
         """Set the learning rate of each optimizer, in place where a captured update reads it.
 
         Args:
             learning_rates: one per optimizer, for the parameter groups without their own rate.
-            share: factor of the rates that groups were given.
+            factor: of the rates that parameter groups were given.
         """
         for number, rate in enumerate(learning_rates):
-            changed, self._rates_set[number] = self._rates_set[number] != (rate, share), (rate, share)
-            for group, own in zip(self.each[number].param_groups, self._own_rates[number], strict=False):
-                value = rate if own is None else own * share
+            changed, self._rates_set[number] = self._rates_set[number] != (rate, factor), (rate, factor)
+            for group, group_rate in zip(self.each[number].param_groups, self._own_rates[number], strict=False):
+                value = rate if group_rate is None else group_rate * factor
                 if not isinstance(group["lr"], Tensor):
                     group["lr"] = value
                 elif changed:
@@ -225,11 +226,11 @@ class OptimizerGroup:
 
         Returns: False, with a warning, if an optimizer cannot be captured.
         """
-        strange = [type(optimizer).__name__ for optimizer in self.each if not has_known_start(optimizer)]
-        if strange or self.scaler is not None:
-            why = f"of {strange[0]}" if strange else "the scale of float16 losses is decided on the host"
+        unsupported = [type(optimizer).__name__ for optimizer in self.each if not has_known_start(optimizer)]
+        if unsupported or self.scaler is not None:
+            reason = f"of {unsupported[0]}" if unsupported else "the scale of float16 losses is decided on the host"
             rank_zero_warn(
-                f"update is not captured as a CUDA graph ({why}): the run continues without it, more slowly."
+                f"update is not captured as a CUDA graph ({reason}): the run continues without it, more slowly."
             )
             return False
         for group in self.groups:

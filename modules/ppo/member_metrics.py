@@ -26,14 +26,14 @@ class MemberMetricLogger(MetricLogger):
         values: dict[str, float] = {}
         for index, (seed, episodes) in enumerate(self.members.items()):
             episodes.names = self.episodes.names
-            own = self.tagged(names, means[index::number], episodes.means(totals[index::number]))
-            values |= {f"{tag}/seed_{seed}": value for tag, value in own.items()}
+            member = self.tagged(names, means[index::number], episodes.means(totals[index::number]))
+            values |= {f"{tag}/seed_{seed}": value for tag, value in member.items()}
         return values
 
     def by_agent(self, log: Mapping[str, float]) -> dict[str, Mapping[str, float]]:
         """Return the values of every member."""
         members = split_by_member(log, list(self.members))
-        return {f"seed {seed}": own for seed, own in members.items()}
+        return {f"seed {seed}": member for seed, member in members.items()}
 
 
 class MemberEvaluations(nn.Module):
@@ -58,8 +58,8 @@ class MemberEvaluations(nn.Module):
 
     def compute(self) -> dict[str, float]:
         """Return the statistics of every member by name and seed; empty if the evaluation was interrupted."""
-        found = zip(self.seeds, [each.compute() for each in self.each], strict=True)
-        return {f"{name}/seed_{seed}": value for seed, own in found for name, value in own.items()}
+        statistics_by_seed = zip(self.seeds, [each.compute() for each in self.each], strict=True)
+        return {f"{name}/seed_{seed}": value for seed, member in statistics_by_seed for name, value in member.items()}
 
     def reset(self) -> None:
         """Remove the episodes."""
@@ -76,13 +76,13 @@ def split_by_member(values: Mapping[str, float], seeds: Sequence[int]) -> dict[i
             members[int(match[2])][match[1]] = value
         else:
             shared[tag] = value
-    return {seed: own | shared for seed, own in members.items()}
+    return {seed: member | shared for seed, member in members.items()}
 
 
 def means_over_members(members: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
     """Return the mean over the members of every value that a member has, by tag."""
     groups: dict[str, list[float]] = {}
-    for own in members.values():
-        for tag, value in own.items():
+    for member in members.values():
+        for tag, value in member.items():
             groups.setdefault(tag, []).append(value)
     return {tag: statistics.fmean(group) for tag, group in groups.items()}

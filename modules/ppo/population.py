@@ -212,8 +212,8 @@ class PPOPopulation(PPO):
         """Log the means over the members, and each member's values to its own logger."""
         members = split_by_member(values, self.seeds)
         super().log_values(means_over_members(members), env_steps)
-        for logger, own in zip(self.member_loggers, members.values(), strict=False):
-            logger.log_metrics(own, step=self.env_steps if env_steps is None else env_steps)
+        for logger, member_values in zip(self.member_loggers, members.values(), strict=False):
+            logger.log_metrics(member_values, step=self.env_steps if env_steps is None else env_steps)
 
     def on_fit_end(self) -> None:
         """Write what the members' loggers hold."""

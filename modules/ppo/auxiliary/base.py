@@ -156,5 +156,5 @@ class AuxiliaryLosses:
                 loss.load_rank_state_dict(state[loss.name], device)
 
     def _by_name(self, function: Callable[[AuxiliaryLoss], dict[str, Any]]) -> dict[str, Any]:
-        found = {loss.name: function(loss) for loss in self.losses}
-        return {name: value for name, value in found.items() if value}
+        values = {loss.name: function(loss) for loss in self.losses}
+        return {name: value for name, value in values.items() if value}

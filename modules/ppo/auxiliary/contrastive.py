@@ -100,8 +100,8 @@ class InfoNCELoss(AuxiliaryLoss):
         later = steps_before_boundary(series).flatten()
         step = torch.arange(len(later), device=later.device)
         positive = step + series.shape[1] * truncated_geometric(noise[..., 0].flatten(), later, gamma=self.gamma)
-        found, last = torch.where(later > 0, positive, step), boundary.dim() - 1
-        obs = tree_map(lambda part: part.flatten(0, last)[found].unflatten(0, boundary.shape), batch.obs)
+        index, last = torch.where(later > 0, positive, step), boundary.dim() - 1
+        obs = tree_map(lambda part: part.flatten(0, last)[index].unflatten(0, boundary.shape), batch.obs)
         indices = {name: index.view_as(boundary) for name, index in (("step", step), ("positive", positive))}
         return {"boundary": boundary, "later": later.view_as(boundary), **indices, "positive_obs": obs, "noise": noise}
 
@@ -124,9 +124,9 @@ class InfoNCELoss(AuxiliaryLoss):
             excluded, valid = excluded | ~steps_valid[negative], valid & steps_valid
         valid = valid & ~excluded.all(1)
         excluded = excluded & valid.unsqueeze(1)  # an anchor that does not count has finite gradients
-        found = info_nce(features, positive_features, features[negative], excluded, temperature=self.temperature)
-        nce, spread = masked_mean(found.loss, valid), masked_mean(found.logsumexp, valid)
-        accuracy = masked_mean(found.correct.to(nce.dtype), valid)
+        info = info_nce(features, positive_features, features[negative], excluded, temperature=self.temperature)
+        nce, spread = masked_mean(info.loss, valid), masked_mean(info.logsumexp, valid)
+        accuracy = masked_mean(info.correct.to(nce.dtype), valid)
         return self.coef * (nce + self.logsumexp_coef * spread), [nce, accuracy]
 
     def _indices(self, batch: PPOBatch, noise: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

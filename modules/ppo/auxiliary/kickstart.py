@@ -149,13 +149,16 @@ class Teacher:
             policy, value = self._unroll(obs, mask, rollout)
         else:
             rows = tree_map(lambda part: part.flatten(0, 1), obs)
-            flat = None if mask is None else mask.flatten(0, 1)
-            found, known, _ = self.model.policy_and_value(PolicyInput(rows, {}, rollout.episode_start.flatten(), flat))
-            policy = found.parameters.unflatten(0, rollout.reward.shape)
-            value = (self.model.value(rows) if known is None else known).view_as(rollout.reward)
-        own, other = self.model.reward_scaler, student.reward_scaler
-        value = value if own is None else value / own.returns.scale
-        return {"policy": policy, "value": value if other is None else value * other.returns.scale}
+            mask = None if mask is None else mask.flatten(0, 1)
+            inputs = PolicyInput(rows, {}, rollout.episode_start.flatten(), mask)
+            distribution, shared_value, _ = self.model.policy_and_value(inputs)
+            policy = distribution.parameters.unflatten(0, rollout.reward.shape)
+            value = (self.model.value(rows) if shared_value is None else shared_value).view_as(rollout.reward)
+        if self.model.reward_scaler is not None:
+            value = value / self.model.reward_scaler.returns.scale
+        if student.reward_scaler is not None:
+            value = value * student.reward_scaler.returns.scale
+        return {"policy": policy, "value": value}
 
     def _unroll(self, obs: Any, mask: Tensor | None, rollout: Rollout) -> tuple[Tensor, Tensor]:
         """Return parameters and values of a recurrent network, and advance its state in place."""
