@@ -104,12 +104,13 @@ class ManualSAC:
         output, inputs = self.actor(as_features(batch.obs))
         sample = SquashedSample.of(output, noise)
         (q1, q2), critic_inputs = self.q(self.critic, batch.obs, sample.action)
-        grad_value = batch.counts * (-1 / len(batch.counts))
+        counts = batch.counts
+        grad_value = counts * (-1 / len(counts))
         q1_is_lower = torch.heaviside(q2 - q1, q1.new_full((), 0.5))  # 1/2 if equal, as in the gradient of the minimum
         grad_q = torch.stack([grad_value * q1_is_lower, grad_value * (1 - q1_is_lower)]).unsqueeze(-1)
         grad_action = self.critic.grad_input(critic_inputs, grad_q).sum(0)[:, -sample.action.shape[-1] :]
         self.actor.backward_(inputs, sample.grad_output(grad_action, -grad_value * alpha))
-        return -(batch.counts * soft_value(q1, q2, sample.log_prob, alpha)).mean(), -sample.log_prob
+        return -(counts * soft_value(q1, q2, sample.log_prob, alpha)).mean(), -sample.log_prob
 
     def q(self, critic: Layers, obs: Obs, action: Tensor) -> tuple[Tensor, list[Tensor]]:
         """Return estimates `[2, N]` of actions in [-1, 1], and every layer's input."""

@@ -147,8 +147,8 @@ class Curiosity(NoCuriosity):
         """Return all minibatches `[U, N, ...]` with the intrinsic reward of the current model added."""
         obs, next_obs = (tree_map(lambda part: part.flatten(0, 1), obs) for obs in (batch.obs, batch.next_obs))
         error, _ = self.prediction_errors(obs, batch.action.flatten(0, 1), next_obs)
-        error = error.view_as(batch.return_)
-        mean = (batch.counts * error).sum() / batch.counts.sum().clamp(min=1)
+        error, counts = error.view_as(batch.return_), batch.counts
+        mean = (counts * error).sum() / counts.sum().clamp(min=1)
         return batch._replace(return_=batch.return_ + self.current_scale * error / mean.clamp(min=MIN_MEAN_ERROR))
 
     def learn_(self, batch: SACBatch, model: "SAC") -> list[Tensor]:
@@ -159,8 +159,8 @@ class Curiosity(NoCuriosity):
 
     def loss(self, batch: SACBatch) -> tuple[Tensor, list[Tensor]]:
         """Return beta times the forward and 1 - beta times the inverse error, mean of a minibatch; and the metrics."""
-        errors = self.prediction_errors(batch.obs, batch.action, batch.next_obs)
-        forward, inverse = ((batch.counts * error).mean() for error in errors)
+        errors, counts = self.prediction_errors(batch.obs, batch.action, batch.next_obs), batch.counts
+        forward, inverse = ((counts * error).mean() for error in errors)
         loss = self.forward_weight * forward + (1 - self.forward_weight) * inverse
         return loss, [self.current_scale, forward.detach(), inverse.detach()]
 
