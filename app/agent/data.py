@@ -9,9 +9,9 @@ from lightning.pytorch.cli import instantiate_module
 from app.cli.error_messages import DENIED
 from app.cli.import_policy import restrict_imports, trust_advice, untrusted_environments, why_untrustworthy
 from app.cli.main import cause
-from app.runs.checkpoints import load_checkpoint
 from datamodules.base import EnvDataModule
 from datamodules.core.errors import ConfigurationError
+from datamodules.core.files.run_checkpoints import load_checkpoint
 
 
 def load_data(checkpoint: Path, trusted: tuple[str, ...] = ()) -> EnvDataModule:

@@ -3,9 +3,8 @@
 from pathlib import Path
 
 from app.agent.agent import Agent
-from app.runs.checkpoints import load_checkpoint
-from app.runs.find_checkpoint import checkpoint_in
 from datamodules.core.errors import ConfigurationError
+from datamodules.core.files.run_checkpoints import checkpoint_in, load_checkpoint
 from modules.base.hparams import algorithm_class, check_importable
 
 

@@ -40,7 +40,6 @@ from app.runs.checkpoints import (
     OptionDifference,
     different_options,
     experiment_from_config,
-    load_checkpoint,
     misfit,
     require_resumable,
     require_same_algorithm,
@@ -50,7 +49,6 @@ from app.runs.commands import Commands, SaveConfig
 from app.runs.find_checkpoint import find_checkpoint
 from app.runs.run_folder import RunFolders, expand_settings, require_writable_settings
 from callbacks.run_control.checkpoint import PopulationCheckpoint, RunCheckpoint, write_atomically
-from callbacks.run_control.checkpoint_index import environment_of
 from callbacks.run_control.divergence_guard import TrainingDiverged
 from callbacks.run_control.graceful_stop import GracefulStop
 from callbacks.run_control.launcher_watch import exits_with_launcher
@@ -59,8 +57,10 @@ from callbacks.run_control.signal_watchdog import SignalWatchdog
 from callbacks.run_control.trajectory_writer import TrajectoryWriter
 from datamodules.base import EnvDataModule
 from datamodules.core.errors import ConfigurationError
+from datamodules.core.files.checkpoint_index import environment_of
 from datamodules.core.files.paths import expand_path, require_writable
 from datamodules.core.files.printable import printable
+from datamodules.core.files.run_checkpoints import load_checkpoint
 from datamodules.core.signals import exits_on_signal
 from modules.base.algorithm import Algorithm
 from modules.base.trainer_checks import check_callbacks

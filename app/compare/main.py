@@ -31,10 +31,10 @@ from app.metrics import known_tags
 from app.monitor.curves import Curves
 from app.plot.learning_curves import draw_learning_curves
 from app.plot.statistics import ConfidenceBand, Points, Result, confidence_band, paired_table, summarize_setting, table
-from app.runs.find_checkpoint import checkpoint_in
 from callbacks.figures.plotting import encode, style
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.files.printable import counted, printable, printable_line
+from datamodules.core.files.run_checkpoints import checkpoint_in
 from datamodules.core.signals import SignalExit
 
 

@@ -10,10 +10,11 @@ from typing import NamedTuple
 from app.child_processes import child_environ, run_child
 from app.monitor.curves import Curves
 from app.runs.attempts import FINISHED, finished_attempt, next_attempt, tried_attempts
-from app.runs.checkpoints import Experiment, load_checkpoint, require_resumable
+from app.runs.checkpoints import Experiment, require_resumable
 from app.runs.find_checkpoint import find_checkpoint
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.files.printable import printable_line
+from datamodules.core.files.run_checkpoints import load_checkpoint
 from datamodules.core.signals import SignalExit
 
 REFUSED = 2

@@ -11,9 +11,9 @@ from app.child_processes import run_child
 from app.cli.error_messages import nearest
 from app.monitor.curves import Curves
 from app.plot.statistics import Estimate, bootstrap
-from app.runs.find_checkpoint import checkpoint_in
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.files.printable import counted
+from datamodules.core.files.run_checkpoints import checkpoint_in
 
 METRICS, TRADING, LOG = "metrics.json", "trading.json", "test_log.txt"
 """Files of a test in a run's folder."""

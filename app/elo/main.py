@@ -17,13 +17,13 @@ from app.agent.load import load
 from app.cli.error_messages import PlainParser, exit_with_error
 from app.cli.import_policy import restrict_imports, trusted
 from app.elo.ratings import Game, Rating, Record, elo_ratings, record
-from app.runs.find_checkpoint import checkpoint_in
 from callbacks.figures.plotting import COLOURS, INK, encode, legend_below, new_figure, style
 from callbacks.performance.execution_summary import table
-from callbacks.run_control.checkpoint_index import read_index
 from datamodules.base import EnvDataModule
 from datamodules.collect.evaluation import EvaluationDataset
 from datamodules.core.errors import ConfigurationError
+from datamodules.core.files.checkpoint_index import read_index
+from datamodules.core.files.run_checkpoints import checkpoint_in
 from datamodules.core.protocols import Policy, VectorEnv
 from datamodules.vector.make_env import make_vector_env
 

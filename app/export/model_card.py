@@ -13,10 +13,10 @@ from app.agent.agent import Agent
 from app.monitor.curves import Curves
 from app.plot.learning_curves import draw_learning_curves
 from app.plot.statistics import confidence_band
-from app.runs.checkpoints import load_checkpoint
 from callbacks.figures.plotting import encode, style
 from callbacks.run_control.atomic_write import atomic_write
 from callbacks.run_control.checkpoint import run_folder
+from datamodules.core.files.run_checkpoints import load_checkpoint
 
 PACKAGES = ("leyden", "torch", "lightning", "gymnasium", "numpy", "onnx")
 CURVE = "eval/return_mean"

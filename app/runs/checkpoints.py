@@ -1,4 +1,4 @@
-"""Locate the runs of an experiment, load checkpoints, and check that they match the configuration."""
+"""Locate the runs of an experiment, and check that checkpoints match the configuration."""
 
 import os
 import re
@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from app.class_paths import canonical_path
-from callbacks.run_control.checkpoint_index import verify_index
 from datamodules.core.errors import ConfigurationError
-from datamodules.core.files.tensor_files import load_tensors
 
 RUN_NAME = re.compile(r"(?!\.{1,2}\Z)[A-Za-z0-9._-]{1,64}")
 
@@ -64,19 +62,6 @@ def _loggers(value: Any) -> Iterator[Mapping[str, Any]]:
     elif isinstance(value, Sequence) and not isinstance(value, str):
         for item in value:
             yield from _loggers(item)
-
-
-def load_checkpoint(path: Path) -> dict[str, Any]:
-    """Load a checkpoint on the CPU: tensors and plain types only, so that no code is executed.
-
-    Raises:
-        ConfigurationError: if the file is damaged, holds anything else, or is not a checkpoint.
-    """
-    verify_index(path)
-    checkpoint = load_tensors(path, cure="name another checkpoint")
-    if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
-        raise ConfigurationError(f"{path} is not a checkpoint of Leyden: it has no weights under `state_dict`.")
-    return checkpoint
 
 
 def require_same_algorithm(path: Path, checkpoint: Mapping[str, Any], class_path: str) -> None:

@@ -11,12 +11,12 @@ from app.envs.check import gymnasium_complaints
 from app.export.comparison import export_and_compare
 from app.export.decision import Decision
 from app.export.formats import FORMATS
-from app.runs.checkpoints import load_checkpoint
 from app.verify.short_run import Outcome
 from app.verify.weights_report import BY_HAND
 from datamodules.base import EnvDataModule
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.files.printable import counted
+from datamodules.core.files.run_checkpoints import load_checkpoint
 from datamodules.vector.make_env import make_env
 from datamodules.vector.resolve_env import resolve_env
 

@@ -8,8 +8,8 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 
 from callbacks.run_control.atomic_write import atomic_write
-from callbacks.run_control.checkpoint_index import index_path
 from datamodules.core.errors import ConfigurationError
+from datamodules.core.files.checkpoint_index import index_path
 from datamodules.core.files.printable import counted
 
 POOL = "pool"

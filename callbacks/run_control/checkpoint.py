@@ -12,9 +12,10 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 
 from callbacks.run_control.atomic_write import save_tensors, sweep_unfinished
-from callbacks.run_control.checkpoint_index import index_path, verify_index, write_index
+from callbacks.run_control.checkpoint_index import write_index
 from callbacks.run_control.divergence_guard import TrainingDiverged, require_stable
 from datamodules.core.errors import ConfigurationError
+from datamodules.core.files.checkpoint_index import index_path, verify_index
 from datamodules.core.files.paths import expand_path, require_writable
 from datamodules.core.files.tensor_files import load_tensors
 from datamodules.core.signals import SignalExit

@@ -16,6 +16,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from datamodules.core.arguments import require_values
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.exports import MODEL_ALLOWED, class_path, may_import
+from datamodules.core.files.run_checkpoints import checkpoint_in
 from datamodules.core.files.tensor_files import load_tensors
 
 INSTANTIATOR = "lightning.pytorch.cli.instantiate_module"
@@ -163,12 +164,12 @@ def load_algorithm(checkpoint: Path, trusted: tuple[str, ...] = ()) -> Any:
     """Load an algorithm with its weights on the CPU, in eval mode; nothing in the file is executed.
 
     Args:
-        checkpoint: path of the file.   trusted: further packages that it may import.
+        checkpoint: path of the file, or of a run's folder, for its best checkpoint, else its last.
+        trusted: further packages that it may import.
 
     Raises: ConfigurationError if it is missing or damaged, or names code that is not trusted or no algorithm.
     """
-    if not checkpoint.is_file():
-        raise ConfigurationError(f"There is no checkpoint {checkpoint}.")
+    checkpoint = checkpoint_in(checkpoint)
     check_checkpoint(checkpoint, trusted)
     hparams = load_tensors(checkpoint, cure="load another checkpoint").get("hyper_parameters", {})
     kind = algorithm_class(hparams, checkpoint)

@@ -16,7 +16,7 @@ class CheckpointPolicy(nn.Module):
 
     Args:
         spaces: observation and action space of an agent.
-        checkpoint: path of the checkpoint.
+        checkpoint: path of the checkpoint, or of a run's folder, for its best checkpoint, else its last.
         greedy: take the policy's mode instead of a sample.
 
     Raises: ConfigurationError if the file is no checkpoint of ours, or was trained on other spaces.

@@ -24,7 +24,7 @@ class CheckpointOption:
     learned for the task of that run.
 
     Args:
-        checkpoint: path of the checkpoint.
+        checkpoint: path of the checkpoint, or of a run's folder, for its best checkpoint, else its last.
         option: index of the learned option.
         duration: mean number of steps.
 

@@ -9,8 +9,8 @@ import torch
 from gymnasium.wrappers import ClipReward, FlattenObservation, RepeatAction, TimeAwareObservation, TimeLimit
 
 from callbacks.run_control.checkpoint import RunCheckpoint
-from callbacks.run_control.checkpoint_index import environment_of
 from datamodules.core.errors import ConfigurationError
+from datamodules.core.files.checkpoint_index import environment_of
 from datamodules.rollout import RolloutDataModule
 from datamodules.wrappers import EpisodicLife
 from tests.support.small_runs import cartpole_data, small_ppo, trainer

@@ -14,11 +14,11 @@ import torch
 import yaml
 
 from app.__main__ import main
-from app.runs.checkpoints import load_checkpoint
 from callbacks.run_control.checkpoint import RunCheckpoint
 from callbacks.run_control.trajectory_writer import write_trajectories
 from datamodules.buffers.replay_files import read_replay
 from datamodules.core.errors import ConfigurationError
+from datamodules.core.files.run_checkpoints import load_checkpoint
 from datamodules.offline import read_sequences
 from datamodules.trading.prices.price_files import read_prices
 from datamodules.trading.prices.synthetic import synthetic_prices

@@ -13,10 +13,10 @@ import lightning
 import pytest
 from lightning.pytorch import Callback
 
-from app.runs.checkpoints import load_checkpoint
 from callbacks.run_control.checkpoint import RunCheckpoint
 from callbacks.run_control.divergence_guard import DivergenceGuard
 from datamodules.buffers.replay_files import read_replay, replay_name
+from datamodules.core.files.run_checkpoints import load_checkpoint
 from tests.fault import print_count
 from tests.oracles.sac import box_data, small_sac
 from tests.support.replay_fixtures import replay_data, small_dqn

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from app.__main__ import main
-from app.runs.checkpoints import load_checkpoint
+from datamodules.core.files.run_checkpoints import load_checkpoint
 from datamodules.core.signals import STOP_SIGNALS
 from tests.fault import print_count
 from tests.fault.test_kill import wait_for

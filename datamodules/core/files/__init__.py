@@ -1,1 +1,1 @@
-"""Expand paths, read and write tensor files with checksums, and make text printable."""
+"""Expand paths, read tensor files with checksums, choose among checkpoints of a run, and make text printable."""

@@ -35,7 +35,8 @@ class KickstartLoss(AnnealedLoss):
     teacher goes on from one rollout to the next. Values are converted to the units of the agent's scaled rewards.
 
     Args:
-        teachers: paths of the teachers' checkpoints; needed only while training.
+        teachers: paths of the teachers' checkpoints, or of their runs' folders, for the best checkpoints; needed only
+            while training.
         action_coef: coefficient of the cross-entropy, at least 0.
         value_coef: coefficient of the value error, at least 0.
         constant_env_steps: environment steps of this run before `share` begins to fall.

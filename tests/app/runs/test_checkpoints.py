@@ -5,17 +5,11 @@ from typing import Any, Literal
 import pytest
 import torch
 
-from app.runs.checkpoints import (
-    Experiment,
-    OptionDifference,
-    different_options,
-    experiment_from_config,
-    load_checkpoint,
-    misfit,
-)
+from app.runs.checkpoints import Experiment, OptionDifference, different_options, experiment_from_config, misfit
 from app.runs.find_checkpoint import find_checkpoint
 from callbacks.run_control.checkpoint import RunCheckpoint
 from datamodules.core.errors import ConfigurationError
+from datamodules.core.files.run_checkpoints import load_checkpoint
 
 LOGGER = {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": "runs", "name": "small"}}
 

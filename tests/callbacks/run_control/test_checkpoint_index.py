@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 
 from callbacks.run_control.checkpoint import AtomicCheckpointIO, RunCheckpoint
-from callbacks.run_control.checkpoint_index import environment_of, index_path, read_index, sha256, verify_index
 from datamodules.core.errors import ConfigurationError
+from datamodules.core.files.checkpoint_index import environment_of, index_path, read_index, sha256, verify_index
 
 
 def test_every_checkpoint_of_a_run_has_an_index_and_loses_it_with_itself(make_run: Any) -> None:

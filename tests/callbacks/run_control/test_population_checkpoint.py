@@ -10,8 +10,8 @@ from lightning.pytorch.loggers import TensorBoardLogger
 
 import leyden
 from app.monitor.curves import Curves
-from app.runs.find_checkpoint import checkpoint_in
 from callbacks.run_control.checkpoint import PopulationCheckpoint, RunCheckpoint
+from datamodules.core.files.run_checkpoints import checkpoint_in
 from modules.ppo.population import PPOPopulation
 from modules.ppo.ppo import PPO
 from tests.support.small_runs import snake_data, trainer

@@ -1,5 +1,6 @@
 """CheckpointOption acts as the learned option of its checkpoint, and does not change."""
 
+import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -112,3 +113,20 @@ def test_a_checkpoint_of_another_algorithm_is_refused(tmp_path: Path):
 
     with pytest.raises(ConfigurationError, match="is a checkpoint of SAC; give one of SACOptions"):
         CheckpointOption(str(tmp_path / "sac.ckpt"), 0)
+
+
+def test_the_folder_of_a_run_stands_for_its_best_checkpoint_else_its_last(checkpoint: Path, tmp_path: Path):
+    saved = tmp_path / "run" / "checkpoints"
+    saved.mkdir(parents=True)
+    shutil.copy(checkpoint, saved / "last.ckpt")
+
+    last = CheckpointOption(str(tmp_path / "run"), 2)
+    (saved / "best-env_steps=80-return_mean=1.00.ckpt").write_bytes(checkpoint.read_bytes())
+    (saved / "last.ckpt").unlink()
+
+    assert last.option == CheckpointOption(str(tmp_path / "run"), 2).option == 2
+
+
+def test_a_folder_without_a_checkpoint_is_refused_in_one_sentence(tmp_path: Path):
+    with pytest.raises(ConfigurationError, match=f"There is no checkpoint in {tmp_path}: give a file, or"):
+        CheckpointOption(str(tmp_path), 0)
