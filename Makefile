@@ -9,6 +9,9 @@ STAMP := .venv/.installed
 PARALLEL := -n auto --maxprocesses 8 --dist worksteal
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
+# Empty, also where the environment sets it: otherwise every run compiles all tests anew in each of its processes.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help setup mettagrid fit unit test check coverage learn scoreboard fault docs clean
 
