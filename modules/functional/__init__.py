@@ -4,7 +4,7 @@ policy_gradient     clipped surrogate, clipped value loss, advantage normalisati
 returns             GAE, V-trace, n-step returns, TD and double Q-learning targets
 q_learning          Huber loss, C51's projection, quantile regression
 soft_actor_critic   soft values and targets, log-density of a squashed Gaussian, temperature loss
-contrastive         InfoNCE loss of CONTRASTIVE
+contrastive         InfoNCE loss, and which steps are its positives
 priorities          probabilities and importance weights of prioritised segments
 options             soft values and losses over options, call-and-return choice of the next option
 scans               parallel scans of linear recurrences

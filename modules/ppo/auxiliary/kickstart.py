@@ -1,7 +1,7 @@
 """KickstartLoss: imitate the policies and values of teachers, less and less."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -19,9 +19,6 @@ from modules.ppo.auxiliary.annealed import AnnealedLoss
 from modules.ppo.auxiliary.base import Columns, ForwardPass
 from modules.ppo.batch import PPOBatch
 from modules.ppo.ppo import PPO
-
-if TYPE_CHECKING:
-    from modules.ppo.ppo import PPO
 
 
 class KickstartLoss(AnnealedLoss):
@@ -70,7 +67,7 @@ class KickstartLoss(AnnealedLoss):
         self.paths, self.action_coef, self.value_coef = list(teachers), action_coef, value_coef
         self.teachers: list[Teacher] = []
 
-    def on_fit_start(self, model: "PPO") -> None:
+    def on_fit_start(self, model: PPO) -> None:
         """Load the teachers."""
         super().on_fit_start(model)
         self.teachers = [Teacher(path, model) for path in self.paths]
@@ -83,11 +80,11 @@ class KickstartLoss(AnnealedLoss):
             )
         self.rows = model.data.transitions_per_rollout // model.data.rollout_length
 
-    def prepare(self, model: "PPO", rollout: Rollout) -> Columns:
+    def prepare(self, model: PPO, rollout: Rollout) -> Columns:
         """Return the distribution parameters `[T, B, P]` and values `[T, B]` of every teacher."""
         return {str(number): teacher.evaluate(model, rollout) for number, teacher in enumerate(self.teachers)}
 
-    def loss(self, model: "PPO", batch: PPOBatch, forward: ForwardPass) -> tuple[Tensor, list[Tensor]]:
+    def loss(self, model: PPO, batch: PPOBatch, forward: ForwardPass) -> tuple[Tensor, list[Tensor]]:
         """Return the loss, its two means over the teachers before the coefficients, and the share."""
         action_losses, value_losses = [], []
         for number, teacher in enumerate(self.teachers):
