@@ -8,6 +8,8 @@ from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints, is_typeddict
 
+import numpy as np
+
 from datamodules.core.errors import ConfigurationError, suggest_names
 
 TYPE_NAMES: dict[Any, str] = {
@@ -179,6 +181,8 @@ def matches_type(value: Any, hint: Any) -> bool:
         return isinstance(value, Real) and not isinstance(value, bool)
     if kind is int:
         return isinstance(value, Integral) and not isinstance(value, bool)
+    if kind is bool:
+        return isinstance(value, bool | np.bool_)
     if kind in (list, tuple, Sequence):
         return isinstance(value, list | tuple) and _elements_match(value, kind, parts)
     if kind in (dict, Mapping):

@@ -95,7 +95,12 @@ class Curiosity(NoCuriosity):
             "Curiosity",
             ("hidden", hidden, hidden >= 1, "at least 1"),
             ("scale", scale, scale >= 0, "at least 0"),
-            ("anneal_env_steps", anneal_env_steps, (anneal_env_steps or 1) >= 1, "at least 1, or null"),
+            (
+                "anneal_env_steps",
+                anneal_env_steps,
+                anneal_env_steps is None or anneal_env_steps >= 1,
+                "at least 1, or null",
+            ),
             ("forward_weight", forward_weight, 0 <= forward_weight <= 1, "a weight from 0 to 1"),
             ("learning_rate", learning_rate, learning_rate > 0, "a positive number"),
         )

@@ -1,4 +1,4 @@
-"""Arguments are checked by type hints: what matches_type, how a type is said, which names a class takes."""
+"""Arguments are checked by type hints: which values match a type, how a type is described, what names a class takes."""
 
 import functools
 import math
@@ -57,7 +57,7 @@ class Empty:
     [
         (int, [0, -3, np.int64(2)], [True, 2.0, "2", None, [2], math.nan]),
         (float, [0, 1.5, np.float32(2), math.nan], [True, "2", None, [1.0]]),
-        (bool, [True, False], [0, 1, "true", None]),
+        (bool, [True, False, np.bool_(True)], [0, 1, "true", None]),
         (str, ["", "a"], [0, None, ["a"]]),
         (int | None, [0, None], ["a", 0.5]),
         (Annotated[int | None, "of envs"], [0, None], ["a"]),

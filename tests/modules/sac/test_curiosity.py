@@ -200,6 +200,7 @@ def test_a_checkpoint_makes_a_curious_module_again(tmp_path: Path) -> None:
     ("settings", "complaint"),
     [
         ({"scale": -1.0}, "has scale -1.0; choose at least 0.$"),
+        ({"anneal_env_steps": 0}, "has anneal_env_steps 0; choose at least 1, or null.$"),
         ({"network": GRU}, "give curiosity a feed-forward one"),
     ],
 )
