@@ -13,6 +13,7 @@ from app.runs.attempts import FINISHED, finished_attempt, next_attempt, tried_at
 from app.runs.checkpoints import Experiment, require_resumable
 from app.runs.find_checkpoint import find_checkpoint
 from datamodules.core.errors import ConfigurationError
+from datamodules.core.files.checkpoint_index import entry_of
 from datamodules.core.files.printable import printable_line
 from datamodules.core.files.run_checkpoints import load_checkpoint
 from datamodules.core.signals import SignalExit
@@ -118,10 +119,14 @@ def resume(entry: Entry, words: list[str], environ: dict[str, str], checkpoint: 
 
 
 def is_evaluated_at_end(run: Path, checkpoint: Path) -> bool:
-    """Return whether a complete run logged an evaluation after its last env step, that of the last checkpoint."""
-    curves, env_steps = Curves(run), load_checkpoint(checkpoint)["counters"]["env_steps"]
+    """Return whether a complete run logged an evaluation after its last env step, that of the last checkpoint.
+
+    Values of an evaluation are those under `eval/`, and the one that the checkpoint monitors.
+    """
+    curves, entry = Curves(run), entry_of(load_checkpoint(checkpoint), checkpoint, "")
     curves.refresh()
-    return any(curve.last[0] >= env_steps for tag, curve in curves.by_tag.items() if tag.startswith("eval/"))
+    evaluated = (curve for tag, curve in curves.by_tag.items() if tag.startswith("eval/") or tag == entry.monitor)
+    return any(curve.last[0] >= entry.env_steps for curve in evaluated)
 
 
 def record(entry: Entry, run: Path, outcome: Outcome) -> str | None:

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.tensorboard import SummaryWriter
 
 from app.compare.main import entries, parsed
 from app.compare.population import train_populations
-from app.compare.runs import Entry, Outcome, fit, last_checkpoint, mark_finished
+from app.compare.runs import Entry, Outcome, fit, is_evaluated_at_end, last_checkpoint, mark_finished
 from app.monitor.curves import Curves
 from callbacks.run_control.checkpoint import AtomicCheckpointIO
 from tests.app.conftest import Run
@@ -102,6 +103,21 @@ def test_the_last_checkpoint_is_that_of_the_newest_attempt_that_can_be_resumed(t
     saved(tmp_path / "seed_1_4")  # weights only, as those of a population's members
 
     assert last_checkpoint(entry) == newer
+
+
+@pytest.mark.parametrize(("tag", "step", "evaluated"), [
+    ("eval/return_mean", 64, True), ("eval/return_mean", 48, False),
+    ("dynamics/field_r2", 64, True), ("dynamics/loss", 64, False),
+])  # fmt: skip
+def test_a_run_is_evaluated_at_its_end_if_a_value_of_an_evaluation_has_its_last_env_step(
+    tmp_path: Path, tag: str, step: int, evaluated: bool
+) -> None:
+    monitors = {"RunCheckpoint": {"best_model_path": "", "monitor": "dynamics/field_r2"}}
+    path = saved(tmp_path, callbacks=monitors, counters={"env_steps": 64})
+    with SummaryWriter(str(tmp_path)) as writer:
+        writer.add_scalar(tag, 0.5, step)
+
+    assert is_evaluated_at_end(tmp_path, path) is evaluated
 
 
 def test_a_refused_resume_names_the_checkpoint_and_keeps_the_run(
