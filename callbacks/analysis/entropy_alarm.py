@@ -6,7 +6,7 @@ from typing import Any
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.utilities import rank_zero_warn
 
-from datamodules.core.errors import ConfigurationError
+from datamodules.core.arguments import check_ranges
 
 ACTIONS, OPTIONS = "train/entropy", "option/master_entropy"
 
@@ -29,11 +29,11 @@ class EntropyAlarm(Callback):
     acts_per_iteration = False
 
     def __init__(self, fraction: float = 0.95, patience: int = 5, after: float = 0.25):
-        if not 0 < fraction <= 1 or patience < 1:
-            raise ConfigurationError(
-                f"EntropyAlarm has fraction {fraction} and patience {patience}; choose a fraction in (0, 1] and a"
-                " patience of at least 1."
-            )
+        check_ranges(
+            "EntropyAlarm",
+            ("fraction", fraction, 0 < fraction <= 1, "a fraction above 0, up to 1"),
+            ("patience", patience, patience >= 1, "at least 1"),
+        )
         self.fraction, self.patience, self.after = fraction, patience, after
         self.counts = {ACTIONS: 0, OPTIONS: 0}
 

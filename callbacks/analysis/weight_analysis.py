@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from callbacks.analysis.interval import IntervalCallback
-from datamodules.core.errors import ConfigurationError
+from datamodules.core.arguments import check_ranges
 
 MEASURES = ("frobenius_norm", "largest", "mean", "condition_number", "effective_rank", "collapsed_share")
 """What `spectrum` returns, in this order."""
@@ -31,11 +31,11 @@ class WeightAnalysis(IntervalCallback):
     """
 
     def __init__(self, every_n_iterations: int = 500, collapsed_below: float = 0.01):
-        if every_n_iterations < 1 or not 0 < collapsed_below < 1:
-            raise ConfigurationError(
-                "WeightAnalysis needs every_n_iterations from 1 and collapsed_below between 0 and 1; they are"
-                f" {every_n_iterations} and {collapsed_below}."
-            )
+        check_ranges(
+            "WeightAnalysis",
+            ("every_n_iterations", every_n_iterations, every_n_iterations >= 1, "at least 1"),
+            ("collapsed_below", collapsed_below, 0 < collapsed_below < 1, "a number between 0 and 1"),
+        )
         super().__init__(every_n_iterations)
         self.collapsed_below = collapsed_below
 

@@ -8,6 +8,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 
 from callbacks.run_control.atomic_write import atomic_write
+from datamodules.core.arguments import check_ranges
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.files.checkpoint_index import index_path
 from datamodules.core.files.printable import counted
@@ -35,10 +36,11 @@ class SelfPlay(Callback):
     acts_per_iteration = False
 
     def __init__(self, every_n_iterations: int = 100, keep: int | None = None):
-        if every_n_iterations < 1 or (keep is not None and keep < 1):
-            raise ConfigurationError(
-                f"SelfPlay has every_n_iterations {every_n_iterations} and keep {keep}; choose numbers of at least 1."
-            )
+        check_ranges(
+            "SelfPlay",
+            ("every_n_iterations", every_n_iterations, every_n_iterations >= 1, "at least 1"),
+            ("keep", keep, keep is None or keep >= 1, "at least 1, or null"),
+        )
         self.every_n_iterations, self.keep = every_n_iterations, keep
         self.saved_at = -1
 

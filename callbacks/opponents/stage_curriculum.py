@@ -6,6 +6,7 @@ from typing import Any
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 
+from datamodules.core.arguments import check_ranges
 from datamodules.core.errors import ConfigurationError
 
 STATE = ("stage", "began_at", "best", "logs_without_rise")
@@ -42,11 +43,11 @@ class StageCurriculum(Callback):
         patience: int | None = None,
         min_env_steps: int = 1_000_000,
     ):
-        if (patience is not None and patience < 1) or min_env_steps < 0:
-            raise ConfigurationError(
-                f"StageCurriculum has patience {patience} and min_env_steps {min_env_steps}; choose a patience of at"
-                " least 1, or null, and at least 0 steps."
-            )
+        check_ranges(
+            "StageCurriculum",
+            ("patience", patience, patience is None or patience >= 1, "at least 1, or null"),
+            ("min_env_steps", min_env_steps, min_env_steps >= 0, "at least 0"),
+        )
         self.monitor, self.threshold, self.patience = monitor, threshold, patience
         self.min_env_steps = min_env_steps
         self.stage, self.began_at, self.best, self.logs_without_rise = 0, 0, -math.inf, 0

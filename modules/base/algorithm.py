@@ -150,7 +150,7 @@ class Algorithm(LightningModule):
         self.optim.set_learning_rates_(rates[:-1], factor=rates[-1])
 
     def after_update(self, collected: Any) -> None:
-        """Update what follows an update, such as running statistics and priorities; called also if there was none."""
+        """Update running statistics and priorities; called in every iteration, also in one without an update."""
 
     @property
     def modes(self) -> Modes:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from datamodules.core.arguments import check_ranges
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.types import Obs, State
 from modules.functional.options import (
@@ -132,11 +133,11 @@ class OptionController(nn.Module):
     ):
         super().__init__()
         check_durations(min_duration, max_duration, "The controller")
-        if num_options < 1 or init_temperature <= 0:
-            raise ConfigurationError(
-                f"num_options is {num_options} and the controller's init_temperature is {init_temperature}; both must"
-                " be positive."
-            )
+        check_ranges(
+            "The controller",
+            ("num_options", num_options, num_options >= 1, "at least 1"),
+            ("init_temperature", init_temperature, init_temperature > 0, "a positive number"),
+        )
         self.num_options = num_options
         self.scripted_options = None if scripted_options is None else ScriptedOptions(scripted_options)
         self.update_mode, self.off_option_weight = update_mode, off_option_weight

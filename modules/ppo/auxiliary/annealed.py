@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from datamodules.core.errors import ConfigurationError
+from datamodules.core.arguments import check_ranges
 from modules.ppo.auxiliary.base import AuxiliaryLoss
 
 if TYPE_CHECKING:
@@ -25,11 +25,16 @@ class AnnealedLoss(AuxiliaryLoss):
     share: Tensor
 
     def __init__(self, constant_env_steps: int, anneal_env_steps: int | None):
-        if constant_env_steps < 0 or (anneal_env_steps is not None and anneal_env_steps < 1):
-            raise ConfigurationError(
-                f"{type(self).__name__} needs constant_env_steps from 0 and anneal_env_steps above 0; they are"
-                f" {constant_env_steps} and {anneal_env_steps}."
-            )
+        check_ranges(
+            type(self).__name__,
+            ("constant_env_steps", constant_env_steps, constant_env_steps >= 0, "at least 0"),
+            (
+                "anneal_env_steps",
+                anneal_env_steps,
+                anneal_env_steps is None or anneal_env_steps >= 1,
+                "at least 1, or null",
+            ),
+        )
         self.constant_env_steps, self.anneal_env_steps = constant_env_steps, anneal_env_steps
 
     def on_fit_start(self, model: "PPO") -> None:

@@ -34,9 +34,16 @@ def test_it_needs_patience_in_a_row_and_is_said_once() -> None:
     assert warned(EntropyAlarm(patience=3), [0.96, 0.96]) == 0
 
 
-@pytest.mark.parametrize("wrong", [{"fraction": 0.0}, {"fraction": 1.5}, {"patience": 0}])
-def test_settings_that_never_warn_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match=r"choose a fraction in \(0, 1\]"):
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"fraction": 0.0}, "fraction 0.0; choose a fraction above 0, up to 1"),
+        ({"fraction": 1.5}, "fraction 1.5; choose a fraction above 0, up to 1"),
+        ({"patience": 0}, "patience 0; choose at least 1"),
+    ],
+)
+def test_settings_that_never_warn_are_refused(wrong: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^EntropyAlarm has {said}.$"):
         EntropyAlarm(**wrong)
 
 

@@ -59,7 +59,13 @@ def test_the_interval_acts_and_changes_no_weight(make_run: Any, every: int, logs
     assert len(calls) == logs and weights_hash(watched.module) == weights_hash(plain.module)
 
 
-@pytest.mark.parametrize("settings", [{"every_n_iterations": 0}, {"collapsed_below": 1.0}])
-def test_a_value_out_of_range_is_refused(settings: dict[str, Any]) -> None:
-    with pytest.raises(ConfigurationError, match="every_n_iterations from 1 and collapsed_below between 0 and 1"):
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"every_n_iterations": 0}, "every_n_iterations 0; choose at least 1"),
+        ({"collapsed_below": 1.0}, "collapsed_below 1.0; choose a number between 0 and 1"),
+    ],
+)
+def test_a_value_out_of_range_is_refused(settings: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^WeightAnalysis has {said}.$"):
         WeightAnalysis(**settings)

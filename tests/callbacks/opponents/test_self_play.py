@@ -139,9 +139,9 @@ def test_the_opponents_change_what_is_learned(tmp_path: Path) -> None:
 
 
 def test_bad_settings_are_refused(tmp_path: Path) -> None:
-    for settings in ({"every_n_iterations": 0}, {"keep": 0}):
-        with pytest.raises(ConfigurationError, match="numbers of at least 1"):
-            SelfPlay(**settings)
+    for name in ("every_n_iterations", "keep"):
+        with pytest.raises(ConfigurationError, match=f"^SelfPlay has {name} 0; choose at least 1"):
+            SelfPlay(**{name: 0})
     with pytest.raises(ConfigurationError, match="keeps 1 checkpoint, and the pool plays 2"):
         fit(tmp_path, 1, SelfPlay(keep=1))
     data = carball(1, policy_group=None, opponents=None)

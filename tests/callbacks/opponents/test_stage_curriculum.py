@@ -137,8 +137,11 @@ def test_a_resumed_run_goes_on_in_its_stage(tmp_path: Path) -> None:
 
 
 def test_bad_settings_are_refused(tmp_path: Path) -> None:
-    for settings in ({"patience": 0}, {"min_env_steps": -1}):
-        with pytest.raises(ConfigurationError, match="choose a patience of at least 1"):
+    for settings, said in (
+        ({"patience": 0}, "patience 0; choose at least 1"),
+        ({"min_env_steps": -1}, "min_env_steps -1;"),
+    ):
+        with pytest.raises(ConfigurationError, match=f"^StageCurriculum has {said}"):
             StageCurriculum(**settings)
     whole = {"mode": "2v2", "stages": STAGES}
     for changes, said in (

@@ -197,7 +197,7 @@ def test_a_script_scales_what_the_actor_does():
     [
         ({"scripted_options": [Push()], "normalize_obs": True}, "model.normalize_obs"),
         ({"scripted_options": []}, "scripted_options is empty"),
-        ({"num_options": 0}, "must be positive"),
+        ({"num_options": 0}, "The controller has num_options 0; choose at least 1"),
         ({"noise_hold": 2}, "noise_hold"),
     ],
 )

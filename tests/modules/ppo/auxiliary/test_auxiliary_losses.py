@@ -129,7 +129,7 @@ def test_a_class_that_is_listed_twice_is_refused() -> None:
         ),
         (
             lambda: KickstartLoss(["x.ckpt"], anneal_env_steps=0),
-            "constant_env_steps from 0 and anneal_env_steps above 0",
+            "KickstartLoss has anneal_env_steps 0; choose at least 1, or null.$",
         ),
     ],
 )
