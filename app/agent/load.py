@@ -3,7 +3,6 @@
 from pathlib import Path
 
 from app.agent.agent import Agent
-from datamodules.core.errors import ConfigurationError
 from datamodules.core.files.run_checkpoints import checkpoint_in, load_checkpoint
 from modules.base.hparams import algorithm_class, check_importable
 
@@ -25,9 +24,7 @@ def load(
     Raises:
         ConfigurationError: if there is no such checkpoint, it is damaged, or it names code that is not trusted.
     """
-    if not str(path):
-        raise ConfigurationError("The path is empty, as that of the best checkpoint before the first evaluation is.")
-    checkpoint = checkpoint_in(Path(path))
+    checkpoint = checkpoint_in(path)
     hparams = load_checkpoint(checkpoint).get("hyper_parameters", {})
     check_importable(hparams, trusted)
     module = algorithm_class(hparams, checkpoint).load_from_checkpoint(checkpoint, trusted=trusted, map_location="cpu")

@@ -160,16 +160,16 @@ def is_own(path: str) -> bool:
     return getattr(target, "__module__", path).split(".")[0] in ("modules", "datamodules", "torch")
 
 
-def load_algorithm(checkpoint: Path, trusted: tuple[str, ...] = ()) -> Any:
+def load_algorithm(path: str | Path, trusted: tuple[str, ...] = ()) -> Any:
     """Load an algorithm with its weights on the CPU, in eval mode; nothing in the file is executed.
 
     Args:
-        checkpoint: path of the file, or of a run's folder, for its best checkpoint, else its last.
+        path: of a checkpoint, or of a run's folder, for its best checkpoint, else its last.
         trusted: further packages that it may import.
 
     Raises: ConfigurationError if it is missing or damaged, or names code that is not trusted or no algorithm.
     """
-    checkpoint = checkpoint_in(checkpoint)
+    checkpoint = checkpoint_in(path)
     check_checkpoint(checkpoint, trusted)
     hparams = load_tensors(checkpoint, cure="load another checkpoint").get("hyper_parameters", {})
     kind = algorithm_class(hparams, checkpoint)

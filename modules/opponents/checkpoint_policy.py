@@ -1,7 +1,5 @@
 """CheckpointPolicy: the policy of a checkpoint, which does not learn."""
 
-from pathlib import Path
-
 import torch
 from torch import Tensor, nn
 
@@ -24,7 +22,7 @@ class CheckpointPolicy(nn.Module):
 
     def __init__(self, spaces: SpaceSpec, checkpoint: str, greedy: bool = False):
         super().__init__()
-        self.policy: Algorithm = load_algorithm(Path(checkpoint))
+        self.policy: Algorithm = load_algorithm(checkpoint)
         self.greedy = greedy
         check_same_spaces(checkpoint, self.policy.spaces, spaces)
 

@@ -1,7 +1,6 @@
 """CheckpointOption: a learned option of a checkpoint, which does not learn any more."""
 
 from copy import deepcopy
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -36,7 +35,7 @@ class CheckpointOption:
     max_duration = 0
 
     def __init__(self, checkpoint: str, option: int, duration: float = 8.0) -> None:
-        model = load_algorithm(Path(checkpoint))
+        model = load_algorithm(checkpoint)
         if not isinstance(model, SACOptions):
             raise ConfigurationError(f"{checkpoint} is a checkpoint of {type(model).__name__}; give one of SACOptions.")
         has = f"from 0 to {model.num_options - 1}, the options of {checkpoint}"

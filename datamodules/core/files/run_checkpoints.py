@@ -32,16 +32,19 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
     return checkpoint
 
 
-def checkpoint_in(path: Path) -> Path:
+def checkpoint_in(path: str | Path) -> Path:
     """Return a checkpoint: the file itself, the best of a run folder, else its last.
 
     Of an experiment's folder it is that of the newest run that has one.
 
     Raises:
-        ConfigurationError: if there is none.
+        ConfigurationError: if there is none, or the path is empty or no local one.
     """
+    if not str(path):
+        raise ConfigurationError("The path is empty, as that of the best checkpoint before the first evaluation is.")
     if "://" in str(path):
         raise ConfigurationError(f"The checkpoint {path} is not a local file: download it and give its path.")
+    path = Path(path)
     if not path.is_dir():
         if path.is_file():
             return path

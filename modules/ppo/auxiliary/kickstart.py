@@ -1,6 +1,5 @@
 """KickstartLoss: imitate the policies and values of teachers, less and less."""
 
-from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -131,7 +130,7 @@ class Teacher:
 
     def __init__(self, checkpoint: str, student: PPO):
         self.checkpoint = checkpoint
-        self.model: PPO = load_algorithm(Path(checkpoint))
+        self.model: PPO = load_algorithm(checkpoint)
         if not isinstance(self.model, PPO):
             raise ConfigurationError(
                 f"The teacher {checkpoint} is a {type(self.model).__name__}: give KickstartLoss checkpoints of PPO."

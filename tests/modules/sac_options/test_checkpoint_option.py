@@ -127,6 +127,21 @@ def test_the_folder_of_a_run_stands_for_its_best_checkpoint_else_its_last(checkp
     assert last.option == CheckpointOption(str(tmp_path / "run"), 2).option == 2
 
 
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [("", "The path is empty, as that of the best"), ("s3://runs/a.ckpt", "s3://runs/a.ckpt is not a lo")],
+)
+def test_a_path_that_is_none_is_refused_also_where_runs_lie(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, said: str
+):
+    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
+    shutil.copy(checkpoint, tmp_path / "run" / "checkpoints" / "last.ckpt")
+    monkeypatch.chdir(tmp_path)
+
+    with pytest.raises(ConfigurationError, match=said):
+        CheckpointOption(path, 0)
+
+
 def test_a_folder_without_a_checkpoint_is_refused_in_one_sentence(tmp_path: Path):
     with pytest.raises(ConfigurationError, match=f"There is no checkpoint in {tmp_path}: give a file, or"):
         CheckpointOption(str(tmp_path), 0)
