@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.utils.env_checker import check_env
 
+from app.cli.import_policy import trusted
 from app.envs.listing import describe_spaces
 from app.envs.speed import RandomEpisodes, measure_speed, play_randomly
 from datamodules.core.errors import ConfigurationError
@@ -68,7 +69,8 @@ def check_environment(env: str, kwargs: dict[str, Any], say: Say) -> bool:
             say("\n".join([title, *(f"  {number}. {text}" for number, text in enumerate(texts, 1))]))
     if not to_fix:
         given = f" --data.env_kwargs '{json.dumps(kwargs)}'" if kwargs else ""
-        say(f"Train: python -m app fit --config ppo_cartpole.yaml --data.env {env} --data.backend auto{given}")
+        trust = "".join(f" --trust {name}" for name in trusted())
+        say(f"Train: python -m app fit --config ppo_cartpole.yaml --data.env {env} --data.backend auto{given}{trust}")
     return not to_fix
 
 

@@ -49,6 +49,12 @@ def test_a_sound_environment_passes_with_its_episodes_and_speed(run: Run) -> Non
         assert said in outcome.out, said
 
 
+def test_the_command_that_trains_trusts_the_same_modules(run: Run) -> None:
+    outcome = run("envs", "--check", f"{HERE}.Corridor", "--trust", "mine")
+
+    assert outcome.out.endswith(f"--data.env {HERE}.Corridor --data.backend auto --trust tests --trust mine\n")
+
+
 @pytest.mark.parametrize(
     ("fault", "said"),
     [
