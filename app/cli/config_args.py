@@ -1,5 +1,6 @@
 """Find the configs that a command line names, and check them before they are parsed."""
 
+from difflib import get_close_matches
 from pathlib import Path
 
 from app.cli.config_files import configs_folder, problem, shipped_configs
@@ -29,10 +30,15 @@ def find_config(name: str) -> str:
         return name
     if name == Path(name).name and shipped.is_file():
         return str(shipped)
-    exit_with_error(
-        f"There is no config `{name}`, neither in the working directory nor in"
-        f" {configs_folder()}: {nearest(name, [*own_configs(name), *shipped_configs()])}"
-    )
+    searched = f", neither in the working directory nor in {configs_folder()}" if name == Path(name).name else ""
+    exit_with_error(f"There is no config `{name}`{searched}: {similar_configs(name)}")
+
+
+def similar_configs(name: str) -> str:
+    """Return a clause that names the config whose file name is closest, in the same folder or shipped."""
+    by_file_name = {Path(path).name: path for path in [*shipped_configs(), *own_configs(name)]}
+    close = get_close_matches(Path(name).name, by_file_name, n=1)
+    return f"did you mean `{by_file_name[close[0]]}`?" if close else nearest(name, by_file_name.values())
 
 
 def own_configs(name: str) -> list[str]:

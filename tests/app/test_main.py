@@ -53,6 +53,14 @@ def test_a_missing_config_names_the_nearest_in_its_own_folder(run: Run, folder: 
     assert (outcome.code, "did you mean `mine/snake_large.yml`?" in outcome.err) == (2, True)
 
 
+@pytest.mark.parametrize("name", ["ppo_fast.yaml", "ppo_fasst.yaml"])
+def test_a_missing_config_in_another_folder_names_the_shipped_one(run: Run, folder: Path, name: str) -> None:
+    outcome = run("fit", "--config", str(folder / "config" / name))
+
+    said = f"There is no config `{folder}/config/{name}`: did you mean `ppo_fast.yaml`?\n"
+    assert (outcome.code, outcome.err) == (2, said)
+
+
 def test_a_bare_config_name_means_the_working_directory_first_then_the_shipped_configs(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
