@@ -1,5 +1,7 @@
 """Read files written by `torch.save`, without executing code and with verified checksums."""
 
+import re
+import textwrap
 import zipfile
 from pathlib import Path
 from pickle import UnpicklingError
@@ -8,6 +10,12 @@ from typing import Any
 import torch
 
 from datamodules.core.errors import ConfigurationError
+
+SENTENCE_END = re.compile(r"\n|(?<=[.!?])\s+(?=[A-Z])| \(1\)")
+"""End of the first sentence of an error's message."""
+
+LONGEST_CAUSE = 200
+"""Most characters of an error's text in a message."""
 
 
 def load_tensors(path: str | Path, *, cure: str, map_location: Any = "cpu", mmap: bool = False) -> Any:
@@ -37,8 +45,9 @@ def load_tensors(path: str | Path, *, cure: str, map_location: Any = "cpu", mmap
                 f"{path} is refused: with weights_only only tensors and plain values are loaded, and it contains"
                 f" other objects, which could execute code: {cure}."
             ) from None
+        cause = "" if isinstance(error, UnpicklingError) else f" ({first_line(error)})"  # Torch's names no cause
         raise ConfigurationError(
-            f"{path} is damaged, or not a file of tensors ({first_line(error)}): {cure}."
+            f"{path} is damaged, or not a file of tensors such as a checkpoint{cause}: {cure}."
         ) from None
 
 
@@ -50,6 +59,10 @@ def verify_checksums(path: str | Path) -> None:
 
 
 def first_line(error: Exception) -> str:
-    """Return the type of an error and the first line of its message."""
-    text = str(error).strip().split("\n")[0].split(" (1)")[0].rstrip(".")
-    return f"{type(error).__name__}: {text[:120]}" if text else type(error).__name__
+    """Return the type of an error and the first line of its message, up to the end of its first sentence.
+
+    A text longer than `LONGEST_CAUSE` is cut between two words.
+    """
+    text = SENTENCE_END.split(str(error).strip())[0].rstrip(".")
+    text = textwrap.shorten(text, LONGEST_CAUSE, placeholder=" ...", break_on_hyphens=False)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from datamodules.core.errors import ConfigurationError
-from datamodules.core.files.tensor_files import load_tensors
+from datamodules.core.files.tensor_files import LONGEST_CAUSE, first_line, load_tensors
 
 
 class Executes:
@@ -65,3 +65,23 @@ def test_code_is_refused_and_not_run(path: Path, capsys: pytest.CaptureFixture[s
 
 def test_a_file_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     assert "There is no file" in refused(tmp_path / "none.pt")
+
+
+@pytest.mark.parametrize("content", [b"# Leyden\n", b"PK\x03\x04", None])
+def test_an_unreadable_file_is_one_plain_sentence_without_the_advice_of_torch(
+    path: Path, content: bytes | None
+) -> None:
+    path.write_bytes(path.read_bytes()[:3_000] if content is None else content)
+
+    said = refused(path)
+
+    assert "is damaged, or not a file of tensors such as a checkpoint" in said
+    assert "miniz" not in said and "Weights only" not in said and ". " not in said
+
+
+def test_the_cause_of_an_error_is_its_first_sentence_and_ends_with_a_whole_word() -> None:
+    assert first_line(RuntimeError("version 2.6 failed. If you see this")) == "RuntimeError: version 2.6 failed"
+    assert first_line(ValueError("no table\nwas found.")) == "ValueError: no table"
+    assert first_line(EOFError()) == "EOFError"
+    cut = first_line(ValueError("word " * LONGEST_CAUSE)).removeprefix("ValueError: ")
+    assert len(cut) <= LONGEST_CAUSE and set(cut.split()) == {"word", "..."}
