@@ -30,11 +30,11 @@ class ThreadTuner(Callback):
     """Set torch's number of threads for the fit, print it with the reason, and restore it at the end.
 
     `auto` times the policy's forward and backward passes of one iteration on 1, 2, 4, ... threads, up to the cores of
-    this rank (or OMP_NUM_THREADS, if lower), as long as doubling makes it more than 10 % faster. If collection runs
-    concurrently with learning, each uses up to half of the cores. All ranks use the choice of rank 0. It applies to
-    CPUs only; on a GPU the number of threads has little effect and is unchanged. Without collection there is no policy
-    call to time, and that of a population is not timed: the number is then only limited. A resumed run keeps its
-    number, so that it continues bit for bit.
+    this rank (or OMP_NUM_THREADS, if lower), as long as doubling makes it more than 10 % faster and no measurement
+    slower. If collection runs concurrently with learning, each uses up to half of the cores. All ranks use the choice
+    of rank 0. It applies to CPUs only; on a GPU the number of threads has little effect and is unchanged. Without
+    collection there is no policy call to time, and that of a population is not timed: the number is then only limited.
+    A resumed run keeps its number, so that it continues bit for bit.
 
     Args:
         threads: auto, or the number.
@@ -175,7 +175,10 @@ def num_rows(inputs: tuple[PolicyInput, Any]) -> int:
 
 
 def hill_climb(seconds_on: Callable[[int], float], limit: int, rounds: int = 5) -> tuple[int, dict[int, float]]:
-    """Double the threads, up to `limit`, as long as that is clearly faster.
+    """Double the threads, up to `limit`, as long as that is clearly faster, and never slower.
+
+    Threads wait for each other, so that one which other programs delay delays all. A single slow measurement on more
+    threads therefore means that the cores are busy.
 
     Returns: the number of threads, and the median seconds of each number; measurements alternate between pairs.
     """
@@ -185,8 +188,9 @@ def hill_climb(seconds_on: Callable[[int], float], limit: int, rounds: int = 5) 
         pairs = [(seconds_on(chosen), seconds_on(more))]
         while len(pairs) < rounds and pairs[-1][1] < MAX_SLOWDOWN * pairs[-1][0]:
             pairs.append((seconds_on(chosen), seconds_on(more)))
-        times[chosen], times[more] = (median(seconds) for seconds in zip(*pairs, strict=True))
-        if times[more] >= MAX_TIME_RATIO * times[chosen]:
+        fewer_seconds, more_seconds = zip(*pairs, strict=True)
+        times[chosen], times[more] = median(fewer_seconds), median(more_seconds)
+        if times[more] >= MAX_TIME_RATIO * times[chosen] or max(more_seconds) > times[chosen]:
             break
         chosen = more
     return chosen, times

@@ -118,6 +118,12 @@ def test_more_threads_must_be_clearly_faster(milliseconds: dict[int, float], cho
     assert (found, list(times)) == (chosen, tried)
 
 
+def test_one_slow_measurement_on_more_threads_means_that_the_cores_are_busy() -> None:
+    on_two = iter([6.0, 6.0, 15.0, 6.0, 6.0])
+
+    assert hill_climb(lambda threads: 10.0 if threads == 1 else next(on_two), 2) == (1, {1: 10.0, 2: 6.0})
+
+
 def test_the_environment_variable_and_the_ranks_limit_the_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: range(8), raising=False)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
