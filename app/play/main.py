@@ -3,6 +3,7 @@
 import argparse
 import logging
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from app.agent.checkpoint_option import add_ckpt_path, load_agent_and_data
 from app.cli.error_messages import PlainParser, exit_with_error
 from app.play.window import Window
 from callbacks.run_control.checkpoint import run_folder
-from callbacks.video.encoding import VideoWriter, video_writer
+from callbacks.video.encoding import VideoWriter, require_mp4, video_writer
 from callbacks.video.overlay import draw_frame
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.files.printable import counted
@@ -32,6 +33,8 @@ def main() -> None:
     torch.set_num_threads(1)
     logging.getLogger("lightning.pytorch").setLevel(logging.WARNING)
     try:
+        if not options.window:
+            check_videos(options.video or ())
         play(options)
     except ConfigurationError as error:
         exit_with_error(str(error))
@@ -42,7 +45,11 @@ def make_parser() -> argparse.ArgumentParser:
     parser = PlainParser("python -m app play", description="Watch episodes of a trained agent.")
     add_ckpt_path(parser)
     parser.add_argument(
-        "--video", type=Path, nargs="+", metavar="FILE", help="write .mp4 or .gif files (RUN/videos/play.mp4)"
+        "--video",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="write .mp4 or .gif files (RUN/videos/play.mp4; play.gif where the packages of MP4 are missing)",
     )
     parser.add_argument("--window", action="store_true", help="show the episodes in a window instead")
     parser.add_argument("--episodes", type=int, default=1, help="episodes to play (1)")
@@ -50,6 +57,33 @@ def make_parser() -> argparse.ArgumentParser:
     parser.add_argument("--sample", action="store_true", help="sample actions, instead of the most likely ones")
     parser.add_argument("--max_steps", type=int, help="cut episodes after this number of steps")
     return parser
+
+
+def check_videos(videos: Sequence[Path]) -> None:
+    """Check that videos of these names can be written; this needs no checkpoint.
+
+    Raises:
+        ConfigurationError: for another ending than .mp4 and .gif, and for an MP4 without the packages that it needs.
+    """
+    for video in videos:
+        if video.suffix == ".mp4":
+            require_mp4()
+        else:
+            video_writer(video, fps=1)  # checks the ending, and writes nothing yet
+
+
+def default_video(run: Path) -> Path:
+    """Return the video of a run without `--video`: an MP4, or a GIF with a printed reason if MP4 cannot be written."""
+    try:
+        require_mp4()
+    except ConfigurationError:
+        print(
+            "The video is a GIF, because an MP4 needs imageio and imageio-ffmpeg: pip install -e '.[video]' in the"
+            " project's folder.",
+            flush=True,
+        )
+        return run / "videos" / "play.gif"
+    return run / "videos" / "play.mp4"
 
 
 def play(options: argparse.Namespace) -> None:
@@ -60,7 +94,7 @@ def play(options: argparse.Namespace) -> None:
     """
     agent, data = load_agent_and_data(options.ckpt_path)
     assert agent.path is not None
-    videos = options.video or [run_folder(agent.path, ".") / "videos" / "play.mp4"]
+    videos = [] if options.window else options.video or [default_video(run_folder(agent.path, "."))]
     data.eval_max_steps = options.max_steps or data.eval_max_steps
     sinks: list[VideoWriter] = []
     for number in range(options.episodes):
@@ -74,7 +108,7 @@ def play(options: argparse.Namespace) -> None:
         print(f"episode {number + 1}: {counted(step.step, 'step')}, return {step.episode_return:.6g}", flush=True)
     for sink in sinks:
         sink.close()
-    if not options.window:
+    if videos:
         print(f"Video: {', '.join(map(str, videos))}")
 
 

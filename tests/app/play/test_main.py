@@ -1,6 +1,6 @@
 """`play` writes the episodes of the best checkpoint, and says in one sentence what it cannot do."""
 
-import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,14 +30,38 @@ def test_sampled_actions_and_seeds_act(trained: Path, run: Run) -> None:
     assert len({*outcomes}) == 3
 
 
-def test_an_mp4_is_written_or_the_missing_package_is_named(trained: Path, run: Run) -> None:
-    installed = all(importlib.util.find_spec(name) for name in ("imageio", "imageio_ffmpeg"))
+def test_without_a_name_an_mp4_is_written(trained: Path, run: Run) -> None:
+    pytest.importorskip("imageio_ffmpeg", reason="needs the extra `video`")
 
     said = run("play", "--ckpt_path", str(trained), "--max_steps", "3")
 
-    assert (trained / "videos" / "play.mp4").is_file() == installed
-    assert said.code == (0 if installed else 2)
-    assert installed or "pip install -e '.[video]'" in said.err
+    assert said.code == 0 and (trained / "videos" / "play.mp4").is_file() and "GIF" not in said.out
+
+
+def test_without_a_name_and_the_packages_of_mp4_a_gif_is_written(
+    trained: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+
+    said = run("play", "--ckpt_path", str(trained), "--max_steps", "3")
+
+    gif = trained / "videos" / "play.gif"
+    assert said.code == 0 and gif.is_file() and f"Video: {gif}" in said.out
+    (reason,) = [line for line in said.out.splitlines() if "because an MP4 needs" in line]
+    assert "pip install -e '.[video]'" in reason
+
+
+@pytest.mark.parametrize(
+    ("video", "sentence"), [("out.mp4", "An MP4 needs imageio"), ("out.avi", "ends with neither .mp4 nor .gif")]
+)
+def test_a_video_that_cannot_be_written_is_refused_before_the_checkpoint_is_read(
+    run: Run, monkeypatch: pytest.MonkeyPatch, video: str, sentence: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+
+    said = run("play", "--ckpt_path", "nothing.ckpt", "--video", "a.gif", video)
+
+    assert said.code == 2 and sentence in said.err and said.err.count("\n") == 1
 
 
 def test_what_cannot_be_played_is_said_in_one_sentence(folder: Path, run: Run) -> None:
