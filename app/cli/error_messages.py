@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from types import NoneType, UnionType
+from types import ModuleType, NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Union, get_args, get_origin
 
 import yaml
@@ -234,12 +234,18 @@ def _bad_class(path: str, reason: str, protocols: Mapping[str, type], argv: Sequ
         known_names = [*short_names(), *import_module("gymnasium.wrappers").__all__]  # only here: it takes long
         return f"`{path}` ({place}) cannot be used: {reason}; {nearest(path, known_names)}"
     module, _, name = path.rpartition(".")
-    known = vars(sys.modules.get(module, object))
-    if (protocol := protocols.get(reason.rpartition(" ")[2])) and isinstance(known.get(name), type):
-        return f"`{path}` ({place}) cannot be used: {_unlike(known[name], protocol)}"
-    classes = [key for key, value in known.items() if isinstance(value, type)]
-    hint = f"; {nearest(name, classes)}" if "has no attribute" in reason and module in sys.modules else "."
+    known = sys.modules.get(module)
+    given = getattr(known, name, None)
+    if (protocol := protocols.get(reason.rpartition(" ")[2])) and isinstance(given, type):
+        return f"`{path}` ({place}) cannot be used: {_unlike(given, protocol)}"
+    hint = f"; {nearest(name, public_classes(known))}" if "has no attribute" in reason and known else "."
     return f"`{path}` ({place}) cannot be used: {reason.rstrip('.')}{hint}"
+
+
+def public_classes(module: ModuleType) -> list[str]:
+    """Return the names of the public classes of a module, including those that it imports when they are first used."""
+    names = (name for name in dir(module) if not name.startswith("_"))
+    return [name for name in names if isinstance(getattr(module, name, None), type)]
 
 
 def _protocols(complaints: Sequence[ParserMessage]) -> dict[str, type]:

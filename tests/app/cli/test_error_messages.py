@@ -20,6 +20,7 @@ SENTENCES = {
     "an unknown choice": ("--data.backend fast", "`fast`, but it must be one of auto, sync"),
     "a number where a list belongs": ("--model.network.hidden 3", "must be a list, each item a whole number"),
     "a class that does not exist": ("--model tests.support.fake_algorithm.Walkr", "did you mean `Walker`?"),
+    "a class that a package does not export": ("--model.network modules.networks.MPL", "did you mean `MLP`?"),
     "a class of the wrong kind": ("--model torch.nn.Linear", "does not correspond to a subclass of Algorithm"),
     "a word that is no class path": ("--model.network Torsoo", "nor a dotted path"),
     "a module that may not be imported": ("--model their_module.Model", "add `--trust their_module`"),
