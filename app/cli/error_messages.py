@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Union, get_arg
 import yaml
 
 from app.class_paths import short_names
-from app.cli.config_files import compose, problem
+from app.cli.config_files import compose, problem, shipped_configs
 from app.cli.import_policy import why_untrustworthy
 from app.cli.setting_owners import SYNONYMS, owners, suggested
 from datamodules.core.files.printable import printable_line
@@ -109,7 +109,7 @@ def explain_parse_error(complaints: Sequence[ParserMessage], argv: Sequence[str]
     if match := UNKNOWN.search(message):
         return _unknown_key(match[1] or match[2], parents, options, argv, complaints[-1].options)
     if match := REQUIRED.search(message):
-        return _missing(match[1].split(", "), parents)
+        return _missing(match[1].split(", "), parents, argv)
     if match := NO_VALUE.search(message):
         given = [token for token in argv if token.startswith(match[1])]
         return f"`{given[-1] if given else match[1]}` needs a value."
@@ -124,7 +124,9 @@ def _unknown_key(
     key: str, parents: list[str], options: dict[str, Any], argv: Sequence[str], outermost: dict[str, Any]
 ) -> str:
     if not key.startswith("-") and key in argv and not parents:
-        return f"`{key}` is not an option: every setting is written `--key value`."
+        config = next((name for name in (key, f"{key}.yaml") if _is_config_file(name)), None)
+        cure = f"write `--config {config}`" if config else "every setting is written `--key value`"
+        return f"`{key}` is not an option: {cure}."
     key = key.lstrip("-").split("=")[0]
     written, place = _locate([*parents, key], None, argv)
     valid = _settings(options)
@@ -204,9 +206,13 @@ def wrong_value(keys: Sequence[str], value: str | None, hint: Any, argv: Sequenc
     return f"`{written}` ({place}) {got}, but it must be {_words(hint)}."
 
 
-def _missing(keys: list[str], parents: list[str]) -> str:
+def _missing(keys: list[str], parents: list[str], argv: Sequence[str]) -> str:
     names = [".".join([*parents, key.partition(".")[2] or key]) for key in keys]
-    return f"The experiment lacks {' and '.join(f'`{name}`' for name in names)}: set it in a config or after `--`."
+    them = "it" if len(names) == 1 else "them"
+    cure = f"set {them} in the config or after `--`"
+    if not config_paths(argv):
+        cure = f"add `--config ppo_fast.yaml` (or another config), or set {them} after `--`"
+    return f"The experiment lacks {' and '.join(f'`{name}`' for name in names)}: {cure}."
 
 
 def _class_problem(message: str) -> tuple[str, str] | None:
@@ -286,6 +292,11 @@ def config_paths(argv: Sequence[str]) -> list[Path]:
 
 def _is_config(flag: str) -> bool:
     return flag in ("-c", "--config") or flag.startswith("--config=")
+
+
+def _is_config_file(name: str) -> bool:
+    """Return whether a name is that of a YAML file or a shipped config."""
+    return name in shipped_configs() or (Path(name).suffix in (".yaml", ".yml") and Path(name).is_file())
 
 
 def _locate(keys: Sequence[str], value: str | None, argv: Sequence[str]) -> tuple[str, str]:

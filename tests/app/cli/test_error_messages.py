@@ -29,7 +29,10 @@ SENTENCES = {
         "--model PPOO",
         "nor a dotted path such as `my_module.MyClass`; did you mean `PPO`?",
     ),
-    "a stray word": ("stray", "`stray` is not an option"),
+    "a stray word": ("stray", "`stray` is not an option: every setting is written `--key value`."),
+    "a shipped config without its option": ("ppo_fast.yaml", "is not an option: write `--config ppo_fast.yaml`."),
+    "a shipped config without its ending": ("ppo_fast", "is not an option: write `--config ppo_fast.yaml`."),
+    "a config of the user without its option": ("small.yaml", "is not an option: write `--config small.yaml`."),
 }
 
 
@@ -104,7 +107,23 @@ def test_a_class_that_lacks_types_is_told_which(run: Run, folder: Path) -> None:
 
 
 def test_without_a_config_the_missing_parts_are_named(run: Run) -> None:
-    assert "lacks `data` and `model`" in run("fit").err
+    cure = "add `--config ppo_fast.yaml` (or another config), or set them after `--`."
+    assert run("fit").err == f"The experiment lacks `data` and `model`: {cure}\n"
+
+
+def test_a_config_without_its_option_is_told_also_if_no_other_is_given(run: Run) -> None:
+    outcome = run("fit", "ppo_fast.yaml")
+
+    said = "`ppo_fast.yaml` is not an option: write `--config ppo_fast.yaml`.\n"
+    assert (outcome.code, outcome.err) == (2, said)
+
+
+def test_a_config_that_lacks_the_model_is_told_to_set_it(run: Run, folder: Path) -> None:
+    (folder / "bad.yaml").write_text("data:" + EXPERIMENT.partition("data:")[2])
+
+    outcome = run("fit", "--config", "bad.yaml")
+
+    assert outcome.err == "The experiment lacks `model`: set it in the config or after `--`.\n"
 
 
 def test_a_missing_argument_is_named_in_full(run: Run, folder: Path) -> None:
