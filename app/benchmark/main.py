@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import statistics
 import subprocess
 import sys
@@ -37,6 +38,7 @@ MAX_SPREAD = 0.2
 """Largest spread of a ratio over the repeats with which it is printed."""
 
 TOO_BUSY = "no ratio: it differs too much between the repeats; use an idle machine, more --repeats or --max-spread"
+ONE_REPEAT = "one repeat has no spread: no ratio; use more --repeats or --max-spread inf"
 
 
 class BenchmarkWorker:
@@ -247,7 +249,7 @@ def outcome(contestants: list[BenchmarkWorker], options: argparse.Namespace) -> 
         "config": ours.name,
         "settings": options.set,
         "env_steps_per_s": statistics.median(ours.speeds()),
-        "spread": spread(ours.speeds()),
+        "spread": known_spread(ours.speeds()),
         "iteration_s": statistics.median(fitted),
         **parts,
         "bare_s": statistics.median(bare),
@@ -264,7 +266,7 @@ def outcome(contestants: list[BenchmarkWorker], options: argparse.Namespace) -> 
     }
     if others:
         peers = {each.name: statistics.median(each.speeds()) for each in others}
-        result |= {"peers": peers, "peers_spread": {each.name: spread(each.speeds()) for each in others}}
+        result |= {"peers": peers, "peers_spread": {each.name: known_spread(each.speeds()) for each in others}}
         result["ratios"] = {each.name: ratio(ours, each, options.max_spread) for each in others}
         result["ratio"] = result["ratios"][max(peers, key=lambda name: peers[name])]
         result["peers_per_cpu_s"] = {each.name: each.per_cpu_second() for each in others}
@@ -272,12 +274,20 @@ def outcome(contestants: list[BenchmarkWorker], options: argparse.Namespace) -> 
     return result
 
 
+def known_spread(values: Sequence[float]) -> float | None:
+    """Return the spread of the repeats' values; None for one repeat, whose spread is unknown."""
+    return spread(values) if len(values) > 1 else None
+
+
 def ratio(ours: BenchmarkWorker, other: BenchmarkWorker, max_spread: float) -> float | None:
-    """Return the ratio of the median speeds; None if its values in the repeats differ by more than `max_spread`."""
-    ratios = [one / another for one, another in zip(ours.speeds(), other.speeds(), strict=True)]
-    return (
-        statistics.median(ours.speeds()) / statistics.median(other.speeds()) if spread(ratios) <= max_spread else None
-    )
+    """Return the ratio of the median speeds; None if its values in the repeats differ by more than `max_spread`.
+
+    The spread of one repeat is unknown: its ratio is returned only if `max_spread` is infinite.
+    """
+    uneven = known_spread([one / another for one, another in zip(ours.speeds(), other.speeds(), strict=True)])
+    if (math.inf if uneven is None else uneven) > max_spread:
+        return None
+    return statistics.median(ours.speeds()) / statistics.median(other.speeds())
 
 
 def table(result: dict[str, Any]) -> str:
@@ -285,8 +295,8 @@ def table(result: dict[str, Any]) -> str:
     name = result["config"]
     rows = [(name, speed(result["env_steps_per_s"], result["spread"], result["env_steps_per_cpu_s"]))]
     for peer, steps in result.get("peers", {}).items():
-        times = f"{name} is {found:.2f} times as fast" if (found := result["ratios"][peer]) else TOO_BUSY
-        rows.append((peer, f"{speed(steps, result['peers_spread'][peer], result['peers_per_cpu_s'][peer])}; {times}"))
+        measured = speed(steps, result["peers_spread"][peer], result["peers_per_cpu_s"][peer])
+        rows.append((peer, f"{measured}; {comparison(result, peer)}"))
     for part in ("iteration", *PARTS):
         if (seconds := result.get(f"{part}_s")) is not None:
             share = seconds / result["iteration_s"]
@@ -313,6 +323,15 @@ def table(result: dict[str, Any]) -> str:
     return "\n".join(["", *(f"{label:<{width}}{text}" for label, text in rows), ""])
 
 
-def speed(median: float, uneven: float, per_cpu_second: float) -> str:
-    """Format one contestant's speed."""
-    return f"{median:,.0f} env steps/s, spread {uneven:.1%}, {per_cpu_second:,.0f} a second of CPU time"
+def comparison(result: dict[str, Any], peer: str) -> str:
+    """Format the ratio of the speeds, or say why there is none."""
+    found = result["ratios"][peer]
+    if found is None:
+        return ONE_REPEAT if result["repeats"] == 1 else TOO_BUSY
+    return f"{result['config']} is {found:{'.2f' if found >= 1 else '.3g'}} times as fast"
+
+
+def speed(median: float, uneven: float | None, per_cpu_second: float) -> str:
+    """Format one contestant's speed; a spread that is unknown is left out."""
+    spread_text = "" if uneven is None else f"spread {uneven:.1%}, "
+    return f"{median:,.0f} env steps/s, {spread_text}{per_cpu_second:,.0f} a second of CPU time"

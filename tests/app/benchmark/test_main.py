@@ -10,7 +10,7 @@ import pytest
 import torch
 from lightning.pytorch import Callback
 
-from app.benchmark.main import command_line, compared, parsed, ratio
+from app.benchmark.main import command_line, compared, comparison, known_spread, parsed, ratio, speed
 from app.timing import latency, loop_without_trainer, past_warm_up, percentile, spread
 from modules.active_dynamics.active_dynamics import ActiveDynamics
 from modules.exploration.policies import HeldRandomAction
@@ -95,7 +95,7 @@ def test_iterations_take_their_usual_time_after_learning_starts_and_the_warm_up(
 def test_several_devices_are_compared_with_one(run: Run, folder: Path) -> None:
     outcome = run(
         "benchmark", "--config", "ppo_cartpole.yaml", "--repeats", "1", "--seconds", "0.3", "--threads", "1",
-        "--set", *SMALL, "trainer.devices=2", "trainer.accelerator=cpu",
+        "--max-spread", "inf", "--set", *SMALL, "trainer.devices=2", "trainer.accelerator=cpu",
     )  # fmt: skip
 
     result = json.loads(outcome.out.splitlines()[-1])
@@ -184,6 +184,38 @@ def test_a_ratio_that_differs_between_the_repeats_is_not_told() -> None:
 
     assert ratio(*even, max_spread=0.2) == 2.0
     assert ratio(*uneven, max_spread=0.2) is None and ratio(*uneven, max_spread=float("inf")) == 2.0
+
+
+@pytest.mark.usefixtures("forked_programs")
+def test_one_repeat_has_neither_a_spread_nor_a_ratio(run: Run) -> None:
+    outcome = run(
+        "benchmark", "--config", "ppo_cartpole.yaml", "--against", "ppo_cartpole_large.yaml",
+        "--repeats", "1", "--seconds", "0.1", "--threads", "1", "--set", *SMALL,
+    )  # fmt: skip
+
+    result = json.loads(outcome.out.splitlines()[-1])
+    assert result["spread"] is None and result["peers_spread"] == {"ppo_cartpole_large.yaml": None}
+    assert result["ratio"] is None and result["ratios"] == {"ppo_cartpole_large.yaml": None}
+    table = "\n".join(outcome.out.splitlines()[:-1])
+    assert "one repeat has no spread: no ratio" in table and "times as fast" not in table and "spread 0.0%" not in table
+
+
+def test_the_ratio_of_one_repeat_is_told_only_on_request() -> None:
+    ours, other = (SimpleNamespace(speeds=lambda speed=each: [speed]) for each in (100.0, 50.0))
+
+    assert ratio(ours, other, max_spread=10.0) is None  # type: ignore[arg-type]
+    assert ratio(ours, other, max_spread=float("inf")) == 2.0  # type: ignore[arg-type]
+    assert known_spread([5.0]) is None and known_spread([5.0, 5.0]) == 0
+    assert "spread" not in speed(5.0, None, 5.0) and "spread 0.0%" in speed(5.0, 0.0, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.003652, "0.00365"), (0.98765, "0.988"), (1.2345, "1.23"), (1234.5, "1234.50")]
+)
+def test_a_ratio_has_significant_digits(value: float, text: str) -> None:
+    said = comparison({"config": "a.yaml", "ratios": {"b.yaml": value}, "repeats": 5}, "b.yaml")
+
+    assert said == f"a.yaml is {text} times as fast"
 
 
 def test_percentiles_and_spread_of_known_numbers() -> None:
