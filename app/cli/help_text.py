@@ -14,7 +14,7 @@ WIDTH = 79
 LIGHTNING_OPTIONS = (
     ("--config FILE", "a config; repeatable, later ones win; a bare name is also looked up in `configs/`"),
     ("--KEY VALUE", "override one setting, such as `--data.num_envs 64`"),
-    ("--ckpt_path PATH", "a checkpoint to resume or evaluate: a file, `last` or `best`"),
+    ("--ckpt_path PATH", "a checkpoint to resume or evaluate: a file, `last`, `best`, or a run's folder"),
     ("--seed_everything N", "the seed (1)"),
     ("--trust MODULE", "allow a module of yours that the config names; repeatable"),
     ("--print_config", "print the merged settings and exit; the output is a config"),

@@ -184,12 +184,14 @@ class LeydenCLI(LightningCLI):
         settings = self.config[verb]
         if not settings.ckpt_path:
             if verb != "fit":
-                rank_zero_warn(f"`{verb}` was given no --ckpt_path (a file, `best` or `last`): the model is untrained.")
+                rank_zero_warn(
+                    f"`{verb}` was given no --ckpt_path (a file, a folder, `best` or `last`): the model is untrained."
+                )
             return
         data = self._plain_settings()["data"].get("init_args") or {}
         environment = environment_of(data) if "env" in data else None
         wanted, algorithm = expand_path(settings.ckpt_path), settings.model.class_path
-        self.ckpt_path = find_checkpoint(wanted, self.experiment, environment, algorithm)
+        self.ckpt_path = find_checkpoint(wanted, self.experiment, environment, algorithm, verb == "fit")
         sys.argv += ["--ckpt_path", str(self.ckpt_path)]  # for ranks that start from this command line: the same file
         self.checkpoint = load_checkpoint(self.ckpt_path)
         require_same_algorithm(self.ckpt_path, self.checkpoint, settings.model.class_path)

@@ -1,4 +1,4 @@
-"""Resolve `--ckpt_path last` and `best`: by version number, then iteration or score, never by file times."""
+"""Resolve `--ckpt_path`, `last`, `best` or a path: by version number, then iteration or score, never by file times."""
 
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from app.runs.checkpoints import Experiment
 from datamodules.core.errors import ConfigurationError
 from datamodules.core.files.run_checkpoints import (
     best_checkpoints,
+    checkpoint_in,
     is_usable,
     last_checkpoints,
     load_checkpoint,
@@ -17,8 +18,17 @@ from datamodules.core.files.run_checkpoints import (
 )
 
 
-def find_checkpoint(wanted: str, experiment: Experiment, environment: Any = None, algorithm: str | None = None) -> Path:
+def find_checkpoint(
+    wanted: str,
+    experiment: Experiment,
+    environment: Any = None,
+    algorithm: str | None = None,
+    resumes: bool = False,
+) -> Path:
     """Return the file of `--ckpt_path`: `last` or `best` of the newest run that has one, or a path.
+
+    A path is that of a file, or of the folder of a run or an experiment, of which it means the last checkpoint where a
+    run is resumed, else the best (`datamodules.core.files.run_checkpoints.checkpoint_in`).
 
     The newest run is that of the highest version number; versions with other names come after `version_N`. Damaged
     checkpoints are skipped with a warning.
@@ -27,6 +37,7 @@ def find_checkpoint(wanted: str, experiment: Experiment, environment: Any = None
         environment: environment that `best` must have been trained in
             (`datamodules.core.files.checkpoint_index.environment_of`); None: any.
         algorithm: class path of the algorithm that must have written `last` or `best`; None: any.
+        resumes: whether a run continues from it.
 
     Raises:
         ConfigurationError: if there is none, or if it is not a local file.
@@ -45,11 +56,21 @@ def find_checkpoint(wanted: str, experiment: Experiment, environment: Any = None
         )
     if "://" in wanted or wanted.startswith("registry:"):
         raise ConfigurationError(f"The checkpoint `{wanted}` is not a local file: download it and give its path.")
-    if not Path(wanted).is_file():
+    path = Path(wanted)
+    if path.is_dir():
+        return find_checkpoint("last", experiment_in(path)) if resumes else checkpoint_in(path)
+    if not path.is_file():
         raise ConfigurationError(
-            f"There is no checkpoint `{wanted}`: give a file, or `last` or `best` of this experiment."
+            f"There is no checkpoint `{wanted}`: give a file, the folder of a run, or `last` or `best` of this"
+            " experiment."
         )
-    return Path(wanted)
+    return path
+
+
+def experiment_in(path: Path) -> Experiment:
+    """Return what a folder holds: one run, or an experiment with several; that of a run's checkpoints means the run."""
+    folder = path.parent if path.name == "checkpoints" else path
+    return Experiment(folder, "" if (folder / "checkpoints").is_dir() else None)
 
 
 def _is_written_by(path: Path, algorithm: str | None) -> bool:

@@ -69,10 +69,11 @@ def test_an_option_on_the_command_line_wins_over_the_checkpoints_aloud(
     assert "model.learning_rate is 0.5 in the configuration and 0.01 in the checkpoint; 0.5 is used." in caplog.messages
 
 
-def test_a_finished_run_is_not_trained_on_silently_and_leaves_no_folder(run: Run, folder: Path) -> None:
+@pytest.mark.parametrize("wanted", ["last", "runs/small"])
+def test_a_finished_run_is_not_trained_on_silently_and_leaves_no_folder(run: Run, folder: Path, wanted: str) -> None:
     fit(run)
 
-    outcome = fit(run, "--ckpt_path", "last")
+    outcome = fit(run, "--ckpt_path", wanted)
 
     assert outcome.code == 2
     assert [path.name for path in (folder / "runs" / "small").iterdir()] == ["version_0"]
@@ -175,7 +176,7 @@ def test_a_home_in_the_save_dir_is_one_folder_for_everything(
     assert (run_folder / "config.yaml").is_file() and (run_folder / "checkpoints" / "last.ckpt").is_file()
 
 
-@pytest.mark.parametrize("wanted", ["last", "best"])
+@pytest.mark.parametrize("wanted", ["last", "best", "runs/small", "runs/small/version_0"])
 def test_an_evaluation_makes_no_run_folder(run: Run, folder: Path, wanted: str) -> None:
     fit(run)
     before = set(folder.rglob("*"))

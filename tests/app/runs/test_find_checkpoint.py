@@ -109,3 +109,19 @@ def test_a_run_of_another_algorithm_is_passed_over(tmp_path: Path, wanted: str, 
     chosen = find_checkpoint(wanted, Experiment(tmp_path, None), None, "modules.ppo.ppo.PPO")
 
     assert chosen.parts[-3] == "version_0"
+
+
+@pytest.mark.parametrize("below", ["", "version_1", "version_1/checkpoints"])
+def test_a_folder_means_its_last_checkpoint_to_resume_and_its_best_to_evaluate(tmp_path: Path, below: str) -> None:
+    for number in (0, 1):
+        last, best = (saved(tmp_path / f"version_{number}", name) for name in ("last.ckpt", "best-1.00.ckpt"))
+    elsewhere = Experiment(tmp_path / "other", None)
+
+    assert find_checkpoint(str(tmp_path / below), elsewhere, resumes=True) == last
+    assert find_checkpoint(str(tmp_path / below), elsewhere) == best
+
+
+def test_a_folder_without_checkpoints_is_refused(tmp_path: Path) -> None:
+    for resumes, what in ((True, "`last` checkpoint"), (False, "checkpoint")):
+        with pytest.raises(ConfigurationError, match=f"There is no {what} in {tmp_path}: "):
+            find_checkpoint(str(tmp_path), Experiment(tmp_path, None), resumes=resumes)
