@@ -5,6 +5,7 @@ import csv
 import json
 import math
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -19,6 +20,7 @@ from app.plot.learning_curves import draw_learning_curves
 from app.plot.statistics import Points, confidence_band
 from app.runs.attempts import is_superseded
 from callbacks.figures.plotting import encode, style
+from datamodules.core.files.printable import printable
 
 FIGURES = (".png", ".pdf", ".svg")
 COLUMNS = ("setting", "seed", "env_steps")
@@ -26,12 +28,20 @@ COLUMNS = ("setting", "seed", "env_steps")
 
 
 class Run(NamedTuple):
-    """Logged data of a run.   key: equal for seeds of one setting.   curves: points by tag."""
+    """Logged data of a run.   key: equal for seeds of one setting.   curves: points by tag.
+
+    place: the parts of its folder's absolute path; of a run in a CSV file those of the file, the setting and the seed.
+    """
 
     key: str
     name: str
     seed: str
     curves: dict[str, Points]
+    place: tuple[str, ...]
+
+    def has_values(self, tag: str) -> bool:
+        """Return whether the run logged a finite value of a tag."""
+        return any(math.isfinite(value) for _, value in self.curves.get(tag, ()))
 
 
 def main() -> None:
@@ -49,7 +59,7 @@ def main() -> None:
             exit_with_error(f"No run has logged {tag}: {nearest(tag, known)}")
     options.output.parent.mkdir(parents=True, exist_ok=True)
     write(options, settings)
-    print(f"Wrote {options.output}: runs {len(runs)}, settings {len(settings)}.")
+    print(printable(summary(options, settings)))
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -109,7 +119,8 @@ def read_runs(named: Path) -> Iterator[Run]:
         curves = Curves(folder)
         curves.refresh()
         absolute = folder.resolve()
-        yield Run(key, absolute.parent.name, seed, {tag: curve.points for tag, curve in curves.by_tag.items()})
+        points: dict[str, Points] = {tag: curve.points for tag, curve in curves.by_tag.items()}
+        yield Run(key, absolute.parent.name, seed, points, absolute.parts)
 
 
 def setting_of(folder: Path) -> tuple[str, str]:
@@ -144,20 +155,38 @@ def read_csv(path: Path) -> Iterator[Run]:
     except (ValueError, TypeError, csv.Error, UnicodeDecodeError) as error:
         exit_with_error(f"{path} holds no curves that can be read: {error}.")
     for (setting, seed), curves in runs.items():
-        yield Run(setting, setting, seed, dict(curves))
+        yield Run(setting, setting, seed, dict(curves), (*path.resolve().parts, setting, f"seed_{seed}"))
 
 
 def named_settings(runs: list[Run]) -> dict[str, list[Run]]:
-    """Group runs by setting, named after their experiment, with a number if several settings share it."""
+    """Group runs by setting, named after their experiment.
+
+    Settings that share an experiment are named after the folder of their first run, such as `ppo_fast/version_2`, and
+    as many folders above it as tell them apart.
+    """
     by_key: dict[str, list[Run]] = {}
     for run in runs:
         by_key.setdefault(run.key, []).append(run)
-    names = [group[0].name for group in by_key.values()]
-    named = {}
-    for place, group in enumerate(by_key.values()):
-        name = names[place]
-        named[name if names.count(name) == 1 else f"{name} #{names[: place + 1].count(name)}"] = group
-    return named
+    firsts = [group[0] for group in by_key.values()]
+    names = [run.name for run in firsts]
+    for parts in range(2, 1 + max((len(run.place) for run in firsts), default=0)):
+        counts = Counter(names)
+        names = [
+            name if counts[name] == 1 else "/".join(run.place[-parts:]) for name, run in zip(names, firsts, strict=True)
+        ]
+    return dict(zip(names, by_key.values(), strict=True))
+
+
+def summary(options: argparse.Namespace, settings: dict[str, list[Run]]) -> str:
+    """Return what was written, and a line for each tag that some runs have no finite value of."""
+    drawn = [[run for run in group if any(map(run.has_values, options.tag))] for group in settings.values()]
+    counts = f"runs {sum(map(len, drawn))}, settings {sum(map(bool, drawn))}"
+    lines = [f"Wrote {options.output}: {counts}."]
+    for tag in options.tag:
+        without = ["/".join(run.place[-2:]) for group in settings.values() for run in group if not run.has_values(tag)]
+        if without:
+            lines.append(f"Left out, because they have no finite value of {tag}: {', '.join(without)}.")
+    return "\n".join(lines)
 
 
 def write(options: argparse.Namespace, settings: dict[str, list[Run]]) -> None:
@@ -169,7 +198,7 @@ def write(options: argparse.Namespace, settings: dict[str, list[Run]]) -> None:
     for tag in options.tag:
         bands = {}
         for name, group in settings.items():
-            curves = [run.curves[tag] for run in group if tag in run.curves]
+            curves = [run.curves[tag] for run in group if run.has_values(tag)]
             bands[name if len(curves) < 2 else f"{name} ({len(curves)} seeds)"] = confidence_band(curves)
         panels[tag] = {name: course for name, course in bands.items() if course.steps}
         if not panels[tag]:

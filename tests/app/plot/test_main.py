@@ -36,9 +36,36 @@ def test_seeds_of_one_config_are_one_setting(runs: Path) -> None:
     settings = named_settings(list(read_runs(runs)))
 
     assert {name: [run.seed for run in group] for name, group in settings.items()} == {
-        "snake #1": ["1", "2"],
-        "snake #2": ["1"],
+        "snake/version_0": ["1", "2"],
+        "snake/version_2": ["1"],
     }
+
+
+def test_settings_of_equal_folders_are_told_apart_by_the_folders_above(folder: Path) -> None:
+    for number, root in enumerate(("a", "b")):
+        write_run(folder / root / "snake/version_0", 1.0, gamma=0.1 * number)
+    (folder / "points.csv").write_text("setting,seed,env_steps,eval/return_mean\nsnake,1,10,1.0\n")
+
+    named = named_settings([run for name in ("a", "b", "points.csv") for run in read_runs(folder / name)])
+
+    assert list(named) == ["a/snake/version_0", "b/snake/version_0", "snake/seed_1"]
+
+
+def test_runs_without_a_value_of_the_tag_are_named_and_not_counted(run: Run, runs: Path) -> None:
+    write_run(runs / "snake/version_3", float("nan"), gamma=0.3)
+    for version in (0, 2):
+        with SummaryWriter(runs / f"snake/version_{version}") as writer:
+            writer.add_scalar("eval/food_mean", 1.0, 10)
+
+    lines = run("plot", "runs/snake", "--tag", "eval/food_mean").out.splitlines()
+    both = run("plot", "runs/snake", "--tag", "eval/food_mean", "--tag", "eval/return_mean").out.splitlines()
+
+    assert lines == [
+        "Wrote curves.png: runs 2, settings 2.",
+        "Left out, because they have no finite value of eval/food_mean: snake/version_1, snake/version_3.",
+    ]
+    assert both[0] == "Wrote curves.png: runs 3, settings 2."
+    assert both[2] == "Left out, because they have no finite value of eval/return_mean: snake/version_3."
 
 
 def test_unfinished_attempts_of_a_finished_run_are_left_out(folder: Path) -> None:
@@ -90,7 +117,7 @@ def test_points_written_as_csv_give_the_same_figure(run: Run, runs: Path) -> Non
 
     assert Path("points.csv").read_text().splitlines()[:2] == [
         "setting,seed,env_steps,eval/return_mean,rollout/return_mean",
-        "snake #1,1,10,10.0,",
+        "snake/version_0,1,10,10.0,",
     ]
     assert Path("a.png").read_bytes() == Path("b.png").read_bytes()
 
