@@ -88,6 +88,10 @@ def test_arguments_reach_the_environment(run: Run) -> None:
     [
         (("nothing-like-it",), "No environment matches nothing-like-it"),
         (("--check", "CartPole-v9"), "did you mean CartPole-v"),
+        (("--check", f"{HERE}.Corridr"), f"The module `{HERE}` has no `Corridr`: did you mean `Corridor`?"),
+        (("--check", f"{HERE}.Xyz"), f"The module `{HERE}` has no `Xyz`: choose from Corridor, Endless, "),
+        (("--check", f"{HERE}.np"), f"{HERE}.np is not an environment"),
+        (("--check", "datamodules.envs.carball.CarBal"), "datamodules.envs.carball.CarBal is not an environment"),
         (("--check", "evil_module.Env"), "if you trust that code, add `--trust evil_module`"),
         (("evil_module:*",), "if you trust that code, add `--trust evil_module`"),
         (("--check", "os:Env"), "`os:Env` is refused: its name may not import this part of `os`"),
