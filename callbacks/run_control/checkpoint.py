@@ -237,7 +237,13 @@ class PopulationCheckpoint(Checkpoint):
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Save the best of each member, if this evaluation of it is better, and the last."""
+        shared: dict[str, Any] = {}
+        by_seed: dict[str, dict[str, Any]] = {}
+        for tag, value in self.settings._monitor_candidates(trainer).items():
+            name, _, seed = tag.rpartition("/seed_")
+            (by_seed.setdefault(seed, {}) if name else shared)[name or tag] = value
         for each in self.members:
+            each.values = shared | by_seed.get(str(each.seed), {})
             each.on_validation_end(trainer, pl_module)
 
 
@@ -247,16 +253,19 @@ class MemberCheckpoint(RunCheckpoint):
     Args:
         settings: see `PopulationCheckpoint`.
         member: index of the member.   seed: its seed.
+
+    Attributes:
+        values: values of the last evaluation, with the member's by the tags of a single run.
     """
 
     def __init__(self, settings: RunCheckpoint, member: int, seed: int):
         super().__init__(str(settings.monitor), cast(Any, settings.mode), settings.save_top_k)
         self.member, self.seed, self.save_weights_only = member, seed, True
+        self.values: dict[str, Any] = {}
 
     def _monitor_candidates(self, trainer: Trainer) -> dict[str, Any]:
-        """Return the values of the evaluation, with the member's by the tags of a single run."""
-        values, suffix = super()._monitor_candidates(trainer), f"/seed_{self.seed}"
-        return values | {tag.removesuffix(suffix): value for tag, value in values.items() if tag.endswith(suffix)}
+        """Return `values`: Lightning's method copies the values of every member."""
+        return self.values
 
     def _save_checkpoint(self, trainer: Trainer, filepath: str) -> None:
         """Save the member's weights."""

@@ -61,7 +61,7 @@ class PPOPopulation(PPO):
             raise ConfigurationError(f"model.seeds is {seeds}; give each member a seed of its own, of at least 0.")
         self.seeds, self.num_members, self.saved_member = list(seeds), len(seeds), 0
         check_vmappable(self)
-        stack_parameters_(self, [make_member(spaces, seed, ppo) for seed in seeds])
+        stack_parameters_(self, make_members(spaces, seeds, ppo))
         self.metric_logger = MemberMetricLogger(self.seeds)
         self.evaluation_episodes = MemberEvaluations(self.seeds)  # type: ignore[assignment]
         self.member_loggers: list[TensorBoardLogger] = []
@@ -233,11 +233,18 @@ class PPOPopulation(PPO):
         checkpoint["state_dict"] = {name: value[self.saved_member].clone() for name, value in weights}
 
 
-def make_member(spaces: SpaceSpec, seed: int, ppo: dict[str, Any]) -> PPO:
-    """Create PPO with the initial weights of a run with a seed; the random state of this process does not change."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return PPO(spaces, **ppo)
+def make_members(spaces: SpaceSpec, seeds: Sequence[int], ppo: dict[str, Any]) -> list[PPO]:
+    """Create PPO with the initial weights of a run with each seed; the random state of this process does not change."""
+    members, threads = [], torch.get_num_threads()
+    torch.set_num_threads(1)  # several threads take a hundred times as long where they exceed the free cores
+    try:
+        with torch.random.fork_rng(devices=[]):
+            for seed in seeds:
+                torch.manual_seed(seed)
+                members.append(PPO(spaces, **ppo))
+    finally:
+        torch.set_num_threads(threads)
+    return members
 
 
 def stack_parameters_(model: PPO, members: Sequence[PPO]) -> None:

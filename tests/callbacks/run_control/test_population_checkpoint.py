@@ -72,3 +72,14 @@ def test_settings_of_the_callback_given_do_not_change(tmp_path: Path) -> None:
     trainer(tmp_path, callback).fit(PPOPopulation(data.spaces, SEEDS, num_minibatches=1), datamodule=data)
 
     assert settings.dirpath is None and not settings.best_model_path and callback.members[0].save_weights_only
+
+
+def test_the_values_of_an_evaluation_are_copied_once_for_all_members(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies = []
+    candidates = RunCheckpoint._monitor_candidates
+    monkeypatch.setattr(RunCheckpoint, "_monitor_candidates", lambda *given: copies.append(1) or candidates(*given))
+    model = fitted(tmp_path)
+
+    assert len(copies) == model.trainer.global_step // 2

@@ -210,3 +210,18 @@ def test_a_population_is_not_tested_itself(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigurationError, match="A population is only trained: test"):
         trainer(tmp_path).test(PPOPopulation(data.spaces, [1, 2]), datamodule=data)
+
+
+def test_members_are_created_on_one_thread() -> None:
+    threads, before = [], torch.get_num_threads()
+    torch.set_num_threads(2)
+
+    def network(shape: tuple[int, ...]) -> CNN:
+        threads.append(torch.get_num_threads())
+        return small_cnn(shape)
+
+    try:
+        PPOPopulation(snake_data(env_kwargs=PLANES).spaces, SEEDS, network=network)
+        assert threads[-len(SEEDS) :] == [1] * len(SEEDS) and torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
