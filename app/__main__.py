@@ -12,11 +12,11 @@ from pathlib import Path
 
 from app.cli.config_args import require_config, resolve_config_args
 from app.cli.config_files import shipped_configs
-from app.cli.error_messages import config_paths, exit_with_error, nearest
+from app.cli.error_messages import config_paths, exit_with_error
 from app.cli.help_text import introduction
 from app.cli.import_policy import TRUST_VARIABLE, trusted, why_untrustworthy
 from app.verbs import VERB_HELP, VERBS, WITHOUT_TORCH
-from datamodules.core.errors import UnwritableFileError
+from datamodules.core.errors import UnwritableFileError, nearest
 from datamodules.core.files.printable import printable_line
 
 CANNOT_WRITE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO}

@@ -18,10 +18,11 @@ import torch
 
 from app.child_processes import child_environ, child_process, exits_with_children
 from app.cli.config_args import find_config, require_config
-from app.cli.error_messages import PlainParser, exit_with_error, nearest
+from app.cli.error_messages import PlainParser, exit_with_error
 from app.peers.base import UNREACHABLE_STEPS
 from app.peers.ppo import PEERS
 from app.timing import PARTS, machine, spread, versions
+from datamodules.core.errors import nearest
 from datamodules.core.files.printable import counted, printable
 
 FORCED_SETTINGS = {

@@ -4,7 +4,8 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from app.cli.config_files import configs_folder, problem, shipped_configs
-from app.cli.error_messages import exit_with_error, nearest
+from app.cli.error_messages import exit_with_error
+from datamodules.core.errors import nearest
 
 
 def resolve_config_args(argv: list[str]) -> list[str]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType, NoneType, UnionType
+from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NamedTuple, NoReturn, Union, get_args, get_origin
 
 import yaml
@@ -22,6 +22,7 @@ from app.class_paths import short_names
 from app.cli.config_files import compose, problem, shipped_configs
 from app.cli.import_policy import why_untrustworthy
 from app.cli.setting_owners import SYNONYMS, owners, suggested
+from datamodules.core.errors import nearest, public_classes
 from datamodules.core.files.printable import printable_line
 
 PLAIN_WORDS: dict[Any, str] = {
@@ -80,17 +81,6 @@ class PlainParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Exit with an error."""
         exit_with_error(f"{message[:1].upper()}{message[1:]} (`{self.prog} --help` shows the options).")
-
-
-def nearest(word: str, candidates: Iterable[str], *, count: int = 8) -> str:
-    """Return a clause that names the candidate closest to `word`, else the first `count` of them."""
-    candidates = sorted(set(candidates))
-    close = get_close_matches(word, candidates, n=1, cutoff=0.6)
-    if close:
-        return f"did you mean `{close[0]}`?"
-    if not candidates:
-        return "there is nothing to choose from."
-    return f"choose from {', '.join(candidates[:count])}{', ...' if len(candidates) > count else '.'}"
 
 
 def explain_parse_error(complaints: Sequence[ParserMessage], argv: Sequence[str]) -> str:
@@ -246,12 +236,6 @@ def _bad_class(path: str, reason: str, protocols: Mapping[str, type], argv: Sequ
         return f"`{path}` ({place}) cannot be used: {_unlike(given, protocol)}"
     hint = f"; {nearest(name, public_classes(known))}" if "has no attribute" in reason and known else "."
     return f"`{path}` ({place}) cannot be used: {reason.rstrip('.')}{hint}"
-
-
-def public_classes(module: ModuleType) -> list[str]:
-    """Return the names of the public classes of a module, including those that it imports when they are first used."""
-    names = (name for name in dir(module) if not name.startswith("_"))
-    return [name for name in names if isinstance(getattr(module, name, None), type)]
 
 
 def _protocols(complaints: Sequence[ParserMessage]) -> dict[str, type]:

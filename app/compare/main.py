@@ -23,7 +23,7 @@ from torch.utils.tensorboard import SummaryWriter
 from app.child_processes import exits_with_children
 from app.class_paths import canonical_path
 from app.cli.config_args import find_config, require_config
-from app.cli.error_messages import PlainParser, exit_with_error, nearest
+from app.cli.error_messages import PlainParser, exit_with_error
 from app.compare.population import train_populations
 from app.compare.runs import Entry, RefusedRun, environ_of, finished, fit, seeded
 from app.compare.tested_runs import METRICS, run_test, tested_curve, trading_table
@@ -32,7 +32,7 @@ from app.monitor.curves import Curves
 from app.plot.learning_curves import draw_learning_curves
 from app.plot.statistics import ConfidenceBand, Points, Result, confidence_band, paired_table, summarize_setting, table
 from callbacks.figures.plotting import encode, style
-from datamodules.core.errors import ConfigurationError
+from datamodules.core.errors import ConfigurationError, nearest
 from datamodules.core.files.printable import counted, printable, printable_line
 from datamodules.core.files.run_checkpoints import checkpoint_in
 from datamodules.core.signals import SignalExit

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from app.child_processes import run_child
-from app.cli.error_messages import nearest
 from app.monitor.curves import Curves
 from app.plot.statistics import Estimate, bootstrap
-from datamodules.core.errors import ConfigurationError
+from datamodules.core.errors import ConfigurationError, nearest
 from datamodules.core.files.printable import counted
 from datamodules.core.files.run_checkpoints import checkpoint_in
 

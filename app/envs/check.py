@@ -4,7 +4,6 @@ import contextlib
 import io
 import json
 import re
-import sys
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,7 +11,6 @@ from typing import Any
 import gymnasium as gym
 from gymnasium.utils.env_checker import check_env
 
-from app.cli.error_messages import nearest, public_classes
 from app.cli.import_policy import trusted
 from app.envs.listing import describe_spaces
 from app.envs.speed import RandomEpisodes, measure_speed, play_randomly
@@ -48,7 +46,7 @@ def check_environment(env: str, kwargs: dict[str, Any], say: Say) -> bool:
 
     Raises: ConfigurationError if there is no such environment.
     """
-    source, to_fix, consider = resolved(env), [], []
+    source, to_fix, consider = resolve_env(env), [], []
     say(env)
     try:
         say(f"  spaces     {describe_spaces(probe_spaces(env, kwargs))}")
@@ -74,32 +72,6 @@ def check_environment(env: str, kwargs: dict[str, Any], say: Say) -> bool:
         trust = "".join(f" --trust {name}" for name in trusted())
         say(f"Train: python -m app fit --config ppo_cartpole.yaml --data.env {env} --data.backend auto{given}{trust}")
     return not to_fix
-
-
-def resolved(env: str) -> ResolvedEnv:
-    """Resolve an environment name.
-
-    Raises: ConfigurationError if there is none; it names the nearest environment of the module of a dotted path.
-    """
-    try:
-        return resolve_env(env)
-    except ConfigurationError as error:
-        path, _, name = env.rpartition(".")
-        module = sys.modules.get(path)
-        classes = [] if module is None or hasattr(module, name) else public_classes(module)
-        environments = [each for each in classes if is_environment(f"{path}.{each}")]
-        if not environments:
-            raise
-        raise ConfigurationError(f"The module `{path}` has no `{name}`: {nearest(name, environments)}") from error
-
-
-def is_environment(path: str) -> bool:
-    """Return whether a dotted path names an environment."""
-    try:
-        resolve_env(path)
-    except ConfigurationError:
-        return False
-    return True
 
 
 def gymnasium_complaints(source: ResolvedEnv, env: str, kwargs: dict[str, Any]) -> tuple[list[str], list[str]]:

@@ -16,10 +16,11 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from app.cli.error_messages import PlainParser, exit_with_error, nearest
+from app.cli.error_messages import PlainParser, exit_with_error
 from app.monitor.curves import Curve, Curves, sparkline
 from app.monitor.event_files import EVENT_FILES, EventFile, newest_event_time
 from app.monitor.system_load import MachineLoad
+from datamodules.core.errors import nearest
 from datamodules.core.files.printable import printable_line
 
 DEFAULT_ROOT = Path("runs")

@@ -13,13 +13,14 @@ from typing import NamedTuple
 import yaml
 
 from app.class_paths import POPULATION
-from app.cli.error_messages import PlainParser, exit_with_error, nearest
+from app.cli.error_messages import PlainParser, exit_with_error
 from app.monitor.curves import Curves
 from app.monitor.event_files import EVENT_FILES
 from app.plot.learning_curves import draw_learning_curves
 from app.plot.statistics import Points, confidence_band
 from app.runs.attempts import is_superseded
 from callbacks.figures.plotting import encode, style
+from datamodules.core.errors import nearest
 from datamodules.core.files.printable import printable
 
 FIGURES = (".png", ".pdf", ".svg")

@@ -12,7 +12,7 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 import datamodules.envs  # noqa: F401  (registers Leyden's own ids)
 from datamodules.core.arguments import check_arguments, check_names, signature
-from datamodules.core.errors import ConfigurationError, suggest_names
+from datamodules.core.errors import ConfigurationError, nearest, public_classes, suggest_names
 from datamodules.core.protocols import TorchFuncEnv
 from datamodules.env_interface.env_errors import exits_refused
 from datamodules.envs.functional_torch_env import is_own
@@ -111,7 +111,7 @@ def resolve_env(env: str, backend: str = "auto") -> ResolvedEnv:
         return _registered(gym.registry[name])
     path, _, attribute = env.rpartition(".")
     if not module and path and all(part.isidentifier() for part in env.split(".")):
-        return _object(_attribute(_imported(path, env), attribute), env)
+        return _member(_imported(path, env), attribute, env)
     like = suggest_names(name, gym.registry)
     advice = f"did you mean {like}?" if like else "give a Gymnasium id or the dotted path of a class."
     if not module:
@@ -135,22 +135,35 @@ def _registered(spec: EnvSpec) -> ResolvedEnv:
     return ResolvedEnv(spec.id, partial(tensor_env, **kwargs), spec)
 
 
-def _object(found: Any, env: str) -> ResolvedEnv:
-    if isinstance(found, ModuleType):
-        return _pettingzoo_module(found, env)
-    if isinstance(found, type) and issubclass(found, gym.Env):
-        spec = EnvSpec(id=found.__name__, entry_point=partial(found), order_enforce=False)
-        return ResolvedEnv(env, spec=spec)
-    if isinstance(found, type) and issubclass(found, gym.vector.VectorEnv):
-        return ResolvedEnv(env, vector_env=found)
-    if all(callable(getattr(found, name, None)) for name in ("initial", "transition", "observation", "info")):
-        return ResolvedEnv(env, tensor_env=found)
-    methods = ("reset", "step", "observation_space", "action_space")
-    if getattr(found, "__name__", "") == "parallel_env" or all(
-        callable(getattr(found, each, None)) for each in methods
-    ):
-        return ResolvedEnv(env, parallel_env=found)
+def _member(module: ModuleType, name: str, env: str) -> ResolvedEnv:
+    """Resolve an attribute or submodule of a module; suggest its environments for a name that it lacks."""
+    member = _attribute(module, name)
+    if isinstance(member, ModuleType):
+        return _pettingzoo_module(member, env)
+    if (resolved := _of_object(member, env)) is not None:
+        return resolved
+    classes = public_classes(module) if member is None else []
+    environments = [each for each in classes if _of_object(getattr(module, each), env) is not None]
+    if environments:
+        raise ConfigurationError(f"The module `{module.__name__}` has no `{name}`: {nearest(name, environments)}")
     raise ConfigurationError(f"{env} is not an environment: {KINDS}.")
+
+
+def _of_object(member: Any, env: str) -> ResolvedEnv | None:
+    """Return what a class or function of environments stands for; None for any other object."""
+    if isinstance(member, type) and issubclass(member, gym.Env):
+        spec = EnvSpec(id=member.__name__, entry_point=partial(member), order_enforce=False)
+        return ResolvedEnv(env, spec=spec)
+    if isinstance(member, type) and issubclass(member, gym.vector.VectorEnv):
+        return ResolvedEnv(env, vector_env=member)
+    if all(callable(getattr(member, name, None)) for name in ("initial", "transition", "observation", "info")):
+        return ResolvedEnv(env, tensor_env=member)
+    methods = ("reset", "step", "observation_space", "action_space")
+    if getattr(member, "__name__", "") == "parallel_env" or all(
+        callable(getattr(member, each, None)) for each in methods
+    ):
+        return ResolvedEnv(env, parallel_env=member)
+    return None
 
 
 def _pettingzoo_module(module: ModuleType, env: str) -> ResolvedEnv:

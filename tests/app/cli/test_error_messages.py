@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from app.cli.error_messages import nearest
+from datamodules.core.errors import nearest
 from tests.app.conftest import EXPERIMENT, Run
 
 SENTENCES = {
@@ -44,6 +44,13 @@ def test_bad_input_is_one_sentence(run: Run, words: str, sentence: str) -> None:
     assert sentence in outcome.err
     assert outcome.err.count("\n") == 1
     assert "Traceback" not in outcome.err + outcome.out
+
+
+def test_a_misspelt_environment_of_a_module_names_the_nearest(run: Run) -> None:
+    outcome = run("fit", "--config", "ppo_cartpole.yaml", "--data.env", "tests.support.faulty_envs.Corridr")
+
+    sentence = "The module `tests.support.faulty_envs` has no `Corridr`: did you mean `Corridor`?"
+    assert outcome.code == 2 and outcome.err.splitlines()[-1] == sentence
 
 
 def test_a_setting_of_a_default_that_takes_none_asks_for_a_class(run: Run) -> None:

@@ -74,7 +74,9 @@ def test_an_environment_without_simultaneous_actions_is_refused(monkeypatch: pyt
     [
         ("mpe2/simple_spread_v3", "named by its module, mpe2.simple_spread_v3"),
         ("tests.support.parallel_env.LENGTHS", "is not an environment: name a class"),
-        ("tests.support.parallel_env.Nothing", "is not an environment: name a class"),
+        ("tests.support.parallel_env.Nothing", "has no `Nothing`: choose from Relay, RelayTensors"),
+        ("tests.support.parallel_env.Rely", "has no `Rely`: did you mean `Relay`?"),
+        ("tests.app.conftest.Nothing", "is not an environment: name a class"),
     ],
 )
 def test_other_names_are_refused_with_advice(env: str, words: str) -> None:
