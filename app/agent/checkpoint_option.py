@@ -10,7 +10,7 @@ from app.agent.load import load
 from app.cli.import_policy import trusted
 from app.monitor.main import DEFAULT_ROOT, find_run
 from app.runs.checkpoints import Experiment
-from app.runs.find_checkpoint import find_checkpoint
+from app.runs.find_checkpoint import find_checkpoint, require_path
 from datamodules.base import EnvDataModule
 
 
@@ -52,8 +52,10 @@ def resolved(ckpt_path: str | None) -> Path:
     """Return the checkpoint, or the folder that holds it, of the option's value.
 
     Raises:
-        ConfigurationError: if the newest run has no last checkpoint.
+        ConfigurationError: if the newest run has no last checkpoint, and for an empty value.
     """
+    if ckpt_path is not None:
+        require_path(ckpt_path)
     if ckpt_path == "last":
         run = find_run(None)
         return find_checkpoint(ckpt_path, Experiment(run.parent, run.name))

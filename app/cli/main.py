@@ -182,7 +182,7 @@ class LeydenCLI(LightningCLI):
         """Find and check the checkpoint. Unlike Lightning, never merge its settings: the configuration wins."""
         verb = self.config.subcommand
         settings = self.config[verb]
-        if not settings.ckpt_path:
+        if settings.ckpt_path is None:
             if verb != "fit":
                 rank_zero_warn(
                     f"`{verb}` was given no --ckpt_path (a file, a folder, `best` or `last`): the model is untrained."

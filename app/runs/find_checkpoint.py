@@ -40,8 +40,9 @@ def find_checkpoint(
         resumes: whether a run continues from it.
 
     Raises:
-        ConfigurationError: if there is none, or if it is not a local file.
+        ConfigurationError: if there is none, or if it is empty or not a local file.
     """
+    require_path(wanted)
     if wanted in ("last", "best"):
         for run in sorted(experiment.runs(), key=run_order, reverse=True):
             folder = run / "checkpoints"
@@ -65,6 +66,18 @@ def find_checkpoint(
             " experiment."
         )
     return path
+
+
+def require_path(ckpt_path: str) -> None:
+    """Refuse an empty value of `--ckpt_path`, such as that of a shell variable which is not set.
+
+    Raises:
+        ConfigurationError: if it is empty.
+    """
+    if not ckpt_path:
+        raise ConfigurationError(
+            "`--ckpt_path` is empty: give a file, the folder of a run, `last` or `best`, or leave the option out."
+        )
 
 
 def experiment_in(path: Path) -> Experiment:

@@ -53,6 +53,13 @@ def test_a_misspelt_environment_of_a_module_names_the_nearest(run: Run) -> None:
     assert outcome.code == 2 and outcome.err.splitlines()[-1] == sentence
 
 
+@pytest.mark.parametrize("words", ["fit --config small.yaml", "test --config small.yaml", "play", "export"])
+def test_an_empty_checkpoint_is_not_taken_for_none(run: Run, words: str) -> None:
+    outcome = run(*words.split(), "--ckpt_path", "")
+
+    assert outcome.code == 2 and outcome.err.splitlines()[-1].startswith("`--ckpt_path` is empty: give a file, the")
+
+
 def test_a_setting_of_a_default_that_takes_none_asks_for_a_class(run: Run) -> None:
     data = ("--data", "datamodules.ReplayDataModule", "--data.env", "Pendulum-v1")
 
