@@ -4,6 +4,7 @@ import contextlib
 import fnmatch
 import importlib
 import io
+import textwrap
 from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 from typing import Any
@@ -20,7 +21,7 @@ ADAPTERS = {"GymV21Environment", "GymV26Environment"}
 
 ATARI = "ALE"
 SHOWN_REASON = 100
-"""Longest reason in characters."""
+"""Most characters of a reason, which is cut between two words."""
 
 SPEED_ENVS, SPEED_SECONDS = 8, 0.5
 
@@ -85,7 +86,7 @@ def described(env: str, speed: bool) -> str:
             return f"{text}  {measure_speed(env, {}, backends[0], SPEED_ENVS, SPEED_SECONDS):,.0f} steps/s"
     except Exception as error:
         said = " ".join(str(error).split()).removeprefix(f"{env} ")
-        return f"unavailable: {said if len(said) <= SHOWN_REASON else said[:SHOWN_REASON] + '...'}"
+        return f"unavailable: {textwrap.shorten(said, SHOWN_REASON, placeholder=' ...', break_on_hyphens=False)}"
 
 
 def describe_spaces(spaces: SpaceSpec) -> str:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from app.envs import check
+from app.envs import check, listing
+from datamodules.core.errors import ConfigurationError
 from tests.app.conftest import Run
 
 HERE = "tests.support.faulty_envs"
@@ -35,6 +36,15 @@ def test_a_module_is_imported_and_its_ids_are_listed(run: Run) -> None:
     outcome = run("envs", "tests.support.image_envs:*Camera*")
     assert outcome.out.split()[0] == "tests.support.image_envs:WrappedCamera-v0"
     assert "uint8 [40, 48, 3]" in outcome.out
+
+
+def test_a_long_reason_is_cut_between_two_words(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(env: str) -> None:
+        raise ConfigurationError(f"{env} needs {' '.join(['a-long-word'] * 20)}")
+
+    monkeypatch.setattr(listing, "probe_spaces", refuse)
+
+    assert run("envs", "Four*").out.split("unavailable: ")[1] == f"needs {'a-long-word ' * 7}...\n"
 
 
 def test_speed_is_measured_on_request(run: Run) -> None:
