@@ -113,9 +113,11 @@ def resume(entry: Entry, words: list[str], environ: dict[str, str], checkpoint: 
         if not is_evaluated_at_end(run, checkpoint):
             return f"{run} has no evaluation after its last env step", None
         outcome = outcome._replace(code=0)
+    anew = f"The same command tries again; to start this seed anew, move the folder {run} elsewhere."
     if outcome.code == REFUSED:
-        return "", f"{entry.setting}, seed {entry.seed}, could not be resumed from {checkpoint}: {outcome.said}"
-    return "", record(entry, run, outcome)
+        return "", f"{entry.setting}, seed {entry.seed}, could not be resumed from {checkpoint}: {outcome.said} {anew}"
+    failure = record(entry, run, outcome)
+    return "", failure and f"{failure}. {anew}"
 
 
 def is_evaluated_at_end(run: Path, checkpoint: Path) -> bool:

@@ -120,15 +120,21 @@ def test_a_run_is_evaluated_at_its_end_if_a_value_of_an_evaluation_has_its_last_
     assert is_evaluated_at_end(tmp_path, path) is evaluated
 
 
-def test_a_refused_resume_names_the_checkpoint_and_keeps_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("code", "reason"), [
+    (2, "could not be resumed from {path}: It does not fit."),
+    (1, "ended with code 1 and said: It does not fit. (all: {log})."),
+])  # fmt: skip
+def test_a_resume_that_fails_names_the_folder_to_move_and_keeps_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, reason: str
 ) -> None:
-    monkeypatch.setattr("app.compare.runs.run_fit", lambda *_: Outcome(2, "It does not fit.", tmp_path / "log.txt"))
-    path = saved(tmp_path / "seed_1", optimizer_states=[])
+    run, log = tmp_path / "seed_1", tmp_path / "log.txt"
+    monkeypatch.setattr("app.compare.runs.run_fit", lambda *_: Outcome(code, "It does not fit.", log))
+    path = saved(run, optimizer_states=[])
 
-    said = fit(Entry("a", 1, tmp_path / "seed_1", []), [], {})
+    said = fit(Entry("a", 1, run, []), [], {})
 
-    assert said == f"a, seed 1, could not be resumed from {path}: It does not fit." and path.is_file()
+    advice = f"The same command tries again; to start this seed anew, move the folder {run} elsewhere."
+    assert said == f"a, seed 1, {reason.format(path=path, log=log)} {advice}" and path.is_file()
 
 
 def test_seeds_that_can_be_resumed_or_are_finished_are_in_no_population(
