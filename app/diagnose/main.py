@@ -96,7 +96,7 @@ def diagnosed(test: str, words: list[str]) -> dict[str, Any]:
     print(table("Checks:", {name: str(value) for name, value in checks.items()}))
     place = bottleneck(found)
     print(f"Bottleneck: {place}.")
-    changes = [measure_change(flag, value, words) for flag, value in candidate_changes(place, found["backend"], run)]
+    changes = [measure_change(flag, value, words) for flag, value in candidate_changes(place, found, run)]
     again = measure(build_run(words), "update")["env_steps_per_s"]
     print("\n".join(report_changes(changes, found["env_steps_per_s"], again)))
     return head | found | {"env_steps_per_s_again": again, "bottleneck": place, "changes": changes, "checks": checks}
@@ -197,11 +197,14 @@ def bottleneck(found: Mapping[str, Any]) -> str:
     return "collect (environment)" if found["environment"]["step_s"] >= inference else "collect (inference)"
 
 
-def candidate_changes(place: str, backend: str | None, run: UnstartedRun) -> Iterator[tuple[str, str]]:
+def candidate_changes(place: str, found: Mapping[str, Any], run: UnstartedRun) -> Iterator[tuple[str, str]]:
     """Yield settings that may speed up a part, as flag and value; a measurement decides."""
     data, model = run.datamodule, run.model
-    if place == "collect (environment)" and backend == "sync":
+    if place == "collect (environment)" and found["backend"] == "sync":
         yield "--data.backend", "vector"
+    if place == "collect (environment)" and (workers := found["workers"]) > 1:
+        for fewer in sorted({-(-workers // 4), -(-workers // 2)}):
+            yield "--data.num_workers", str(fewer)
     if data.collects_online and model.supports_policy_lag and not data.concurrent_phases:
         yield "--data.policy_lag", "1"
     num_minibatches = getattr(model, "num_minibatches", 1)

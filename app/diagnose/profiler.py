@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from lightning.pytorch import Callback, Trainer
@@ -89,6 +89,8 @@ class ProfilerCallback(Callback):
             self.found["execution"] = execution_summary(trainer, pl_module)
             collector = trainer.datamodule.collector
             self.found["backend"] = None if collector is None else backend(collector.envs)
+            envs = None if collector is None else getattr(collector.envs, "unwrapped", collector.envs)
+            self.found["workers"] = getattr(envs, "num_workers", 1)
             ticks = 1 if collector is None else ticks_per_step(collector.envs, trainer.datamodule.train_wrappers)
             self.found["ticks_per_step"] = ticks
             self._begin(trainer, pl_module)
@@ -127,8 +129,7 @@ class ProfilerCallback(Callback):
         iterations = trainer.global_step - self._before[0]
         spent = {name: phase.pop_seconds() / iterations for name, phase in phases(trainer, pl_module).items()}
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
-        taken = sum(seconds for name, seconds in spent.items() if name not in data.concurrent_phases)
-        spent["other"] = max(0.0, elapsed / iterations - taken)
+        spent["other"] = outside_phases(elapsed / iterations, spent, data.concurrent_phases)
         speed = (pl_module.env_steps - self._before[1]) / elapsed
         self.found |= {
             "beside": list(data.concurrent_phases),
@@ -163,6 +164,18 @@ class ProfilerCallback(Callback):
                     "env_steps_per_s": speed,
                     "ticks_per_s": speed * self.found["ticks_per_step"],
                 }
+
+
+def outside_phases(iteration: float, phases: Mapping[str, float], concurrent: Collection[str]) -> float:
+    """Return the seconds of an iteration that are in no phase; of concurrent phases and the others the longer count.
+
+    Args:
+        iteration: seconds of an iteration.
+        phases: seconds of each phase.
+        concurrent: names of the phases that run beside the others.
+    """
+    beside = sum(seconds for name, seconds in phases.items() if name in concurrent)
+    return max(0.0, iteration - max(beside, sum(phases.values()) - beside))
 
 
 def gpu_results(samples: Sequence[Sample]) -> dict[str, float]:

@@ -6,6 +6,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from modules.functional.scans import linear_scan
+
 
 class RunningNormalizer(nn.Module):
     """Normalise by the running mean and standard deviation, then clip.
@@ -146,11 +148,10 @@ class RewardScaler(nn.Module):
         if self.running is not None and self.running.shape == running.shape:
             running.copy_(self.running if first is None else self.running.masked_fill(first, 0.0))
         present = torch.ones_like(ended) if valid is None else valid
-        returns = torch.empty_like(reward, dtype=torch.float64)
-        for t in range(reward.shape[0]):
-            returns[t] = torch.where(present[t], self.gamma * running + reward[t], running)
-            running = returns[t].masked_fill(ended[t], 0.0)
-        self.running = running
+        keep = torch.ones_like(reward, dtype=torch.float64).masked_fill(present, self.gamma)
+        keep[1:].masked_fill_(ended[:-1], 0.0)
+        returns = linear_scan(keep, torch.where(present, reward.double(), 0.0), running)
+        self.running = returns[-1].masked_fill(ended[-1], 0.0)
         self.returns.update_(returns, present)
 
 

@@ -2,15 +2,24 @@ import json
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from lightning.pytorch import Callback
 
-from app.diagnose.main import bottleneck, learner_speed, report, report_changes, rollout_bytes, shares
+from app.diagnose.main import (
+    bottleneck,
+    candidate_changes,
+    learner_speed,
+    report,
+    report_changes,
+    rollout_bytes,
+    shares,
+)
 from app.diagnose.microbenchmarks import random_actions
-from app.diagnose.profiler import ProfilerCallback, gpu_results
+from app.diagnose.profiler import ProfilerCallback, gpu_results, outside_phases
 from callbacks.performance.nvml import GpuReading
 from datamodules.core.signals import STOP_SIGNALS
 from datamodules.rollout import RolloutDataModule
@@ -230,6 +239,32 @@ def test_the_bottleneck_of_collecting_is_the_larger_of_its_parts() -> None:
 
     assert bottleneck(found | parts) == "collect (inference)"
     assert bottleneck(found | {"update_s": 4.0}) == "update"
+
+
+def test_what_is_outside_the_phases_is_compared_with_the_longer_of_two_that_run_at_once() -> None:
+    phases = {"collect": 5.0, "prepare": 1.0, "update": 2.0}
+
+    assert outside_phases(9.0, phases, []) == 1.0
+    assert outside_phases(7.0, phases, ["collect"]) == 2.0
+    assert outside_phases(7.0, phases | {"collect": 1.0}, ["collect"]) == 4.0
+    assert outside_phases(6.0, phases, []) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("place", "workers", "numbers"),
+    [
+        ("collect (environment)", 31, [8, 16]),
+        ("collect (environment)", 2, [1]),
+        ("collect (environment)", 1, []),
+        ("collect (inference)", 31, []),
+    ],
+)
+def test_fewer_workers_are_tried_where_environments_bound(place: str, workers: int, numbers: list[int]) -> None:
+    run: Any = SimpleNamespace(datamodule=snake_data(), model=SimpleNamespace(supports_policy_lag=False))
+
+    changes = candidate_changes(place, {"backend": "pool", "workers": workers}, run)
+
+    assert [value for flag, value in changes if flag == "--data.num_workers"] == [str(each) for each in numbers]
 
 
 def test_a_gain_within_the_spread_of_two_runs_is_no_gain() -> None:

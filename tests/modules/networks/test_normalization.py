@@ -1,11 +1,13 @@
 """Running statistics against numpy's, alone and over two ranks."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from torch.overrides import TorchFunctionMode
 
 from modules.networks.normalization import RewardCenterer, RewardScaler, RunningNormalizer
 from tests.support.two_ranks import TwoRanks
@@ -103,6 +105,26 @@ def test_rewards_are_divided_by_the_deviation_of_the_discounted_return_across_ro
     np.testing.assert_allclose(scaler.returns.var.item(), deviation**2, rtol=1e-10)
     expected = np.clip(reward.numpy() / deviation, -2, 2)
     np.testing.assert_allclose(scaler.scale(reward).numpy(), expected, rtol=0, atol=1e-6)
+
+
+class Operations(TorchFunctionMode):
+    """Count the functions of torch that are called."""
+
+    count = 0
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += 1
+        return function(*args, **(kwargs or {}))
+
+
+def test_eight_times_as_long_a_rollout_needs_few_more_operations() -> None:
+    counts = []
+    for steps in (32, 256):
+        with Operations() as operations:
+            RewardScaler(0.9).update_(torch.randn(steps, 3), torch.rand(steps, 3) < 0.1)
+        counts.append(operations.count)
+
+    assert counts[1] < 1.5 * counts[0]
 
 
 def test_a_phantom_step_neither_counts_nor_touches_the_running_return() -> None:
