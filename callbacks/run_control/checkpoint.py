@@ -235,15 +235,11 @@ class PopulationCheckpoint(Checkpoint):
             each.dirpath = str(folder / f"seed_{each.seed}" / "checkpoints")
             each.setup(trainer, pl_module, stage)
 
-    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    def on_validation_end(self, trainer: Trainer, pl_module: Any) -> None:
         """Save the best of each member, if this evaluation of it is better, and the last."""
-        shared: dict[str, Any] = {}
-        by_seed: dict[str, dict[str, Any]] = {}
-        for tag, value in self.settings._monitor_candidates(trainer).items():
-            name, _, seed = tag.rpartition("/seed_")
-            (by_seed.setdefault(seed, {}) if name else shared)[name or tag] = value
-        for each in self.members:
-            each.values = shared | by_seed.get(str(each.seed), {})
+        values = pl_module.metric_logger.by_agent(self.settings._monitor_candidates(trainer))
+        for each, member_values in zip(self.members, values.values(), strict=True):
+            each.values = member_values
             each.on_validation_end(trainer, pl_module)
 
 

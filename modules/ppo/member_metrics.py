@@ -76,7 +76,7 @@ def split_by_member(values: Mapping[str, float], seeds: Sequence[int]) -> dict[i
             members[int(match[2])][match[1]] = value
         else:
             shared[tag] = value
-    return {seed: member | shared for seed, member in members.items()}
+    return {seed: shared | member for seed, member in members.items()}
 
 
 def means_over_members(members: Mapping[int, Mapping[str, float]]) -> dict[str, float]:
